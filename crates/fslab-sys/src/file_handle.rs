@@ -1,0 +1,123 @@
+//! File handles in the manner of NFS: names for inodes that outlive descriptors.
+//!
+//! `name_to_handle_at(2)` names an inode, `open_by_handle_at(2)` opens it again. A handle holds
+//! the inode's generation, so that one made for a deleted file answers `ESTALE` even after the
+//! inode number was used again.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, Result};
+
+/// The kernel's `MAX_HANDLE_SZ`.
+const MAX_BYTES: usize = 128;
+
+/// Enough for ext4, xfs and btrfs without an allocation.
+const INLINE_BYTES: usize = 20;
+
+/// The kernel's `struct file_handle` with room for the longest handle.
+#[repr(C)]
+struct RawHandle {
+    byte_count: libc::c_uint,
+    kind: libc::c_int,
+    bytes: [u8; MAX_BYTES],
+}
+
+/// A file handle. Two handles of one file system are equal exactly if they name the same inode
+/// of the same generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileHandle {
+    kind: i32,
+    bytes: HandleBytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum HandleBytes {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Boxed(Box<[u8]>),
+}
+
+impl HandleBytes {
+    fn new(source: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        match bytes.get_mut(..source.len()) {
+            Some(start) => {
+                start.copy_from_slice(source);
+                Self::Inline { length: source.len() as u8, bytes }
+            }
+            None => Self::Boxed(source.into()),
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Boxed(bytes) => bytes,
+        }
+    }
+}
+
+impl FileHandle {
+    /// The handle of an open file; the descriptor may be `O_PATH`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the file system has no handles.
+    pub fn of(file: impl AsFd) -> Result<Self> {
+        let mut raw =
+            RawHandle { byte_count: MAX_BYTES as libc::c_uint, kind: 0, bytes: [0; MAX_BYTES] };
+        let mut mount_id: libc::c_int = 0;
+        // SAFETY: the path is a NUL-terminated literal; `raw` has the layout of `struct
+        // file_handle` followed by as many bytes as `byte_count` says; both pointers are to live
+        // local variables that nothing else uses during the call.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut raw,
+                &raw mut mount_id,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        check(answer)?;
+        let length = (raw.byte_count as usize).min(MAX_BYTES);
+        Ok(Self { kind: raw.kind, bytes: HandleBytes::new(&raw.bytes[..length]) })
+    }
+
+    /// Opens the inode. `mount` is any open file (not `O_PATH`) of the file system it lies in.
+    ///
+    /// # Errors
+    /// `ESTALE` when the inode is gone, `EPERM` without CAP_DAC_READ_SEARCH.
+    pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+        let source = self.bytes.as_slice();
+        let mut raw = RawHandle {
+            byte_count: source.len() as libc::c_uint,
+            kind: self.kind,
+            bytes: [0; MAX_BYTES],
+        };
+        raw.bytes[..source.len()].copy_from_slice(source);
+        let flags = flags | OFlags::CLOEXEC;
+        // SAFETY: `raw` has the layout of `struct file_handle` with `byte_count` valid bytes and
+        // lives through the call; the kernel only reads it.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_raw_fd(),
+                &raw const raw,
+                flags.bits() as libc::c_int,
+            )
+        };
+        let descriptor = check(answer)? as libc::c_int;
+        // SAFETY: the kernel has just returned this descriptor, and nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+}
+
+/// Turns the answer of `libc::syscall` into a result.
+pub(crate) fn check(answer: libc::c_long) -> Result<libc::c_long> {
+    if answer >= 0 {
+        return Ok(answer);
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,7 @@
+//! Every unsafe block and libc call of fslab, behind safe functions.
+//!
+//! What rustix offers is called from where it is needed; this crate holds what it does not offer.
+//! Nothing here knows a file system, a layer or a benchmark.
+
+pub mod file_handle;
+pub mod identity;

@@ -1,0 +1,363 @@
+//! The one trait that every leaf, layer and stack implements.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::types::{
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
+    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+};
+
+/// Asks the file system that an observer watches, or answers that there is none.
+macro_rules! forward {
+    ($self:ident . $operation:ident ( $($argument:expr),* )) => {
+        match $self.fallback() {
+            Some(inner) => inner.$operation($($argument),*),
+            None => Err(Error::NotImplemented { operation: stringify!($operation) }),
+        }
+    };
+}
+
+/// Receives the entries of a directory; answers `false` when it has no room for one.
+///
+/// An entry that was refused has not been delivered: the next `readdir` starts with it.
+pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
+
+/// What a file system may tell whoever caches on its behalf (the kernel, for a mount).
+///
+/// Calls return at once: the adapter delivers from a thread of its own, because the kernel may
+/// answer a notice only after requests that are still being served.
+pub trait KernelCache: Send + Sync {
+    /// Pages and attributes of the inode are no longer right.
+    fn invalidate_inode(&self, ino: Ino);
+    /// The name no longer stands for what it stood for.
+    fn invalidate_entry(&self, parent: Ino, name: &std::ffi::OsStr);
+}
+
+/// A file system: a leaf that stores, a layer over another, or a stack of them.
+///
+/// Synchronous, `&self`, by inode. Operations of one file system are called from many threads at
+/// once.
+///
+/// **Forwarding.** Every operation's default asks [`fallback`](Self::fallback) and otherwise fails
+/// with [`Error::NotImplemented`]. An observer (which changes no meaning) returns the file system
+/// it watches. A leaf and a transformer (which changes what is stored) leave `None`, so that an
+/// operation they forgot fails loudly instead of reaching unencoded bytes below.
+///
+/// **Permissions** are checked by the sender of a request, which for a mount is the kernel. File
+/// systems do not check them again.
+///
+/// **Errors** are [`Error`]s whose errno is what POSIX (and ext4, where POSIX leaves a choice)
+/// answers; each method lists only what is particular to it.
+#[allow(clippy::too_many_arguments, reason = "the operations have the kernel's arguments")]
+pub trait FileSystem: Send + Sync {
+    /// The file system that answers what this one does not implement.
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        None
+    }
+
+    /// Where files lie, for whoever can tell.
+    fn layout(&self) -> Option<&dyn Layout> {
+        self.fallback().and_then(|inner| inner.layout())
+    }
+
+    /// Hands over the cache to be told of changes made behind the mount; called at most once,
+    /// before the first request.
+    fn attach(&self, cache: Arc<dyn KernelCache>) {
+        if let Some(inner) = self.fallback() {
+            inner.attach(cache);
+        }
+    }
+
+    /// Called once after the last request; writes back what is still held.
+    ///
+    /// # Errors
+    /// What could not be written is reported here at the latest.
+    fn shutdown(&self) -> Result<()> {
+        self.fallback().map_or(Ok(()), |inner| inner.shutdown())
+    }
+
+    /// Finds a name in a directory. A success counts as one lookup of the inode.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no such name.
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        forward!(self.lookup(request, parent, name))
+    }
+
+    /// Gives back `lookups` lookups of an inode. When all are returned, the inode number may
+    /// mean another file. Never fails, and for the root does nothing.
+    fn forget(&self, ino: Ino, lookups: u64) {
+        if let Some(inner) = self.fallback() {
+            inner.forget(ino, lookups);
+        }
+    }
+
+    /// The attributes of an inode, through an open file where there is one.
+    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        forward!(self.getattr(request, ino, handle))
+    }
+
+    /// Changes attributes and answers the new ones.
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        forward!(self.setattr(request, ino, handle, changes))
+    }
+
+    /// The target of a symbolic link.
+    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
+        forward!(self.readlink(request, ino))
+    }
+
+    /// Creates a file of any kind but directory and link. `mode` is as in `st_mode`, before the
+    /// umask; `device` is used for device nodes.
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        forward!(self.mknod(request, parent, name, mode, device))
+    }
+
+    /// Creates a directory; `mode` is before the umask.
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
+        forward!(self.mkdir(request, parent, name, mode))
+    }
+
+    /// Creates a symbolic link.
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &std::ffi::OsStr,
+    ) -> Result<Entry> {
+        forward!(self.symlink(request, parent, name, target))
+    }
+
+    /// Removes the name of anything but a directory.
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        forward!(self.unlink(request, parent, name))
+    }
+
+    /// Removes an empty directory.
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        forward!(self.rmdir(request, parent, name))
+    }
+
+    /// Moves a name, replacing or exchanging as `mode` says.
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        forward!(self.rename(request, parent, name, new_parent, new_name, mode))
+    }
+
+    /// Gives an inode one more name. Counts as one lookup of the inode.
+    fn link(
+        &self,
+        request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> Result<Entry> {
+        forward!(self.link(request, ino, new_parent, new_name))
+    }
+
+    /// Opens a file. With [`OpenMode::TRUNCATE`] it is emptied.
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        forward!(self.open(request, ino, mode))
+    }
+
+    /// Creates and opens a regular file, or opens the one that has the name unless `flags`
+    /// hold [`OpenMode::EXCLUSIVE`]. Counts as one lookup.
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        forward!(self.create(request, parent, name, mode, flags))
+    }
+
+    /// Creates and opens a regular file that has no name. Counts as one lookup.
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        forward!(self.tmpfile(request, parent, mode, flags))
+    }
+
+    /// Reads at an offset. Answers less than asked only at the end of the file.
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        forward!(self.read(request, ino, handle, offset, buffer))
+    }
+
+    /// Writes at an offset (at the end, for a file opened with [`OpenMode::APPEND`]) and answers
+    /// how many bytes were taken, at least one unless `data` is empty.
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        forward!(self.write(request, ino, handle, offset, data, options))
+    }
+
+    /// Called at each close(2) of a descriptor; reports errors that can't wait.
+    fn flush(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        forward!(self.flush(request, ino, handle))
+    }
+
+    /// Called once when an open file is no longer used. Its handle is free afterwards, whatever
+    /// is answered.
+    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        forward!(self.release(request, ino, handle))
+    }
+
+    /// Makes a file durable; with `data_only`, what is needed to read its bytes.
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        forward!(self.fsync(request, ino, handle, data_only))
+    }
+
+    /// Opens a directory.
+    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        forward!(self.opendir(request, ino))
+    }
+
+    /// Lists a directory from `offset` (0 for the start, else the `next_offset` of an entry)
+    /// until the sink refuses or the end. An entry that exists through the whole listing is
+    /// delivered exactly once, whatever is created or removed meanwhile.
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        forward!(self.readdir(request, ino, handle, offset, sink))
+    }
+
+    /// Called once when an open directory is no longer used.
+    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        forward!(self.releasedir(request, ino, handle))
+    }
+
+    /// Makes a directory durable.
+    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        forward!(self.fsyncdir(request, ino, handle, data_only))
+    }
+
+    /// Makes everything durable that was acknowledged before the call.
+    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
+        forward!(self.syncfs(request, ino))
+    }
+
+    /// Space and inodes of the file system.
+    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
+        forward!(self.statfs(request, ino))
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` where there is none of this name.
+    fn getxattr(&self, request: &Request, ino: Ino, name: &std::ffi::OsStr) -> Result<Vec<u8>> {
+        forward!(self.getxattr(request, ino, name))
+    }
+
+    /// Sets an extended attribute.
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &std::ffi::OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        forward!(self.setxattr(request, ino, name, value, mode))
+    }
+
+    /// The names of all extended attributes, each ended by a zero byte.
+    fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
+        forward!(self.listxattr(request, ino))
+    }
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, request: &Request, ino: Ino, name: &std::ffi::OsStr) -> Result<()> {
+        forward!(self.removexattr(request, ino, name))
+    }
+
+    /// Reserves, punches, zeroes or moves a range.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a mode the file system does not have.
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        forward!(self.fallocate(request, ino, handle, offset, length, mode))
+    }
+
+    /// Finds the next data or hole at or after `offset`.
+    ///
+    /// # Errors
+    /// `ENXIO` behind the end, and for data where only a hole follows.
+    fn lseek(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        forward!(self.lseek(request, ino, handle, offset, to))
+    }
+
+    /// Copies between two open files and answers how much was copied.
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        forward!(self.copy_file_range(request, source, target, length))
+    }
+}

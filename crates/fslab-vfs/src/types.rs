@@ -1,0 +1,429 @@
+//! The nouns of a file system as types, so that a size can't be passed for an offset of an inode.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::Errno;
+
+/// Identity of an inode within one mounted stack, and the number `stat` shows for it.
+///
+/// Stable while anybody remembers the inode (see [`crate::FileSystem::forget`]); never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root directory of every file system.
+    pub const ROOT: Self = Self(1);
+}
+
+/// An open file or directory, chosen by the file system that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+/// A name within a directory: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name<'a>(&'a OsStr);
+
+impl<'a> Name<'a> {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 255;
+
+    /// Checks a name that came from outside.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for what can't name a file.
+    pub fn new(name: &'a OsStr) -> Result<Self, Errno> {
+        let bytes = name.as_bytes();
+        if bytes.len() > Self::MAX_LEN {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let names_a_file = !matches!(bytes, b"" | b"." | b"..")
+            && !bytes.iter().any(|byte| matches!(byte, b'/' | 0));
+        if names_a_file { Ok(Self(name)) } else { Err(Errno::INVAL) }
+    }
+
+    /// The name as the operating system's string.
+    #[must_use]
+    pub fn as_os_str(self) -> &'a OsStr {
+        self.0
+    }
+
+    /// The name's bytes; no encoding is assumed.
+    #[must_use]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// What an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A file of bytes.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix-domain socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl FileKind {
+    /// The kind in the format bits of `st_mode`; `None` for an unknown pattern.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o100_000 => Self::Regular,
+            0o040_000 => Self::Directory,
+            0o120_000 => Self::Symlink,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            0o020_000 => Self::CharDevice,
+            0o060_000 => Self::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// The format bits of `st_mode`.
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Regular => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+            Self::CharDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+        }
+    }
+}
+
+/// Permission, set-id and sticky bits: the lower twelve bits of `st_mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Permissions(u16);
+
+impl Permissions {
+    /// Set-user-id on execution.
+    pub const SET_UID: u32 = 0o4000;
+    /// Set-group-id on execution, or group inheritance on a directory.
+    pub const SET_GID: u32 = 0o2000;
+    /// Group may execute.
+    pub const GROUP_EXECUTE: u32 = 0o0010;
+
+    /// The twelve bits of `mode`; its format bits are left out.
+    #[must_use]
+    pub fn new(mode: u32) -> Self {
+        Self((mode & 0o7777) as u16)
+    }
+
+    /// The bits as in `st_mode`.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        u32::from(self.0)
+    }
+
+    /// Without the bits of `umask`.
+    #[must_use]
+    pub fn masked(self, umask: u32) -> Self {
+        Self::new(self.bits() & !(umask & 0o777))
+    }
+
+    /// What a write by a caller without CAP_FSETID leaves: no set-user-id, and no set-group-id
+    /// where the group may execute (without group execution the bit once meant mandatory locking,
+    /// and Linux keeps it).
+    #[must_use]
+    pub fn without_set_id(self) -> Self {
+        let mut bits = self.bits() & !Self::SET_UID;
+        if bits & Self::GROUP_EXECUTE != 0 {
+            bits &= !Self::SET_GID;
+        }
+        Self::new(bits)
+    }
+}
+
+/// A point in time, from long before 1970 to long after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Whole seconds since 1970, rounded down.
+    pub seconds: i64,
+    /// Nanoseconds after `seconds`, below 1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self {
+                seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                nanoseconds: after.subsec_nanos(),
+            },
+            Err(before) => Self::before_epoch(before.duration()),
+        }
+    }
+}
+
+impl Timestamp {
+    fn before_epoch(distance: Duration) -> Self {
+        let seconds = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
+        match distance.subsec_nanos() {
+            0 => Self { seconds: -seconds, nanoseconds: 0 },
+            nanoseconds => Self { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Credentials {
+    /// File-system user id.
+    pub uid: u32,
+    /// File-system group id.
+    pub gid: u32,
+}
+
+/// What every request carries: who asks and when.
+///
+/// Permissions were checked by whoever sends the request (for a mount, the kernel); a file system
+/// uses the credentials for ownership and inheritance only.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Owner of what the request creates.
+    pub credentials: Credentials,
+    /// Thread id of the caller, 0 where unknown; used to find its supplementary groups.
+    pub pid: u32,
+    /// The caller's umask; applies to creating operations, and not under a default ACL.
+    pub umask: u32,
+    /// The time of the request.
+    pub now: Timestamp,
+}
+
+/// What `stat` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Identity.
+    pub ino: Ino,
+    /// Logical size in bytes.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+    /// Preferred size of a request, in bytes.
+    pub block_size: u32,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits.
+    pub permissions: Permissions,
+    /// Number of names.
+    pub links: u32,
+    /// Owning user.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Device number of a device node, in the kernel's 32-bit encoding.
+    pub device: u32,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of the contents.
+    pub modified: Timestamp,
+    /// Last change of the inode.
+    pub changed: Timestamp,
+    /// Creation, where the file system records it.
+    pub created: Option<Timestamp>,
+}
+
+/// A looked-up or created inode.
+///
+/// Every `Entry` that is answered counts as one lookup, to be returned by
+/// [`crate::FileSystem::forget`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub attr: Attr,
+    /// Tells two uses of one inode number apart.
+    pub generation: u64,
+}
+
+/// An opened file and what its opener promises about it.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// To be passed with every operation on the open file.
+    pub handle: Handle,
+    /// The lower file, where reads and writes may bypass the file system because neither its
+    /// bytes nor their order matter to any layer.
+    pub backing: Option<Arc<OwnedFd>>,
+    /// Pages the kernel cached at an earlier open are still right.
+    pub keep_cache: bool,
+    /// The kernel must not cache pages of this file.
+    pub direct: bool,
+    /// `flush` has nothing to do at close.
+    pub no_flush: bool,
+}
+
+impl Opened {
+    /// An opened file with nothing promised but its handle.
+    #[must_use]
+    pub fn new(handle: Handle) -> Self {
+        Self { handle, backing: None, keep_cache: false, direct: false, no_flush: false }
+    }
+}
+
+/// A changed time: given, or the time of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The lower file system's present time.
+    Now,
+    /// This time.
+    To(Timestamp),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// New permission bits.
+    pub permissions: Option<Permissions>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New logical size in bytes.
+    pub size: Option<u64>,
+    /// New time of last access.
+    pub accessed: Option<SetTime>,
+    /// New time of last modification.
+    pub modified: Option<SetTime>,
+    /// The caller lacks CAP_FSETID: a change of size clears the set-id bits.
+    pub kill_set_id: bool,
+}
+
+/// How a write is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// The caller lacks CAP_FSETID: the write clears the set-id bits.
+    pub kill_set_id: bool,
+}
+
+/// One entry of a directory listing.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryEntry<'a> {
+    /// The inode, as far as the directory itself tells.
+    pub ino: Ino,
+    /// What it is, where the directory tells.
+    pub kind: Option<FileKind>,
+    /// Where to go on after this entry.
+    pub next_offset: u64,
+    /// The name; `.` and `..` occur.
+    pub name: &'a OsStr,
+}
+
+/// Where an `lseek` that asks the file system looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The next byte of data.
+    Data,
+    /// The next hole; the end of the file counts as one.
+    Hole,
+}
+
+bitflags::bitflags! {
+    /// What `fallocate` does to a range; the values are the kernel's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FallocateMode: u32 {
+        /// The size stays, even when the range ends behind it.
+        const KEEP_SIZE = 0x01;
+        /// The range becomes a hole; needs `KEEP_SIZE`.
+        const PUNCH_HOLE = 0x02;
+        /// The range is cut out and the rest moves down.
+        const COLLAPSE_RANGE = 0x08;
+        /// The range reads as zeros.
+        const ZERO_RANGE = 0x10;
+        /// A hole is put in and the rest moves up.
+        const INSERT_RANGE = 0x20;
+        /// Shared blocks become the file's own.
+        const UNSHARE_RANGE = 0x40;
+        const _ = !0;
+    }
+
+    /// How `rename` treats its target; the values are the kernel's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RenameMode: u32 {
+        /// An existing target is an error.
+        const NO_REPLACE = 1;
+        /// Source and target trade names.
+        const EXCHANGE = 2;
+        /// Leave a whiteout behind (used by overlay file systems).
+        const WHITEOUT = 4;
+        const _ = !0;
+    }
+
+    /// The flags of an open call that matter below it; the values are the kernel's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct OpenMode: u32 {
+        /// For writing only.
+        const WRITE_ONLY = 0o1;
+        /// For reading and writing.
+        const READ_WRITE = 0o2;
+        /// Creation must not find the name taken.
+        const EXCLUSIVE = 0o200;
+        /// The file is emptied.
+        const TRUNCATE = 0o1000;
+        /// Every write goes to the end.
+        const APPEND = 0o2000;
+        /// Every write is followed by the equivalent of `fdatasync`.
+        const DATA_SYNC = 0o10_000;
+        /// The page cache is bypassed.
+        const DIRECT = 0o40_000;
+        /// Reading leaves the access time.
+        const NO_ACCESS_TIME = 0o1_000_000;
+        /// With `DATA_SYNC`: every write is followed by the equivalent of `fsync`.
+        const SYNC = 0o4_000_000;
+        const _ = !0;
+    }
+
+    /// How `setxattr` treats an existing attribute; the values are the kernel's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct XattrMode: u32 {
+        /// An existing attribute is an error.
+        const CREATE = 1;
+        /// A missing attribute is an error.
+        const REPLACE = 2;
+        const _ = !0;
+    }
+}
+
+impl OpenMode {
+    /// Whether the file may be written through this opening.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self.intersects(Self::WRITE_ONLY | Self::READ_WRITE)
+    }
+}
+
+/// What `statfs` shows; counts are in units of `fragment_size`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatFs {
+    /// All blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks that ordinary users may take.
+    pub blocks_available: u64,
+    /// All inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// Preferred size of a request, in bytes.
+    pub block_size: u32,
+    /// Unit of the block counts, in bytes.
+    pub fragment_size: u32,
+    /// The longest name, in bytes.
+    pub name_max: u32,
+}

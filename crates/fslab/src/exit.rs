@@ -1,0 +1,47 @@
+//! The exit codes, listed once.
+
+use std::process::ExitCode;
+
+/// How a run of `fslab` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// All was done.
+    Success = 0,
+    /// Something went wrong while doing it.
+    Failure = 1,
+    /// The arguments do not parse (clap's own code).
+    Usage = 2,
+    /// What was given can't be used: an unknown layer, a wrong key in a plan, a busy directory.
+    BadInput = 3,
+    /// The machine lacks what is needed: a tool, a privilege, a kernel feature, a free device.
+    Missing = 4,
+}
+
+/// An error that knows its exit code; every other error is a [`Code::Failure`].
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Coded {
+    /// The exit code.
+    pub code: Code,
+    /// One line: what, where, and what to do.
+    pub message: String,
+}
+
+impl Code {
+    /// The exit code of an error.
+    pub fn of(error: &anyhow::Error) -> Self {
+        error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
+    }
+}
+
+/// The table: which error of which library means which code.
+fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
+    cause.downcast_ref::<Coded>().map(|coded| coded.code)
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}

@@ -1,0 +1,20 @@
+//! The `fslab` command: parses its arguments, runs one subcommand, turns an error into one line
+//! and an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod commands;
+mod exit;
+
+fn main() -> ExitCode {
+    let command = commands::Cli::parse();
+    match command.run() {
+        Ok(()) => exit::Code::Success.into(),
+        Err(error) => {
+            eprintln!("fslab: {error:#}");
+            exit::Code::of(&error).into()
+        }
+    }
+}
