@@ -1,2 +1,14 @@
-//! Tests that any file system can be put through: named conformance cases and a comparison with
-//! a model under random operations.
+//! Tests that any file system can be put through.
+//!
+//! - [`conformance`]: named cases, each about one promise of the trait.
+//! - [`model`]: random operations, compared with [`crate::MemFs`].
+//! - [`mutants`]: file systems with a planted bug, to test the tests.
+//!
+//! Subjects are given by a function that makes one: cases and random runs do not share state.
+//! What these tests need of a subject: requests by root are allowed everything, and the root
+//! directory holds nothing else that changes meanwhile. They may run on a mounted file system
+//! behind a leaf over its mount point, so that they compare times with each other and never with
+//! the time of a request.
+
+pub mod client;
+pub mod conformance;

@@ -1,0 +1,34 @@
+//! The conformance suite over the leaves of this crate.
+
+use std::sync::Arc;
+
+use fslab_vfs::MemFs;
+use fslab_vfs::testing::conformance::{cases, run_one};
+
+#[test]
+fn names_are_unique_and_many() {
+    let names: std::collections::BTreeSet<_> = cases().map(|case| case.name).collect();
+    assert_eq!(names.len(), cases().count());
+    assert!(names.len() >= 120, "only {} cases", names.len());
+}
+
+/// Case by case, so that what each leaves behind is seen.
+#[test]
+fn memory_passes_and_forgets_everything() {
+    let mut failures = Vec::new();
+    for case in cases() {
+        let memory = Arc::new(MemFs::default());
+        if let Err(stop) = run_one(case, &*memory) {
+            failures.push(format!("{}: {stop}", case.name));
+        } else if (memory.remembered(), memory.open_handles(), memory.inodes()) != (0, 0, 1) {
+            failures.push(format!(
+                "{}: left {} inodes, {} remembered, {} handles",
+                case.name,
+                memory.inodes(),
+                memory.remembered(),
+                memory.open_handles()
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -1,0 +1,3 @@
+//! The leaves, under the conformance suite and the model test.
+
+mod conformance;
