@@ -3,5 +3,6 @@
 //! What rustix offers is called from where it is needed; this crate holds what it does not offer.
 //! Nothing here knows a file system, a layer or a benchmark.
 
+pub mod descriptor;
 pub mod file_handle;
 pub mod identity;

@@ -8,10 +8,12 @@
 
 mod error;
 mod file_system;
+mod host;
 mod layout;
 mod types;
 
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
+pub use host::{HostFs, HostOptions};
 pub use layout::{Extent, Layout};
 pub use types::*;
