@@ -40,7 +40,7 @@ impl Leaf {
     /// What opening the directory answers.
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
         match self {
-            Self::Memory => Ok(Arc::new(MemFs::new())),
+            Self::Memory => Ok(Arc::new(MemFs::default())),
             Self::Directory(path) => {
                 let host = HostFs::open(path, &HostOptions::default())
                     .map_err(|source| Error::Leaf { leaf: self.to_string(), source })?;

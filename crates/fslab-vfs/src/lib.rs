@@ -6,14 +6,20 @@
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
 //! [`Request`]) and prints nothing.
 
+mod block_device;
 mod error;
 mod file_system;
 mod host;
 mod layout;
+mod memory;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod types;
 
+pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
 pub use host::{HostFs, HostOptions};
 pub use layout::{Extent, Layout};
+pub use memory::{Capacity, MemFs};
 pub use types::*;

@@ -1,0 +1,376 @@
+//! [`MemFs`]: a file system in memory with the meaning of ext4, the model that others are tested
+//! against.
+//!
+//! Every operation holds one lock over the whole tree, so that each is atomic and the order of
+//! changes is the order of the lock; reading operations share it. That is the point of a model,
+//! and the price of many writers. Entries of a listing are copied out in pieces: a sink may call
+//! the file system again.
+//!
+//! What it does not do: check permissions (see [`FileSystem`]), survive the process, limit the
+//! length of a directory, or collapse and insert ranges (`EOPNOTSUPP`).
+
+use std::ffi::{OsStr, OsString};
+
+use parking_lot::RwLock;
+
+use crate::error::{Errno, Result};
+use crate::file_system::{DirectorySink, FileSystem};
+use crate::types::{
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
+    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+};
+
+mod acl;
+mod attributes;
+mod data;
+mod directory;
+mod files;
+mod handles;
+mod inherit;
+mod naming;
+mod node;
+mod rename;
+mod space;
+mod tree;
+mod xattr;
+
+use handles::Open;
+use rename::Place;
+pub use space::Capacity;
+use tree::Tree;
+
+/// Entries that are copied out of a directory under one hold of the lock.
+const LISTING_PIECE: usize = 64;
+
+/// A file system in memory.
+///
+/// Access times follow Linux's `relatime`: a read is recorded if none was since the last change,
+/// or the recorded one is a day old. Files end at 2^63 - 1 bytes (`EFBIG`), have at most 65,000
+/// names (`EMLINK`), and holes of whole 4 KiB pages. Times come from the requests.
+#[derive(Debug)]
+pub struct MemFs {
+    tree: RwLock<Tree>,
+}
+
+impl Default for MemFs {
+    fn default() -> Self {
+        Self::new(Capacity::default())
+    }
+}
+
+impl MemFs {
+    /// An empty file system whose root belongs to root, with mode 0755 and times at the epoch.
+    #[must_use]
+    pub fn new(capacity: Capacity) -> Self {
+        Self { tree: RwLock::new(Tree::new(capacity)) }
+    }
+
+    /// How many inodes other than the root have lookups that were not given back.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        let tree = self.tree.read();
+        tree.nodes.iter().filter(|(ino, node)| **ino != Ino::ROOT && node.lookups > 0).count()
+    }
+
+    /// How many handles are open.
+    #[must_use]
+    pub fn open_handles(&self) -> usize {
+        self.tree.read().handles.len()
+    }
+
+    /// How many inodes exist, the root included.
+    #[must_use]
+    pub fn inodes(&self) -> usize {
+        self.tree.read().nodes.len()
+    }
+}
+
+impl FileSystem for MemFs {
+    fn shutdown(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        let mut tree = self.tree.write();
+        let ino = tree.child(parent, name)?.ino;
+        tree.enter(ino)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.tree.write().forget(ino, lookups);
+    }
+
+    fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> Result<Attr> {
+        self.tree.read().attr(ino)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        _: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        self.tree.write().setattr(request, ino, changes)
+    }
+
+    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
+        let mut tree = self.tree.write();
+        tree.touch_access(ino, request.now);
+        tree.readlink(ino)
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        self.tree.write().mknod(request, parent, name, mode, device)
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
+        self.tree.write().mkdir(request, parent, name, mode)
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        self.tree.write().symlink(request, parent, name, target)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.tree.write().unlink(parent, name, request.now)
+    }
+
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.tree.write().rmdir(parent, name, request.now)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let to = Place { parent: new_parent, name: new_name };
+        self.tree.write().rename(Place { parent, name }, to, mode, request.now)
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> Result<Entry> {
+        let mut tree = self.tree.write();
+        tree.link(ino, new_parent, new_name, request.now)?;
+        tree.enter(ino)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        self.tree.write().open(request, ino, mode).map(opened)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let (entry, handle) = self.tree.write().create_open(request, parent, name, mode, flags)?;
+        Ok((entry, opened(handle)))
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let (entry, handle) = self.tree.write().tmpfile(request, parent, mode, flags)?;
+        Ok((entry, opened(handle)))
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let (length, access_is_due) = self.tree.read().read(request, handle, offset, buffer)?;
+        if access_is_due {
+            self.tree.write().touch_access(ino, request.now);
+        }
+        Ok(length)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.tree.write().write(request, handle, offset, data, options)
+    }
+
+    fn flush(&self, _: &Request, _: Ino, handle: Handle) -> Result<()> {
+        self.tree.read().check_handle(handle)
+    }
+
+    fn release(&self, _: &Request, _: Ino, handle: Handle) -> Result<()> {
+        self.tree.write().release(handle)
+    }
+
+    fn fsync(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> Result<()> {
+        self.tree.read().check_handle(handle)
+    }
+
+    fn opendir(&self, _: &Request, ino: Ino) -> Result<Handle> {
+        let mut tree = self.tree.write();
+        let end = tree.node(ino)?.directory()?.end();
+        tree.add_handle(Open::Directory { ino, end })
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        if offset == 0 {
+            let mut tree = self.tree.write();
+            let end = tree.node(ino)?.directory()?.end();
+            tree.handles.set_end(handle, end);
+            tree.touch_access(ino, request.now);
+        }
+        let mut next_offset = offset;
+        loop {
+            let piece = self.list(handle, next_offset)?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            for (position, slot) in piece {
+                next_offset = position + 1;
+                let (ino, kind, name) = (slot.ino, Some(slot.kind), &*slot.name);
+                if !sink(DirectoryEntry { ino, kind, next_offset, name }) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: Ino, handle: Handle) -> Result<()> {
+        self.tree.write().release(handle)
+    }
+
+    fn fsyncdir(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> Result<()> {
+        self.tree.read().check_handle(handle)
+    }
+
+    fn syncfs(&self, _: &Request, _: Ino) -> Result<()> {
+        Ok(())
+    }
+
+    fn statfs(&self, _: &Request, _: Ino) -> Result<StatFs> {
+        let tree = self.tree.read();
+        let inodes = tree.space.inodes_all();
+        Ok(StatFs {
+            blocks: tree.space.pages_all(),
+            blocks_free: tree.space.pages_free(),
+            blocks_available: tree.space.pages_free(),
+            files: inodes,
+            files_free: inodes - tree.nodes.len() as u64,
+            block_size: data::PAGE_BYTES as u32,
+            fragment_size: data::PAGE_BYTES as u32,
+            name_max: Name::MAX_LEN as u32,
+        })
+    }
+
+    fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        self.tree.read().getxattr(ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.tree.write().setxattr(request, ino, name, value, mode)
+    }
+
+    fn listxattr(&self, _: &Request, ino: Ino) -> Result<Vec<u8>> {
+        self.tree.read().listxattr(ino)
+    }
+
+    fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
+        self.tree.write().removexattr(request, ino, name)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        self.tree.write().fallocate(request, handle, offset, length, mode)
+    }
+
+    fn lseek(&self, _: &Request, _: Ino, handle: Handle, offset: u64, to: SeekTo) -> Result<u64> {
+        self.tree.read().lseek(handle, offset, to)
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = ((source.1, source.2), (target.1, target.2));
+        self.tree.write().copy_file_range(request, source, target, length)
+    }
+}
+
+impl MemFs {
+    /// The next entries of a listing. A removed directory has none, not even `.`: `ENOENT`.
+    fn list(&self, handle: Handle, offset: u64) -> Result<Vec<(u64, directory::Slot)>> {
+        let tree = self.tree.read();
+        let (ino, end) = tree.handles.directory(handle)?;
+        let node = tree.node(ino)?;
+        if node.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(node.directory()?.list(ino, offset, end, LISTING_PIECE))
+    }
+}
+
+fn opened(handle: Handle) -> Opened {
+    Opened { no_flush: true, ..Opened::new(handle) }
+}

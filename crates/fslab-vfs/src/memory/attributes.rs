@@ -1,0 +1,95 @@
+//! Changing attributes: size, owner, permissions and times.
+
+use std::ffi::OsStr;
+
+use crate::error::{Errno, Result};
+use crate::types::{Attr, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
+
+use super::acl::{self, Acl};
+use super::node::Node;
+use super::tree::Tree;
+
+impl Tree {
+    /// Applies the changes in the order size, owner, permissions, times: a later one has the last
+    /// word (a new size sets times and may clear set-id bits, and so does a new owner).
+    pub fn setattr(&mut self, request: &Request, ino: Ino, changes: &SetAttr) -> Result<Attr> {
+        if let Some(size) = changes.size {
+            self.truncate(ino, size, request, changes.kill_set_id)?;
+        }
+        let node = self.node_mut(ino)?;
+        if changes.uid.is_some() || changes.gid.is_some() {
+            change_owner(node, request, changes);
+        }
+        if let Some(permissions) = changes.permissions {
+            change_permissions(node, request, permissions)?;
+        }
+        change_time(&mut node.accessed, changes.accessed, request.now);
+        change_time(&mut node.modified, changes.modified, request.now);
+        if *changes != (SetAttr { kill_set_id: changes.kill_set_id, ..SetAttr::default() }) {
+            node.changed = request.now;
+        }
+        Ok(node.attr(ino))
+    }
+
+    /// Sets the size of a regular file.
+    pub fn truncate(
+        &mut self,
+        ino: Ino,
+        size: u64,
+        request: &Request,
+        kill_set_id: bool,
+    ) -> Result<()> {
+        let node = self.nodes.get_mut(&ino).ok_or(crate::Error::Stale { ino })?;
+        node.data_mut()?.truncate(&mut self.space, size)?;
+        node.drop_privileges(kill_set_id);
+        node.touch_contents(request.now);
+        Ok(())
+    }
+
+    /// Records an access, where one is due.
+    pub fn touch_access(&mut self, ino: Ino, now: Timestamp) {
+        if let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.access_is_due(now)) {
+            node.accessed = now;
+        }
+    }
+}
+
+/// A new owner does not get the set-id bits the old one gave; directories keep theirs, which mean
+/// inheritance. This holds for every caller.
+fn change_owner(node: &mut Node, request: &Request, changes: &SetAttr) {
+    if node.kind != FileKind::Directory {
+        let keeps_set_gid = node.may_keep_set_gid(&request.credentials);
+        node.drop_privileges(true);
+        if !keeps_set_gid {
+            node.permissions = without_set_gid(node.permissions);
+        }
+    }
+    node.uid = changes.uid.unwrap_or(node.uid);
+    node.gid = changes.gid.unwrap_or(node.gid);
+}
+
+fn change_permissions(node: &mut Node, request: &Request, permissions: Permissions) -> Result<()> {
+    if node.kind == FileKind::Symlink {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let keeps_set_gid = node.may_keep_set_gid(&request.credentials);
+    node.permissions = if keeps_set_gid { permissions } else { without_set_gid(permissions) };
+    if let Some(bytes) = node.xattrs.get_mut(OsStr::new(acl::ACCESS))
+        && let Some(access) = Acl::parse(bytes)?
+    {
+        *bytes = access.with_mode(permissions).to_bytes();
+    }
+    Ok(())
+}
+
+pub(super) fn without_set_gid(permissions: Permissions) -> Permissions {
+    Permissions::new(permissions.bits() & !Permissions::SET_GID)
+}
+
+fn change_time(time: &mut Timestamp, change: Option<SetTime>, now: Timestamp) {
+    match change {
+        Some(SetTime::Now) => *time = now,
+        Some(SetTime::To(given)) => *time = given,
+        None => {}
+    }
+}

@@ -1,0 +1,222 @@
+//! The bytes of a regular file, sparse, in pages of 4 KiB.
+//!
+//! Invariant: bytes at or behind the size are zero in every page, so that growing a file never
+//! shows what an earlier, longer version held.
+
+use std::collections::BTreeMap;
+
+use crate::error::Errno;
+use crate::types::SeekTo;
+
+use super::space::Space;
+
+/// The unit of allocation, and the granularity of holes.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// The largest file: offsets are signed 64-bit numbers in the kernel.
+pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
+
+type Page = Box<[u8; PAGE_BYTES as usize]>;
+
+/// A sparse file.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    size: u64,
+    /// By number. `None` is space that was reserved and never written: it reads as zeros and
+    /// counts as a hole, as an unwritten extent does.
+    pages: BTreeMap<u64, Option<Page>>,
+}
+
+/// The part of a range that lies in one page.
+struct Piece {
+    page: u64,
+    /// Within the page.
+    start: usize,
+    length: usize,
+}
+
+/// Cuts a range at the borders of pages.
+fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+    let end = offset + length;
+    let mut next = offset;
+    std::iter::from_fn(move || {
+        let start = next % PAGE_BYTES;
+        let length = (PAGE_BYTES - start).min(end - next);
+        let piece =
+            Piece { page: next / PAGE_BYTES, start: start as usize, length: length as usize };
+        next += length;
+        (length > 0).then_some(piece)
+    })
+}
+
+impl Data {
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Pages that are taken, reserved ones included.
+    pub fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    /// Reads what lies between `offset` and the end; answers how much that was.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
+        let mut done = 0;
+        for piece in pieces(offset, length) {
+            let target = &mut buffer[done..done + piece.length];
+            match self.pages.get(&piece.page) {
+                Some(Some(page)) => {
+                    target.copy_from_slice(&page[piece.start..piece.start + piece.length]);
+                }
+                _ => target.fill(0),
+            }
+            done += piece.length;
+        }
+        done
+    }
+
+    /// Writes as much as there is room for, at least one byte.
+    pub fn write(&mut self, space: &mut Space, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if offset >= MAX_SIZE {
+            return Err(Errno::FBIG);
+        }
+        let length = (MAX_SIZE - offset).min(data.len() as u64);
+        let mut done = 0;
+        for piece in pieces(offset, length) {
+            match self.page_for_writing(space, piece.page) {
+                Ok(page) => page[piece.start..piece.start + piece.length]
+                    .copy_from_slice(&data[done..done + piece.length]),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            done += piece.length;
+        }
+        self.size = self.size.max(offset + done as u64);
+        Ok(done)
+    }
+
+    fn page_for_writing(&mut self, space: &mut Space, number: u64) -> Result<&mut Page, Errno> {
+        if !self.pages.contains_key(&number) {
+            space.take(1)?;
+        }
+        let page = self.pages.entry(number).or_default();
+        Ok(page.get_or_insert_with(|| Box::new([0; PAGE_BYTES as usize])))
+    }
+
+    /// Sets the size. Space reserved behind the new size is given back.
+    pub fn truncate(&mut self, space: &mut Space, size: u64) -> Result<(), Errno> {
+        if size > MAX_SIZE {
+            return Err(Errno::FBIG);
+        }
+        if size <= self.size {
+            let cut = self.pages.split_off(&size.div_ceil(PAGE_BYTES));
+            space.give(cut.len() as u64);
+            self.zero_within_page(size, PAGE_BYTES - size % PAGE_BYTES);
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// Zeroes a range that does not cross a page; a hole stays one.
+    fn zero_within_page(&mut self, offset: u64, length: u64) {
+        let start = (offset % PAGE_BYTES) as usize;
+        if let Some(Some(page)) = self.pages.get_mut(&(offset / PAGE_BYTES)) {
+            page[start..start + length as usize].fill(0);
+        }
+    }
+
+    /// Makes sure that writing the range can't fail for lack of space.
+    pub fn reserve(&mut self, space: &mut Space, offset: u64, length: u64) -> Result<(), Errno> {
+        let wanted = offset / PAGE_BYTES..(offset + length).div_ceil(PAGE_BYTES);
+        let present = self.pages.range(wanted.clone()).count() as u64;
+        space.take(wanted.end - wanted.start - present)?;
+        for number in wanted {
+            self.pages.entry(number).or_insert(None);
+        }
+        Ok(())
+    }
+
+    /// Makes the range read as zeros, with its space reserved.
+    pub fn zero(&mut self, space: &mut Space, offset: u64, length: u64) -> Result<(), Errno> {
+        self.reserve(space, offset, length)?;
+        for piece in pieces(offset, length) {
+            self.clear_piece(&piece, |pages, number| {
+                pages.insert(number, None);
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes the range a hole as far as whole pages go, and zeros elsewhere.
+    pub fn punch(&mut self, space: &mut Space, offset: u64, length: u64) {
+        let before = self.pages();
+        let end = offset + length;
+        let present: Vec<u64> = self
+            .pages
+            .range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in present {
+            let start = offset.max(number * PAGE_BYTES);
+            let length = end.min((number + 1) * PAGE_BYTES) - start;
+            let within = (start % PAGE_BYTES) as usize;
+            let piece = Piece { page: number, start: within, length: length as usize };
+            self.clear_piece(&piece, |pages, number| {
+                pages.remove(&number);
+            });
+        }
+        space.give(before - self.pages());
+    }
+
+    fn clear_piece(
+        &mut self,
+        piece: &Piece,
+        clear_page: impl FnOnce(&mut BTreeMap<u64, Option<Page>>, u64),
+    ) {
+        if piece.length as u64 == PAGE_BYTES {
+            clear_page(&mut self.pages, piece.page);
+        } else {
+            let offset = piece.page * PAGE_BYTES + piece.start as u64;
+            self.zero_within_page(offset, piece.length as u64);
+        }
+    }
+
+    /// Extends the size to `size` unless the file is longer.
+    pub fn extend(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
+    /// The next data or hole at or after `offset`.
+    pub fn seek(&self, offset: u64, to: SeekTo) -> Result<u64, Errno> {
+        if offset >= self.size {
+            return Err(Errno::NXIO);
+        }
+        match to {
+            SeekTo::Data => self.next_data(offset).ok_or(Errno::NXIO),
+            SeekTo::Hole => Ok(self.next_hole(offset)),
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        let first = offset / PAGE_BYTES;
+        let (number, _) = self.pages.range(first..).find(|(_, page)| page.is_some())?;
+        let start = offset.max(number * PAGE_BYTES);
+        (start < self.size).then_some(start)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        let first = offset / PAGE_BYTES;
+        let mut expected = first;
+        for (number, page) in self.pages.range(first..) {
+            if *number != expected || page.is_none() {
+                break;
+            }
+            expected += 1;
+        }
+        offset.max(expected * PAGE_BYTES).min(self.size)
+    }
+}

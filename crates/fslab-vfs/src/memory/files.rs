@@ -1,0 +1,153 @@
+//! Open files: reading, writing, reserving, seeking and copying.
+
+use crate::error::{Errno, Error, Result};
+use crate::types::{FallocateMode, FileKind, Handle, Ino, OpenMode, Request, SeekTo, WriteOptions};
+
+use super::data::MAX_SIZE;
+use super::handles::Open;
+use super::tree::Tree;
+
+/// Most that one copy moves; the caller goes on from there.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
+impl Tree {
+    pub fn open(&mut self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Handle> {
+        match self.node(ino)?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            FileKind::Symlink => return Err(Errno::LOOP.into()),
+            // Who sends requests opens these itself; only their names are here.
+            _ => return Err(Errno::NXIO.into()),
+        }
+        if mode.contains(OpenMode::TRUNCATE) {
+            self.truncate(ino, 0, request, request.credentials.uid != 0)?;
+        }
+        self.add_handle(Open::File { ino, mode })
+    }
+
+    /// Reads without recording the access; answers also whether it is to be recorded.
+    pub fn read(
+        &self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(usize, bool)> {
+        let (ino, mode) = self.handles.readable(handle)?;
+        let node = self.node(ino)?;
+        let length = node.data()?.read(offset, buffer);
+        let due = !mode.contains(OpenMode::NO_ACCESS_TIME) && node.access_is_due(request.now);
+        Ok((length, due && !buffer.is_empty()))
+    }
+
+    pub fn write(
+        &mut self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let (ino, mode) = self.handles.writable(handle)?;
+        let node = self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?;
+        let file = node.data_mut()?;
+        let offset = if mode.contains(OpenMode::APPEND) { file.size() } else { offset };
+        let written = file.write(&mut self.space, offset, data)?;
+        if written > 0 {
+            node.drop_privileges(options.kill_set_id);
+            node.touch_contents(request.now);
+        }
+        Ok(written)
+    }
+
+    pub fn fallocate(
+        &mut self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        let end = check_range(offset, length)?;
+        check_mode(mode)?;
+        let (ino, _) = self.handles.writable(handle)?;
+        let node = self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?;
+        let file = node.data_mut()?;
+        if mode.contains(FallocateMode::PUNCH_HOLE) {
+            file.punch(&mut self.space, offset, length);
+        } else if mode.contains(FallocateMode::ZERO_RANGE) {
+            file.zero(&mut self.space, offset, length)?;
+        } else {
+            file.reserve(&mut self.space, offset, length)?;
+        }
+        if !mode.contains(FallocateMode::KEEP_SIZE) {
+            file.extend(end);
+        }
+        node.drop_privileges(request.credentials.uid != 0);
+        node.touch_contents(request.now);
+        Ok(())
+    }
+
+    pub fn lseek(&self, handle: Handle, offset: u64, to: SeekTo) -> Result<u64> {
+        let ino = self.handles.get(handle)?.ino();
+        Ok(self.node(ino)?.data()?.seek(offset, to)?)
+    }
+
+    pub fn copy_file_range(
+        &mut self,
+        request: &Request,
+        source: (Handle, u64),
+        target: (Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source_ino, _) = self.handles.readable(source.0)?;
+        let (target_ino, target_mode) = self.handles.writable(target.0)?;
+        if target_mode.contains(OpenMode::APPEND) {
+            return Err(Errno::BADF.into());
+        }
+        let size = self.node(source_ino)?.data()?.size();
+        let length = length.min(size.saturating_sub(source.1));
+        target.1.checked_add(length).ok_or(Errno::OVERFLOW)?;
+        if source_ino == target_ino && source.1.abs_diff(target.1) < length {
+            return Err(Errno::INVAL.into());
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
+        self.read(request, source.0, source.1, &mut buffer)?;
+        let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
+        self.write(request, target.0, target.1, &buffer, options).map(|length| length as u64)
+    }
+
+    /// Whether a handle may be synced: any open one.
+    pub fn check_handle(&self, handle: Handle) -> Result<()> {
+        self.handles.get(handle).map(|_| ())
+    }
+
+    pub fn readlink(&self, ino: Ino) -> Result<std::ffi::OsString> {
+        match &self.node(ino)?.content {
+            super::node::Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+}
+
+fn check_range(offset: u64, length: u64) -> Result<u64> {
+    if length == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    let end = offset.checked_add(length).filter(|end| *end <= MAX_SIZE);
+    end.ok_or_else(|| Errno::FBIG.into())
+}
+
+/// Reserving, zeroing and punching; moving ranges is not offered.
+fn check_mode(mode: FallocateMode) -> Result<()> {
+    let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
+    let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
+    if reserve_or_zero.contains(mode) || mode == punch {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP.into())
+    }
+}

@@ -1,0 +1,124 @@
+//! The operations that create: each makes an inode with its name and counts one lookup.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::{Errno, Result};
+use crate::types::{Entry, FileKind, Handle, Ino, Name, OpenMode, Request};
+
+use super::directory::Directory;
+use super::node::Content;
+use super::tree::{NewNode, Tree};
+
+/// The longest target of a symbolic link: a path without its zero byte.
+const TARGET_BYTES_MAX: usize = 4095;
+
+const FORMAT_BITS: u32 = 0o170_000;
+
+impl Tree {
+    pub fn mknod(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        let kind = special_kind(mode)?;
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let device = if is_device { device } else { 0 };
+        let new = NewNode { kind, mode, device, content: Content::of_kind(kind) };
+        let ino = self.create(request, parent, name, new)?;
+        self.enter(ino)
+    }
+
+    pub fn mkdir(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+    ) -> Result<Entry> {
+        // Linux takes the sticky bit from the caller, the set-id bits only by inheritance.
+        let mode = mode & 0o1777;
+        let content = Content::Directory(Directory::new(parent));
+        let new = NewNode { kind: FileKind::Directory, mode, device: 0, content };
+        let ino = self.create(request, parent, name, new)?;
+        self.enter(ino)
+    }
+
+    pub fn symlink(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        match target.as_bytes().len() {
+            0 => return Err(Errno::NOENT.into()),
+            length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let content = Content::Symlink(target.to_owned());
+        let new = NewNode { kind: FileKind::Symlink, mode: 0o777, device: 0, content };
+        let ino = self.create(request, parent, name, new)?;
+        self.enter(ino)
+    }
+
+    /// Creates and opens, or opens what is there.
+    pub fn create_open(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Handle)> {
+        let existing = self.node(parent)?.directory()?.get(name.as_os_str()).map(|slot| slot.ino);
+        let (ino, handle) = match existing {
+            Some(_) if flags.contains(OpenMode::EXCLUSIVE) => return Err(Errno::EXIST.into()),
+            Some(ino) => (ino, self.open(request, ino, flags)?),
+            None => {
+                let ino = self.create(request, parent, name, new_file(mode))?;
+                (ino, self.open(request, ino, flags - OpenMode::TRUNCATE)?)
+            }
+        };
+        Ok((self.enter(ino)?, handle))
+    }
+
+    /// Creates and opens a file without a name.
+    pub fn tmpfile(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Handle)> {
+        let directory = self.node(parent)?;
+        directory.directory()?;
+        if directory.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let ino = self.create_unnamed(request, parent, new_file(mode), 0)?;
+        self.node_mut(ino)?.linkable = !flags.contains(OpenMode::EXCLUSIVE);
+        let handle = self.open(request, ino, flags - OpenMode::TRUNCATE)?;
+        Ok((self.enter(ino)?, handle))
+    }
+}
+
+fn new_file(mode: u32) -> NewNode {
+    let kind = FileKind::Regular;
+    NewNode { kind, mode, device: 0, content: Content::of_kind(kind) }
+}
+
+/// What `mknod(2)` creates; without format bits a regular file.
+fn special_kind(mode: u32) -> Result<FileKind> {
+    if mode & FORMAT_BITS == 0 {
+        return Ok(FileKind::Regular);
+    }
+    match FileKind::from_mode(mode) {
+        Some(FileKind::Directory) => Err(Errno::PERM.into()),
+        None | Some(FileKind::Symlink) => Err(Errno::INVAL.into()),
+        Some(kind) => Ok(kind),
+    }
+}

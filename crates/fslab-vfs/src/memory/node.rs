@@ -1,0 +1,161 @@
+//! An inode: its attributes, what it holds, and who still needs it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::{Errno, Result};
+use crate::types::{Attr, Credentials, FileKind, Ino, Permissions, Timestamp};
+
+use super::data::{Data, PAGE_BYTES};
+use super::directory::Directory;
+
+/// Time after which an access is recorded even if nothing changed since the last one.
+const ACCESS_TIME_AGE_SECONDS: i64 = 24 * 60 * 60;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// The xattr of file capabilities, which a change of contents or owner removes.
+const CAPABILITY: &str = "security.capability";
+
+/// An inode.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub kind: FileKind,
+    pub permissions: Permissions,
+    pub uid: u32,
+    pub gid: u32,
+    pub device: u32,
+    /// Names; for a directory also its `.` and the `..` of its subdirectories. 0 once removed.
+    pub links: u32,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub changed: Timestamp,
+    pub created: Timestamp,
+    /// Lookups that were answered and not yet given back.
+    pub lookups: u64,
+    /// Handles that are open.
+    pub opens: u64,
+    /// Created without a name and not yet linked, and allowed to be.
+    pub linkable: bool,
+    pub xattrs: BTreeMap<OsString, Vec<u8>>,
+    pub content: Content,
+}
+
+/// What an inode holds.
+#[derive(Debug)]
+pub(super) enum Content {
+    File(Data),
+    Directory(Directory),
+    Symlink(OsString),
+    /// A pipe, socket or device: its meaning is elsewhere.
+    Special,
+}
+
+impl Content {
+    /// The empty content of a kind that has one.
+    pub fn of_kind(kind: FileKind) -> Self {
+        if kind == FileKind::Regular { Self::File(Data::default()) } else { Self::Special }
+    }
+}
+
+impl Node {
+    pub fn attr(&self, ino: Ino) -> Attr {
+        Attr {
+            ino,
+            size: self.size(),
+            blocks: self.pages() * (PAGE_BYTES / SECTOR_BYTES),
+            block_size: PAGE_BYTES as u32,
+            kind: self.kind,
+            permissions: self.permissions,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            device: self.device,
+            accessed: self.accessed,
+            modified: self.modified,
+            changed: self.changed,
+            created: Some(self.created),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.content {
+            Content::File(data) => data.size(),
+            Content::Directory(_) => PAGE_BYTES,
+            Content::Symlink(target) => target.as_bytes().len() as u64,
+            Content::Special => 0,
+        }
+    }
+
+    /// Pages of file contents.
+    pub fn pages(&self) -> u64 {
+        if let Content::File(data) = &self.content { data.pages() } else { 0 }
+    }
+
+    /// Whether nobody can reach the inode any more.
+    pub fn is_unreachable(&self) -> bool {
+        self.links == 0 && self.lookups == 0 && self.opens == 0
+    }
+
+    pub fn directory(&self) -> Result<&Directory> {
+        match &self.content {
+            Content::Directory(directory) => Ok(directory),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    pub fn directory_mut(&mut self) -> Result<&mut Directory> {
+        match &mut self.content {
+            Content::Directory(directory) => Ok(directory),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// The bytes of a regular file; the errno is that of reading or writing anything else.
+    pub fn data(&self) -> Result<&Data> {
+        match &self.content {
+            Content::File(data) => Ok(data),
+            Content::Directory(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// As [`data`](Self::data), to be changed.
+    pub fn data_mut(&mut self) -> Result<&mut Data> {
+        match &mut self.content {
+            Content::File(data) => Ok(data),
+            Content::Directory(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Records a change of the contents.
+    pub fn touch_contents(&mut self, now: Timestamp) {
+        self.modified = now;
+        self.changed = now;
+    }
+
+    /// Whether a read must be recorded: only if the last recorded one is not newer than the last
+    /// change, or is a day old (Linux's `relatime`).
+    pub fn access_is_due(&self, now: Timestamp) -> bool {
+        self.accessed <= self.modified
+            || self.accessed <= self.changed
+            || now.seconds.saturating_sub(self.accessed.seconds) >= ACCESS_TIME_AGE_SECONDS
+    }
+
+    /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
+    /// callers who lack the right to keep them.
+    pub fn drop_privileges(&mut self, kill_set_id: bool) {
+        self.xattrs.remove(std::ffi::OsStr::new(CAPABILITY));
+        if kill_set_id {
+            self.permissions = self.permissions.without_set_id();
+        }
+    }
+
+    /// Whether the caller may leave a set-group-id bit on this inode. Of the caller's groups only
+    /// the first is known here.
+    pub fn may_keep_set_gid(&self, caller: &Credentials) -> bool {
+        caller.uid == 0 || caller.gid == self.gid
+    }
+}

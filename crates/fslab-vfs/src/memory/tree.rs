@@ -1,0 +1,260 @@
+//! All inodes of a memory file system: finding, creating, naming and forgetting them.
+//!
+//! Invariant: an inode is in the table exactly as long as it has a name, an unreturned lookup or
+//! an open handle. Numbers are never used again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+
+use crate::error::{Errno, Error, Result};
+use crate::types::{Attr, Entry, FileKind, Handle, Ino, Name, Permissions, Request, Timestamp};
+
+use super::directory::{Directory, Slot};
+use super::handles::{Handles, Open};
+use super::inherit::{self, Inherited};
+use super::node::{Content, Node};
+use super::space::{Capacity, Space};
+
+/// Most names of one file; ext4's bound.
+pub(super) const LINKS_MAX: u32 = 65_000;
+
+/// Numbers are never used again, so that one generation is enough.
+const GENERATION: u64 = 1;
+
+/// The state of a memory file system.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub nodes: HashMap<Ino, Node>,
+    pub handles: Handles,
+    pub space: Space,
+    last_ino: u64,
+}
+
+/// What is to be created.
+pub(super) struct NewNode {
+    pub kind: FileKind,
+    pub mode: u32,
+    pub device: u32,
+    pub content: Content,
+}
+
+impl Tree {
+    pub fn new(capacity: Capacity) -> Self {
+        let root = Node {
+            kind: FileKind::Directory,
+            permissions: Permissions::new(0o755),
+            uid: 0,
+            gid: 0,
+            device: 0,
+            links: 2,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            created: Timestamp::default(),
+            lookups: 0,
+            opens: 0,
+            linkable: false,
+            xattrs: BTreeMap::new(),
+            content: Content::Directory(Directory::new(Ino::ROOT)),
+        };
+        Self {
+            nodes: HashMap::from([(Ino::ROOT, root)]),
+            handles: Handles::default(),
+            space: Space::new(capacity),
+            last_ino: Ino::ROOT.0,
+        }
+    }
+
+    pub fn node(&self, ino: Ino) -> Result<&Node> {
+        self.nodes.get(&ino).ok_or(Error::Stale { ino })
+    }
+
+    pub fn node_mut(&mut self, ino: Ino) -> Result<&mut Node> {
+        self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })
+    }
+
+    pub fn attr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.node(ino)?.attr(ino))
+    }
+
+    /// What a name stands for.
+    pub fn child(&self, parent: Ino, name: Name<'_>) -> Result<&Slot> {
+        let directory = self.node(parent)?.directory()?;
+        directory.get(name.as_os_str()).ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// Counts one lookup and describes the inode.
+    pub fn enter(&mut self, ino: Ino) -> Result<Entry> {
+        let node = self.node_mut(ino)?;
+        node.lookups += 1;
+        Ok(Entry { attr: node.attr(ino), generation: GENERATION })
+    }
+
+    /// Takes lookups back.
+    pub fn forget(&mut self, ino: Ino, lookups: u64) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+        }
+        self.drop_unreachable(ino);
+    }
+
+    /// Opens a handle that keeps its inode alive.
+    pub fn add_handle(&mut self, open: Open) -> Result<Handle> {
+        self.node_mut(open.ino())?.opens += 1;
+        Ok(self.handles.add(open))
+    }
+
+    /// Closes a handle.
+    pub fn release(&mut self, handle: Handle) -> Result<()> {
+        let ino = self.handles.remove(handle)?.ino();
+        self.node_mut(ino)?.opens -= 1;
+        self.drop_unreachable(ino);
+        Ok(())
+    }
+
+    fn drop_unreachable(&mut self, ino: Ino) {
+        if ino != Ino::ROOT && self.nodes.get(&ino).is_some_and(Node::is_unreachable) {
+            let pages = self.nodes.remove(&ino).map_or(0, |node| node.pages());
+            self.space.give(pages);
+        }
+    }
+
+    /// Creates an inode under a new name.
+    pub fn create(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Ino> {
+        self.check_free(parent, name)?;
+        let kind = new.kind;
+        let links = if kind == FileKind::Directory { 2 } else { 1 };
+        let ino = self.create_unnamed(request, parent, new, links)?;
+        self.set_name(parent, name.as_os_str(), ino, kind, request.now)?;
+        if kind == FileKind::Directory {
+            self.node_mut(parent)?.links += 1;
+        }
+        Ok(ino)
+    }
+
+    /// Fails where a name can't be made.
+    pub fn check_free(&self, parent: Ino, name: Name<'_>) -> Result<()> {
+        let node = self.node(parent)?;
+        if node.directory()?.get(name.as_os_str()).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if node.links == 0 { Err(Errno::NOENT.into()) } else { Ok(()) }
+    }
+
+    /// Creates an inode below a directory, and no name for it.
+    pub fn create_unnamed(
+        &mut self,
+        request: &Request,
+        parent: Ino,
+        new: NewNode,
+        links: u32,
+    ) -> Result<Ino> {
+        if self.nodes.len() as u64 >= self.space.inodes_all() {
+            return Err(Errno::NOSPC.into());
+        }
+        let Inherited { permissions, gid, xattrs } =
+            inherit::from_directory(self.node(parent)?, request, new.kind, new.mode);
+        self.last_ino += 1;
+        let node = Node {
+            kind: new.kind,
+            permissions,
+            uid: request.credentials.uid,
+            gid,
+            device: new.device,
+            links,
+            accessed: request.now,
+            modified: request.now,
+            changed: request.now,
+            created: request.now,
+            lookups: 0,
+            opens: 0,
+            linkable: false,
+            xattrs,
+            content: new.content,
+        };
+        self.nodes.insert(Ino(self.last_ino), node);
+        Ok(Ino(self.last_ino))
+    }
+
+    /// Makes a name stand for an inode and records the change of the directory.
+    pub fn set_name(
+        &mut self,
+        parent: Ino,
+        name: &OsStr,
+        ino: Ino,
+        kind: FileKind,
+        now: Timestamp,
+    ) -> Result<()> {
+        let node = self.node_mut(parent)?;
+        node.directory_mut()?.set(name, ino, kind);
+        node.touch_contents(now);
+        Ok(())
+    }
+
+    /// Takes a name away and records the change of the directory.
+    pub fn clear_name(&mut self, parent: Ino, name: &OsStr, now: Timestamp) -> Result<()> {
+        let node = self.node_mut(parent)?;
+        node.directory_mut()?.remove(name);
+        node.touch_contents(now);
+        Ok(())
+    }
+
+    /// One more name for an inode.
+    pub fn link(
+        &mut self,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_free(new_parent, new_name)?;
+        let node = self.node_mut(ino)?;
+        match node.kind {
+            FileKind::Directory => return Err(Errno::PERM.into()),
+            _ if node.links == 0 && !node.linkable => return Err(Errno::NOENT.into()),
+            _ if node.links >= LINKS_MAX => return Err(Errno::MLINK.into()),
+            _ => {}
+        }
+        node.links += 1;
+        node.linkable = false;
+        node.changed = now;
+        let kind = node.kind;
+        self.set_name(new_parent, new_name.as_os_str(), ino, kind, now)
+    }
+
+    /// Removes the name of anything but a directory.
+    pub fn unlink(&mut self, parent: Ino, name: Name<'_>, now: Timestamp) -> Result<()> {
+        let slot = self.child(parent, name)?.clone();
+        if slot.kind == FileKind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.clear_name(parent, name.as_os_str(), now)?;
+        self.drop_link(slot.ino, now)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, parent: Ino, name: Name<'_>, now: Timestamp) -> Result<()> {
+        let ino = self.child(parent, name)?.ino;
+        if !self.node(ino)?.directory()?.is_empty() {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.clear_name(parent, name.as_os_str(), now)?;
+        self.node_mut(parent)?.links -= 1;
+        self.drop_link(ino, now)
+    }
+
+    /// An inode lost a name; a directory has only one.
+    pub fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<()> {
+        let node = self.node_mut(ino)?;
+        node.links = if node.kind == FileKind::Directory { 0 } else { node.links - 1 };
+        node.changed = now;
+        self.drop_unreachable(ino);
+        Ok(())
+    }
+}
