@@ -55,6 +55,15 @@ impl MountOptions {
         self.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root())
     }
 
+    /// The source as mount(2) takes it, or escaped for fusermount3, which mounts for others.
+    fn source_for_mount(&self) -> String {
+        if rustix::process::geteuid().is_root() {
+            self.source.clone()
+        } else {
+            escape(&self.source)
+        }
+    }
+
     /// Threads to start: one blocked in a slow call must not hold up the others.
     pub(crate) fn thread_count(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,8 +76,9 @@ impl MountOptions {
         let choose = |wanted, yes, no| if wanted { yes } else { no };
         let mut config = fuser::Config::default();
         config.mount_options = vec![
-            MountOption::FSName(escape(&self.source)),
-            MountOption::Subtype("fslab".to_owned()),
+            MountOption::FSName(self.source_for_mount()),
+            // fuser's own option for the subtype reaches fusermount3 only.
+            MountOption::CUSTOM("subtype=fslab".to_owned()),
             MountOption::DefaultPermissions,
             choose(self.read_only, MountOption::RO, MountOption::RW),
             choose(self.set_id, MountOption::Suid, MountOption::NoSuid),
@@ -83,8 +93,7 @@ impl MountOptions {
     }
 }
 
-/// Option values are joined by commas and parsed by the kernel and by fusermount3, which take a
-/// backslash as escape.
+/// fusermount3 takes its options joined by commas, with a backslash as escape.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

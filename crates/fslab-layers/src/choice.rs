@@ -23,12 +23,11 @@ impl LayerChoice {
         name: &str,
         given: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
-        let spec = LAYERS.iter().find(|layer| layer.name == name).ok_or_else(|| {
-            Error::UnknownLayer {
+        let spec =
+            LAYERS.iter().find(|layer| layer.name == name).ok_or_else(|| Error::UnknownLayer {
                 name: name.to_owned(),
                 nearest: nearest(name, LAYERS.iter().map(|layer| layer.name)),
-            }
-        })?;
+            })?;
         let defaults = spec.options.iter().map(|option| (option.name, option.default.to_owned()));
         let mut options: BTreeMap<_, _> = defaults.collect();
         for (key, value) in given {

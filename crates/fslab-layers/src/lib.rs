@@ -16,5 +16,5 @@ mod stack;
 pub use choice::LayerChoice;
 pub use error::{Error, Result};
 pub use leaf::{LEAVES, Leaf, LeafSpec};
-pub use registry::{LAYERS, LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
+pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
 pub use stack::Stack;

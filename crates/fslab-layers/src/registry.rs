@@ -22,9 +22,12 @@ pub struct LayerSpec {
     pub kind: LayerKind,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// Puts it over a file system. The options were checked against `options` before.
-    pub build: fn(Arc<dyn FileSystem>, &Options) -> Result<Arc<dyn FileSystem>>,
+    /// Puts it over a file system.
+    pub build: BuildLayer,
 }
+
+/// Puts a layer over a file system. The options were checked against the layer's list before.
+pub type BuildLayer = fn(Arc<dyn FileSystem>, &Options) -> Result<Arc<dyn FileSystem>>;
 
 /// Whether a layer changes what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -205,6 +205,8 @@ fn split_options(options: &str) -> (MountFlags, String) {
 /// A line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its device number, major and minor.
+    pub device: (u32, u32),
     /// Where it is mounted.
     pub target: PathBuf,
     /// The file system's name ("ext4", "fuse.bindfs").
@@ -234,10 +236,13 @@ pub fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
 /// the dash vary in number.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let target = fields.by_ref().nth(4)?;
+    let device = std::str::from_utf8(fields.by_ref().nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let target = fields.by_ref().nth(1)?;
     fields.by_ref().find(|field| *field == b"-")?;
     let (file_system, source) = (fields.next()?, fields.next()?);
     Some(MountEntry {
+        device: (major.parse().ok()?, minor.parse().ok()?),
         target: PathBuf::from(unescape(target)),
         file_system: String::from_utf8_lossy(file_system).into_owned(),
         source: unescape(source),
