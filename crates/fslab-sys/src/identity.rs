@@ -95,7 +95,8 @@ fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
 
 fn keep_bypassing_permissions() -> Result<()> {
     let mut sets = capabilities(None)?;
-    let bypass = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    let bypass =
+        CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::MKNOD;
     sets.effective |= bypass & sets.permitted;
     set_capabilities(None, sets)
 }

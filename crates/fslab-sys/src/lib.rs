@@ -3,5 +3,13 @@
 //! What rustix offers is called from where it is needed; this crate holds what it does not offer.
 //! Nothing here knows a file system, a layer or a benchmark.
 
+pub mod block_counters;
+pub mod descriptor;
 pub mod file_handle;
 pub mod identity;
+pub mod loop_device;
+pub mod make_file_system;
+pub mod mounts;
+pub mod residency;
+pub mod signals;
+pub mod usage;

@@ -9,6 +9,7 @@
 mod block_device;
 mod error;
 mod file_system;
+mod host;
 mod layout;
 mod memory;
 #[cfg(feature = "testing")]
@@ -18,6 +19,7 @@ mod types;
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
+pub use host::{HostFs, HostOptions};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use types::*;

@@ -1,9 +1,16 @@
 //! The command line: one file a subcommand, each with its `Args` and `run`.
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod completions;
+mod fstab;
 mod list;
+mod man;
+mod mount;
+mod umount;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -15,15 +22,34 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List what fslab offers: layers, workloads, renderers
+    /// Put layers over a directory and mount them
+    Mount(mount::Args),
+    /// Unmount what `fslab mount` mounted
+    Umount(umount::Args),
+    /// List what can be named: layers and their options, leaves
     List(list::Args),
+    /// Write the completions of a shell to standard output
+    Completions(completions::Args),
+    /// Write the man pages to a directory
+    Man(man::Args),
 }
 
 impl Cli {
+    /// Reads the command line, also that of `mount.fslab`, as which mount(8) calls the program.
+    /// Ends the process where there is nothing to run: after `--help`, and on a usage error.
+    pub fn from_command_line() -> Self {
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        Self::parse_from(fstab::translate(arguments))
+    }
+
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
+            Command::Mount(args) => args.run(),
+            Command::Umount(args) => args.run(),
             Command::List(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         }
     }
 }

@@ -37,7 +37,32 @@ impl Code {
 
 /// The table: which error of which library means which code.
 fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    cause.downcast_ref::<Coded>().map(|coded| coded.code)
+    if let Some(coded) = cause.downcast_ref::<Coded>() {
+        return Some(coded.code);
+    }
+    if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
+        return Some(of_layers(error));
+    }
+    if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
+        return Some(of_fuse(error));
+    }
+    None
+}
+
+fn of_layers(error: &fslab_layers::Error) -> Code {
+    use fslab_layers::Error;
+    match error {
+        Error::Leaf { .. } => Code::Failure,
+        _ => Code::BadInput,
+    }
+}
+
+fn of_fuse(error: &fslab_fuse::Error) -> Code {
+    use fslab_fuse::Error;
+    match error {
+        Error::NoDevice => Code::Missing,
+        _ => Code::Failure,
+    }
 }
 
 impl From<Code> for ExitCode {

@@ -3,13 +3,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod commands;
 mod exit;
 
 fn main() -> ExitCode {
-    let command = commands::Cli::parse();
+    let command = commands::Cli::from_command_line();
     match command.run() {
         Ok(()) => exit::Code::Success.into(),
         Err(error) => {

@@ -1,14 +1,79 @@
-//! `fslab list`: everything that can be named on a command line or in a plan.
+//! `fslab list`: everything that can be named on a command line, from the registries.
 
 use anyhow::Result;
+use comfy_table::{ContentArrangement, Table, presets};
+use fslab_layers::{LAYERS, LEAVES, LayerSpec};
+use serde_json::{Value, json};
 
 /// Arguments of `fslab list`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
 
 impl Args {
     /// Prints the lists.
     pub fn run(self) -> Result<()> {
+        if self.json {
+            println!("{:#}", as_json());
+        } else {
+            println!("{}", as_tables());
+        }
         Ok(())
     }
+}
+
+fn as_json() -> Value {
+    let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
+    let leaves: Vec<_> =
+        LEAVES.iter().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
+    json!({ "layers": layers, "leaves": leaves })
+}
+
+fn layer_as_json(layer: &LayerSpec) -> Value {
+    let options: Vec<_> = layer
+        .options
+        .iter()
+        .map(|option| {
+            json!({
+                "name": option.name,
+                "help": option.help,
+                "default": option.default,
+                "values": option.value.expected(),
+            })
+        })
+        .collect();
+    json!({
+        "name": layer.name,
+        "help": layer.help,
+        "kind": layer.kind.name(),
+        "options": options,
+    })
+}
+
+fn as_tables() -> String {
+    let mut layers = table(["layer", "kind", "what it does"]);
+    for layer in LAYERS {
+        layers.add_row([layer.name, layer.kind.name(), layer.help]);
+        for option in layer.options {
+            let name = format!("  {}={}", option.name, option.default);
+            layers.add_row([name.as_str(), "", option.help]);
+        }
+    }
+    let mut leaves = table(["leaf", "", "what it is"]);
+    for leaf in LEAVES {
+        leaves.add_row([leaf.name, "", leaf.help]);
+    }
+    format!("{layers}\n\n{leaves}")
+}
+
+fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    table
 }

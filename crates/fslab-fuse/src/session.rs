@@ -1,0 +1,178 @@
+//! One mount: from the first request to the last.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fslab_vfs::FileSystem;
+use rustix::mount::UnmountFlags;
+
+use crate::adapter::{Activity, Adapter};
+use crate::error::{Error, Result};
+use crate::negotiate::Granted;
+use crate::notices;
+use crate::options::MountOptions;
+use crate::read_ahead::{device_at, raise};
+
+/// How often an idle mount is looked at, at most.
+const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
+
+/// A mounted file system being served.
+pub struct Session {
+    background: fuser::BackgroundSession,
+    file_system: Arc<dyn FileSystem>,
+    unmounter: Unmounter,
+    granted: Granted,
+}
+
+/// Unmounts a session, from any thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    mount_point: PathBuf,
+    device: (u32, u32),
+}
+
+/// Mounts a file system and starts to serve it. When this returns, the mount works.
+///
+/// # Errors
+/// Names the mount point and what the kernel or the mount helper answered.
+pub fn mount(
+    file_system: Arc<dyn FileSystem>,
+    mount_point: &Path,
+    options: &MountOptions,
+) -> Result<Session> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Error::NoDevice);
+    }
+    let mount_point = absolute(mount_point)?;
+    let (notices, pending) = notices::queue();
+    file_system.attach(Arc::new(notices));
+    let adapter = Adapter::new(Arc::clone(&file_system), options.clone());
+    let (grants, activity) = (adapter.grants(), adapter.activity());
+    let session = fuser::Session::new(adapter, &mount_point, &options.to_config())
+        .map_err(|source| Error::Mount { mount_point: mount_point.clone(), source })?;
+    let serve_error = |source| Error::Serve { mount_point: mount_point.clone(), source };
+    pending.deliver_through(session.notifier()).map_err(serve_error)?;
+    let background = session.spawn().map_err(serve_error)?;
+    raise(&mount_point);
+    let device = device_at(&mount_point).map_err(|errno| serve_error(errno.into()))?;
+    let unmounter = Unmounter { mount_point: mount_point.clone(), device };
+    let granted = grants.get().cloned().ok_or_else(|| {
+        serve_error(io::Error::other("the kernel ended the start of the connection early"))
+    })?;
+    if let Some(timeout) = options.idle_timeout {
+        unmount_when_idle(unmounter.clone(), activity, timeout).map_err(serve_error)?;
+    }
+    Ok(Session { background, file_system, unmounter, granted })
+}
+
+impl Session {
+    /// What the kernel granted.
+    #[must_use]
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// A handle to unmount with.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Serves until the file system is unmounted, by whomever, and the last user is gone.
+    ///
+    /// # Errors
+    /// Names what broke the connection, or what could not be written back.
+    pub fn wait(self) -> Result<()> {
+        let mount_point = self.unmounter.mount_point;
+        let connection = |source| Error::Connection { mount_point: mount_point.clone(), source };
+        match self.background.join() {
+            // How the kernel ends a connection that was aborted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            ended => ended.map_err(connection)?,
+        }
+        let written_back = self.file_system.shutdown();
+        written_back.map_err(|error| connection(error.errno().into()))
+    }
+}
+
+impl Unmounter {
+    /// Unmounts if nothing is in use; `false` when something is.
+    ///
+    /// # Errors
+    /// What the kernel answered otherwise.
+    pub fn unmount_if_unused(&self) -> Result<bool> {
+        match self.unmount(UnmountFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Error::Unmount { source: rustix::io::Errno::BUSY, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the mount out of the tree at once; who still uses it is served until done.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn detach(&self) -> Result<()> {
+        self.unmount(UnmountFlags::DETACH)
+    }
+
+    fn unmount(&self, flags: UnmountFlags) -> Result<()> {
+        // Somebody else's mount may be at the path by now.
+        if device_at(&self.mount_point) != Ok(self.device) {
+            return Ok(());
+        }
+        let flags = flags | UnmountFlags::NOFOLLOW;
+        match rustix::mount::unmount(&self.mount_point, flags) {
+            Err(rustix::io::Errno::PERM) => self.unmount_by_helper(),
+            answer => answer.map_err(|source| self.error(source)),
+        }
+    }
+
+    /// Ordinary users unmount through the setuid helper that mounted for them.
+    fn unmount_by_helper(&self) -> Result<()> {
+        let status = std::process::Command::new("fusermount3")
+            .args(["-u", "-q", "-z", "--"])
+            .arg(&self.mount_point)
+            .status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(self.error(rustix::io::Errno::PERM)),
+        }
+    }
+
+    fn error(&self, source: rustix::io::Errno) -> Error {
+        Error::Unmount { mount_point: self.mount_point.clone(), source }
+    }
+}
+
+fn absolute(mount_point: &Path) -> Result<PathBuf> {
+    mount_point
+        .canonicalize()
+        .map_err(|source| Error::Mount { mount_point: mount_point.to_owned(), source })
+}
+
+fn unmount_when_idle(
+    unmounter: Unmounter,
+    activity: Arc<Activity>,
+    timeout: Duration,
+) -> io::Result<()> {
+    let check = (timeout / 4).clamp(Duration::from_millis(50), IDLE_CHECK_MAX);
+    std::thread::Builder::new().name("fslab-idle".to_owned()).spawn(move || {
+        let mut idle_since = Instant::now();
+        loop {
+            std::thread::sleep(check);
+            if activity.take() {
+                idle_since = Instant::now();
+            } else if idle_since.elapsed() >= timeout {
+                match unmounter.unmount_if_unused() {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(%error, "idle, and can't be unmounted"),
+                }
+            }
+        }
+    })?;
+    Ok(())
+}

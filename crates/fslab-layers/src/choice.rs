@@ -1,0 +1,135 @@
+//! One layer as a user names it: `NAME[:key=value,...]`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result, nearest};
+use crate::registry::{LAYERS, LayerSpec, Options};
+
+/// A layer with its options, checked against the registry.
+#[derive(Clone, Debug)]
+pub struct LayerChoice {
+    pub(crate) spec: &'static LayerSpec,
+    pub(crate) options: Options,
+}
+
+impl LayerChoice {
+    /// Chooses a layer and gives it options; the others keep their defaults.
+    ///
+    /// # Errors
+    /// Names the nearest layer, option or value that exists.
+    pub fn new<'a>(
+        name: &str,
+        given: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self> {
+        let spec =
+            LAYERS.iter().find(|layer| layer.name == name).ok_or_else(|| Error::UnknownLayer {
+                name: name.to_owned(),
+                nearest: nearest(name, LAYERS.iter().map(|layer| layer.name)),
+            })?;
+        let defaults = spec.options.iter().map(|option| (option.name, option.default.to_owned()));
+        let mut options: BTreeMap<_, _> = defaults.collect();
+        for (key, value) in given {
+            let (key, value) = check(spec, key, value)?;
+            options.insert(key, value);
+        }
+        Ok(Self { spec, options: Options(options) })
+    }
+
+    /// The layer's declaration.
+    #[must_use]
+    pub fn spec(&self) -> &'static LayerSpec {
+        self.spec
+    }
+}
+
+fn check(spec: &'static LayerSpec, key: &str, value: &str) -> Result<(&'static str, String)> {
+    let option = spec.options.iter().find(|option| option.name == key).ok_or_else(|| {
+        Error::UnknownOption {
+            layer: spec.name,
+            option: key.to_owned(),
+            nearest: nearest(key, spec.options.iter().map(|option| option.name)),
+        }
+    })?;
+    if option.value.accepts(value) {
+        return Ok((option.name, value.to_owned()));
+    }
+    Err(Error::BadValue {
+        layer: spec.name,
+        option: option.name,
+        value: value.to_owned(),
+        expected: option.value.expected(),
+    })
+}
+
+impl FromStr for LayerChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        let bare = Self::new(name, [])?;
+        let mut given = BTreeMap::new();
+        for text in options.split(',').filter(|text| !text.is_empty()) {
+            let bad = || Error::BadOption { layer: bare.spec.name, text: text.to_owned() };
+            let (key, value) = text.split_once('=').ok_or_else(bad)?;
+            if given.insert(key, value).is_some() {
+                return Err(bad());
+            }
+        }
+        Self::new(name, given)
+    }
+}
+
+/// The layer as it would be given, with the options that differ from their defaults.
+impl fmt::Display for LayerChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.spec.name)?;
+        let changed = self.spec.options.iter().filter_map(|option| {
+            let value = self.options.0.get(option.name)?;
+            (value != option.default).then_some((option.name, value))
+        });
+        for (index, (name, value)) in changed.enumerate() {
+            let separator = if index == 0 { ':' } else { ',' };
+            write!(formatter, "{separator}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refuses(text: &str, message: &str) {
+        let error = text.parse::<LayerChoice>().unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn a_layer_prints_as_it_was_given() {
+        for text in ["null", "null:passthrough=off"] {
+            assert_eq!(text.parse::<LayerChoice>().unwrap().to_string(), text);
+        }
+        assert_eq!("null:passthrough=on".parse::<LayerChoice>().unwrap().to_string(), "null");
+    }
+
+    #[test]
+    fn a_wrong_layer_names_what_there_is() {
+        refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
+        refuses(
+            "null:passthru=off",
+            "layer 'null' has no option 'passthru'; did you mean 'passthrough'?",
+        );
+        refuses(
+            "null:passthrough=maybe",
+            "layer 'null': option 'passthrough' is 'on' or 'off', not 'maybe'",
+        );
+        refuses("null:passthrough", "layer 'null': 'passthrough' should be one key=value each");
+        refuses(
+            "null:passthrough=on,passthrough=off",
+            "layer 'null': 'passthrough=off' should be one key=value each",
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What can be wrong with the description of a stack.
+
+use std::path::PathBuf;
+
+/// The result of reading a description or building a stack.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What is wrong with the description of a stack, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No layer has this name.
+    #[error("unknown layer '{name}'{}", suggest(nearest))]
+    UnknownLayer {
+        /// The name given.
+        name: String,
+        /// Names that were perhaps meant, or all there are.
+        nearest: Vec<&'static str>,
+    },
+    /// The layer has no such option.
+    #[error("layer '{layer}' has no option '{option}'{}", suggest(nearest))]
+    UnknownOption {
+        /// The layer.
+        layer: &'static str,
+        /// The option given.
+        option: String,
+        /// Options that were perhaps meant, or all there are.
+        nearest: Vec<&'static str>,
+    },
+    /// The option takes other values.
+    #[error("layer '{layer}': option '{option}' is {expected}, not '{value}'")]
+    BadValue {
+        /// The layer.
+        layer: &'static str,
+        /// The option.
+        option: &'static str,
+        /// The value given.
+        value: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// An option without `=value`, or given twice.
+    #[error("layer '{layer}': '{text}' should be one key=value each")]
+    BadOption {
+        /// The layer.
+        layer: &'static str,
+        /// The text given.
+        text: String,
+    },
+    /// A file that describes a stack does not parse.
+    #[error("{}: {source}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and key.
+        source: Box<toml::de::Error>,
+    },
+    /// A file that describes a stack can't be read.
+    #[error("{}: {source}", path.display())]
+    UnreadableFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The leaf can't be opened.
+    #[error("can't use '{leaf}' as the lower file system: {source}")]
+    Leaf {
+        /// What was given.
+        leaf: String,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+}
+
+fn suggest(nearest: &[&str]) -> String {
+    match nearest {
+        [] => String::new(),
+        [one] => format!("; did you mean '{one}'?"),
+        several => format!("; there are: {}", several.join(", ")),
+    }
+}
+
+/// The one name close enough to be a slip of the pen, else all of them.
+pub(crate) fn nearest(name: &str, all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    const LIKE_ENOUGH: f64 = 0.8;
+    let all: Vec<_> = all.collect();
+    let likeness = |candidate: &&'static str| strsim::jaro_winkler(name, candidate);
+    let best = all.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    match best.filter(|best| likeness(best) >= LIKE_ENOUGH) {
+        Some(best) => vec![best],
+        None => all,
+    }
+}

@@ -1,0 +1,80 @@
+//! The leaf under a stack, as a user names it: a directory, `dir:PATH` or `mem:`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
+
+use crate::error::{Error, Result};
+
+/// Every kind of leaf.
+pub const LEAVES: &[LeafSpec] = &[
+    LeafSpec { name: "dir:PATH", help: "a directory of the host; PATH alone means the same" },
+    LeafSpec { name: "mem:", help: "memory; gone when unmounted" },
+];
+
+/// A leaf's declaration of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafSpec {
+    /// How it is written.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// A leaf, not yet opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    /// A directory of the host.
+    Directory(PathBuf),
+    /// Memory.
+    Memory,
+}
+
+impl Leaf {
+    /// Opens the leaf.
+    ///
+    /// # Errors
+    /// What opening the directory answers.
+    pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
+        match self {
+            Self::Memory => Ok(Arc::new(MemFs::default())),
+            Self::Directory(path) => {
+                let host = HostFs::open(path, &HostOptions::default())
+                    .map_err(|source| Error::Leaf { leaf: self.to_string(), source })?;
+                Ok(Arc::new(host))
+            }
+        }
+    }
+
+    /// The directory, where the leaf is one.
+    #[must_use]
+    pub fn directory(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Directory(path) => Some(path),
+            Self::Memory => None,
+        }
+    }
+}
+
+impl FromStr for Leaf {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        Ok(match text {
+            "mem:" => Self::Memory,
+            path => Self::Directory(path.strip_prefix("dir:").unwrap_or(path).into()),
+        })
+    }
+}
+
+impl fmt::Display for Leaf {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => formatter.write_str("mem:"),
+            Self::Directory(path) => path.display().fmt(formatter),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A stack: layers over one leaf, in one process, top first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use fslab_vfs::FileSystem;
+use serde::Deserialize;
+
+use crate::choice::LayerChoice;
+use crate::error::{Error, Result};
+use crate::leaf::Leaf;
+
+/// What separates the parts of a stack written in one line.
+const SEPARATOR: &str = " / ";
+
+/// The description of a stack.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// The layers, top first.
+    pub layers: Vec<LayerChoice>,
+    /// What they lie over.
+    pub leaf: Leaf,
+}
+
+/// The layers of a stack as a TOML file: `[[layer]]` tables, top first.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayersFile {
+    layer: Vec<LayerTable>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LayerTable {
+    name: String,
+    #[serde(flatten)]
+    options: BTreeMap<String, toml::Value>,
+}
+
+impl Stack {
+    /// Opens the leaf and puts the layers over it.
+    ///
+    /// # Errors
+    /// What the leaf or a layer answers.
+    pub fn build(&self) -> Result<Arc<dyn FileSystem>> {
+        let mut top = self.leaf.open()?;
+        for layer in self.layers.iter().rev() {
+            top = (layer.spec.build)(top, &layer.options)?;
+        }
+        Ok(top)
+    }
+
+    /// Reads the layers of a stack from a TOML file, top first.
+    ///
+    /// # Errors
+    /// Names file, line and key.
+    pub fn read_layers(path: &Path) -> Result<Vec<LayerChoice>> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
+        let file: LayersFile = toml::from_str(&text)
+            .map_err(|source| Error::BadFile { path: path.to_owned(), source: Box::new(source) })?;
+        file.layer.iter().map(LayerTable::choose).collect()
+    }
+}
+
+impl LayerTable {
+    fn choose(&self) -> Result<LayerChoice> {
+        let texts: BTreeMap<_, _> =
+            self.options.iter().map(|(key, value)| (key.as_str(), to_text(value))).collect();
+        let given = texts.iter().map(|(key, value)| (*key, value.as_str()));
+        LayerChoice::new(&self.name, given)
+    }
+}
+
+/// A TOML value as it would be written on a command line.
+fn to_text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::Boolean(true) => "on".to_owned(),
+        toml::Value::Boolean(false) => "off".to_owned(),
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl FromStr for Stack {
+    type Err = Error;
+
+    /// Reads `LAYER / LAYER / LEAF`.
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
+        let leaf = parts.pop().unwrap_or_default();
+        let Ok(leaf) = leaf.parse::<Leaf>();
+        let layers = parts.into_iter().map(str::parse).collect::<Result<_>>()?;
+        Ok(Self { layers, leaf })
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for layer in &self.layers {
+            write!(formatter, "{layer}{SEPARATOR}")?;
+        }
+        self.leaf.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_prints_as_it_was_given() {
+        for text in ["mem:", "null / mem:", "null:passthrough=off / null / /tmp/a b"] {
+            assert_eq!(text.parse::<Stack>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_file_names_line_and_key_of_what_is_wrong() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("layers.toml");
+        std::fs::write(&path, "[[layer]]\nname = \"null\"\npassthrough = false\n").unwrap();
+        let layers = Stack::read_layers(&path).unwrap();
+        assert_eq!(layers[0].to_string(), "null:passthrough=off");
+        std::fs::write(&path, "[[layers]]\nname = \"null\"\n").unwrap();
+        let message = Stack::read_layers(&path).unwrap_err().to_string();
+        assert!(message.contains("layers.toml") && message.contains("line 1"), "{message}");
+        assert!(message.contains("`layers`"), "{message}");
+    }
+}

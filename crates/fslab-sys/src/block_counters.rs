@@ -1,0 +1,118 @@
+//! What a block device did since it was attached, as the kernel counts it.
+
+use std::fs;
+use std::io;
+use std::ops::Sub;
+use std::path::PathBuf;
+
+/// Number of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// The driver's number.
+    pub major: u32,
+    /// The device within the driver.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// A file below the device's directory in sysfs.
+    #[must_use]
+    pub fn sysfs(self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/dev/block/{}:{}/{file}", self.major, self.minor))
+    }
+}
+
+/// Requests the device completed. Sectors are always 512 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounters {
+    /// Read requests.
+    pub reads: u64,
+    /// Read requests joined to another before they reached the device.
+    pub reads_merged: u64,
+    /// Sectors read.
+    pub sectors_read: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Write requests joined to another before they reached the device.
+    pub writes_merged: u64,
+    /// Sectors written.
+    pub sectors_written: u64,
+    /// Discard requests.
+    pub discards: u64,
+    /// Flush requests.
+    pub flushes: u64,
+}
+
+impl BlockCounters {
+    /// The counters now.
+    ///
+    /// # Errors
+    /// Where the device is gone or its counters do not parse.
+    pub fn read(device: DeviceNumber) -> io::Result<Self> {
+        let path = device.sysfs("stat");
+        let text = fs::read_to_string(&path)?;
+        Self::parse(&text).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text:?}", path.display()))
+        })
+    }
+
+    /// Parses the fields of Documentation/block/stat.rst; discards and flushes came later and may
+    /// be absent.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<u64> =
+            text.split_ascii_whitespace().map(|field| field.parse().ok()).collect::<Option<_>>()?;
+        let at = |index: usize| fields.get(index).copied();
+        Some(Self {
+            reads: at(0)?,
+            reads_merged: at(1)?,
+            sectors_read: at(2)?,
+            writes: at(4)?,
+            writes_merged: at(5)?,
+            sectors_written: at(6)?,
+            discards: at(11).unwrap_or(0),
+            flushes: at(15).unwrap_or(0),
+        })
+    }
+}
+
+impl Sub for BlockCounters {
+    type Output = Self;
+
+    /// What happened between two readings. A counter that went back (the device was attached
+    /// anew) counts as nothing.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            reads_merged: self.reads_merged.saturating_sub(earlier.reads_merged),
+            sectors_read: self.sectors_read.saturating_sub(earlier.sectors_read),
+            writes: self.writes.saturating_sub(earlier.writes),
+            writes_merged: self.writes_merged.saturating_sub(earlier.writes_merged),
+            sectors_written: self.sectors_written.saturating_sub(earlier.sectors_written),
+            discards: self.discards.saturating_sub(earlier.discards),
+            flushes: self.flushes.saturating_sub(earlier.flushes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BlockCounters;
+
+    #[test]
+    fn fields_are_taken_from_their_columns() {
+        let text = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n";
+        let expected = BlockCounters {
+            reads: 1,
+            reads_merged: 2,
+            sectors_read: 3,
+            writes: 5,
+            writes_merged: 6,
+            sectors_written: 7,
+            discards: 12,
+            flushes: 16,
+        };
+        assert_eq!(BlockCounters::parse(text), Some(expected));
+        assert_eq!(BlockCounters::parse("1 2 3"), None);
+        assert_eq!(BlockCounters::parse("1 2 3 4 five 6 7"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! Loop devices: an image file as a block device.
+//!
+//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it when its last
+//! user is gone. It keeps one descriptor open, so that the device outlives an unmount; if the
+//! process dies, by whatever signal, only a mount can keep the device attached, and no longer
+//! than the mount lasts.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::block_counters::DeviceNumber;
+use crate::file_handle::check;
+
+const CONTROL: &str = "/dev/loop-control";
+const MAJOR: u32 = 7;
+
+// From <linux/loop.h> and <linux/fs.h>; the numbers are the same on every architecture.
+const LOOP_CLEAR_DEVICE: libc::c_ulong = 0x4C01;
+const LOOP_GET_STATUS: libc::c_ulong = 0x4C05;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+const LOOP_GET_FREE: libc::c_ulong = 0x4C82;
+const FLUSH_BUFFERS: libc::c_ulong = 0x1261;
+const FLAG_READ_ONLY: u32 = 1;
+const FLAG_AUTOCLEAR: u32 = 4;
+const FLAG_DIRECT_IO: u32 = 16;
+
+/// Somebody else may take the free device between asking for it and attaching: ask again.
+const ATTEMPTS: u32 = 64;
+
+/// The kernel's `struct loop_info64`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Info {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Info>() == 232);
+
+/// The kernel's `struct loop_config`.
+#[repr(C)]
+struct Config {
+    descriptor: u32,
+    block_size: u32,
+    info: Info,
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<Config>() == 304);
+
+/// Why an image could not be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The image could not be opened.
+    #[error("image {}: {source}", path.display())]
+    Image {
+        /// The image file.
+        path: PathBuf,
+        /// What opening it answered.
+        #[source]
+        source: io::Error,
+    },
+    /// No loop device can be had.
+    #[error("no loop device: {}: {source} (needs root and the loop module)", path.display())]
+    Unavailable {
+        /// The control or device node.
+        path: PathBuf,
+        /// What it answered.
+        #[source]
+        source: io::Error,
+    },
+    /// All loop devices are taken.
+    #[error(
+        "no free loop device after {attempts} attempts; `losetup -l` lists them, `losetup -d` frees one"
+    )]
+    NoneFree {
+        /// How often a free device was asked for.
+        attempts: u32,
+    },
+    /// Attaching failed for another reason.
+    #[error("attaching {} to {}: {source}", image.display(), device.display())]
+    Attach {
+        /// The image file.
+        image: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+        /// What LOOP_CONFIGURE answered.
+        #[source]
+        source: Errno,
+    },
+}
+
+/// How to attach an image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Logical sector size in bytes; 0 lets the kernel choose (512).
+    pub sector_size: u32,
+    /// The device can't be written.
+    pub read_only: bool,
+}
+
+/// An attached image; detached when dropped, as soon as nothing has it mounted.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+    number: u32,
+    device: File,
+    direct_io: bool,
+}
+
+impl LoopDevice {
+    /// Attaches an image to a free loop device, with direct I/O where the file system of the
+    /// image allows it (see [`LoopDevice::direct_io`]).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn attach(image: &Path, options: Options) -> Result<Self, Error> {
+        let backing = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .open(image)
+            .map_err(|source| Error::Image { path: image.to_owned(), source })?;
+        let control = open_node(Path::new(CONTROL))?;
+        for _ in 0..ATTEMPTS {
+            let number = free_number(&control)?;
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            let device = open_node(&path)?;
+            match configure(&device, &backing, options) {
+                Ok(()) => {
+                    let direct_io = status_flags(&device).is_ok_and(|f| f & FLAG_DIRECT_IO != 0);
+                    return Ok(Self { path, number, device, direct_io });
+                }
+                Err(Errno::BUSY) => {}
+                Err(source) => {
+                    return Err(Error::Attach { image: image.to_owned(), device: path, source });
+                }
+            }
+        }
+        Err(Error::NoneFree { attempts: ATTEMPTS })
+    }
+
+    /// The device node.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the image is read and written past the page cache, as the kernel reports it.
+    #[must_use]
+    pub fn direct_io(&self) -> bool {
+        self.direct_io
+    }
+
+    /// The open device node, to ask for its residency.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.device
+    }
+
+    /// The device's number, under which its counters are found.
+    #[must_use]
+    pub fn device_number(&self) -> DeviceNumber {
+        let rdev = self.device.metadata().map(|metadata| metadata.rdev());
+        let (major, minor) = rdev.map_or((MAJOR, self.number), |rdev| {
+            (rustix::fs::major(rdev), rustix::fs::minor(rdev))
+        });
+        DeviceNumber { major, minor }
+    }
+
+    /// Writes back and forgets what the kernel caches of the device (`BLKFLSBUF`). Of use only
+    /// while nothing has it mounted.
+    ///
+    /// # Errors
+    /// `EACCES` without CAP_SYS_ADMIN.
+    pub fn flush_buffers(&self) -> Result<(), Errno> {
+        ioctl(&self.device, FLUSH_BUFFERS, 0).map(|_| ())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // With autoclear this only marks what closing the descriptor does anyway; asking for it
+        // lets an error be seen.
+        match ioctl(&self.device, LOOP_CLEAR_DEVICE, 0) {
+            Ok(_) | Err(Errno::NXIO) => {}
+            Err(error) => tracing::warn!("detaching {}: {error}", self.path.display()),
+        }
+    }
+}
+
+fn open_node(path: &Path) -> Result<File, Error> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|source| Error::Unavailable { path: path.to_owned(), source })
+}
+
+fn free_number(control: &File) -> Result<u32, Error> {
+    match ioctl(control, LOOP_GET_FREE, 0) {
+        Ok(number) => Ok(number as u32),
+        Err(Errno::NOSPC | Errno::NODEV) => Err(Error::NoneFree { attempts: 1 }),
+        Err(errno) => {
+            Err(Error::Unavailable { path: PathBuf::from(CONTROL), source: errno.into() })
+        }
+    }
+}
+
+/// Attaches with direct I/O; where the backing file system refuses that, without.
+fn configure(device: &File, backing: &File, options: Options) -> Result<(), Errno> {
+    match configure_once(device, backing, options, FLAG_DIRECT_IO) {
+        Err(Errno::INVAL) => configure_once(device, backing, options, 0),
+        answer => answer,
+    }
+}
+
+fn configure_once(
+    device: &File,
+    backing: &File,
+    options: Options,
+    extra_flags: u32,
+) -> Result<(), Errno> {
+    let read_only = if options.read_only { FLAG_READ_ONLY } else { 0 };
+    let mut info = empty_info();
+    info.flags = FLAG_AUTOCLEAR | read_only | extra_flags;
+    let config = Config {
+        descriptor: backing.as_raw_fd() as u32,
+        block_size: options.sector_size,
+        info,
+        reserved: [0; 8],
+    };
+    // SAFETY: the request takes a pointer to `struct loop_config`, which `config` mirrors (the
+    // size is asserted above) and which lives through the call; the kernel only reads it.
+    let answer = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    check(answer.into()).map(|_| ())
+}
+
+fn status_flags(device: &File) -> Result<u32, Errno> {
+    let mut info = empty_info();
+    // SAFETY: the request takes a pointer to `struct loop_info64`, which `info` mirrors (the
+    // size is asserted above) and which nothing else uses during the call.
+    let answer = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS as _, &raw mut info) };
+    check(answer.into()).map(|_| info.flags)
+}
+
+/// An ioctl whose argument is a plain number.
+fn ioctl(file: &File, request: libc::c_ulong, argument: libc::c_ulong) -> Result<i64, Errno> {
+    // SAFETY: the requests passed here take a number or nothing, and touch no memory.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
+    check(answer.into())
+}
+
+fn empty_info() -> Info {
+    Info {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    }
+}

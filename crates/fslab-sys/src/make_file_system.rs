@@ -1,0 +1,227 @@
+//! `mkfs`: makes a file system on a device or an image, by the tools of the distribution.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// File systems this machine's tools may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// ext2, which newer kernels serve by the ext4 driver.
+    Ext2,
+    /// ext3, served by the ext4 driver.
+    Ext3,
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+}
+
+/// How a tool is called.
+struct Tool {
+    name: &'static str,
+    package: &'static str,
+    program: &'static str,
+    /// Quiet, and over whatever was there.
+    flags: &'static [&'static str],
+    version_flag: &'static str,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    fn tool(self) -> Tool {
+        let ext = |name, program| Tool {
+            name,
+            package: "e2fsprogs",
+            program,
+            flags: &["-q", "-F"],
+            version_flag: "-V",
+        };
+        match self {
+            Self::Ext2 => ext("ext2", "mkfs.ext2"),
+            Self::Ext3 => ext("ext3", "mkfs.ext3"),
+            Self::Ext4 => ext("ext4", "mkfs.ext4"),
+            Self::Xfs => Tool {
+                name: "xfs",
+                package: "xfsprogs",
+                program: "mkfs.xfs",
+                flags: &["-q", "-f"],
+                version_flag: "-V",
+            },
+            Self::Btrfs => Tool {
+                name: "btrfs",
+                package: "btrfs-progs",
+                program: "mkfs.btrfs",
+                flags: &["-q", "-f"],
+                version_flag: "--version",
+            },
+        }
+    }
+
+    /// The name mount(2) knows it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.tool().name
+    }
+
+    /// The programme that makes it.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        self.tool().program
+    }
+
+    /// The first line of the tool's version, and whether the tool is there at all.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`], or what running it answered.
+    pub fn tool_version(self) -> Result<String, Error> {
+        let tool = self.tool();
+        let output = run(&tool, &[OsString::from(tool.version_flag)])?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok(one_line(&text).split("  ").next().unwrap_or_default().to_owned())
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// No file system of this name can be made.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("unknown file system `{name}`")]
+pub struct UnknownKind {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| UnknownKind { name: name.to_owned() })
+    }
+}
+
+/// Why a file system was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The tool is not installed.
+    #[error("{program} is not installed (Debian package {package})")]
+    MissingTool {
+        /// The tool.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The tool could not be started.
+    #[error("running {program}: {source}")]
+    Start {
+        /// The tool.
+        program: &'static str,
+        /// What starting it answered.
+        #[source]
+        source: io::Error,
+    },
+    /// The tool refused.
+    #[error("{command} failed ({status}): {message}")]
+    Refused {
+        /// The command line.
+        command: String,
+        /// How the tool ended.
+        status: std::process::ExitStatus,
+        /// What it wrote to standard error, on one line.
+        message: String,
+    },
+    /// The device is no device or image.
+    #[error("{}: {source}", path.display())]
+    Device {
+        /// The device or image.
+        path: PathBuf,
+        /// What looking at it answered.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Makes a file system and answers the command line that did.
+///
+/// # Errors
+/// See [`Error`].
+pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Error> {
+    device.metadata().map_err(|source| Error::Device { path: device.to_owned(), source })?;
+    let tool = kind.tool();
+    let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
+    arguments.extend(options.iter().map(OsString::from));
+    arguments.push(device.into());
+    let command = command_line(tool.program, &arguments);
+    let output = run(&tool, &arguments)?;
+    if output.status.success() {
+        return Ok(command);
+    }
+    let message = one_line(&output.stderr);
+    Err(Error::Refused { command, status: output.status, message })
+}
+
+fn run(tool: &Tool, arguments: &[OsString]) -> Result<std::process::Output, Error> {
+    // Users other than root often lack /usr/sbin in PATH, and these tools live there.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    Command::new(tool.program).args(arguments).env("PATH", path).output().map_err(|source| {
+        match source.kind() {
+            io::ErrorKind::NotFound => {
+                Error::MissingTool { program: tool.program, package: tool.package }
+            }
+            _ => Error::Start { program: tool.program, source },
+        }
+    })
+}
+
+fn command_line(program: &str, arguments: &[OsString]) -> String {
+    let words = arguments.iter().map(|argument| argument.to_string_lossy());
+    std::iter::once(program.into()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Joins the lines of a tool's message.
+#[must_use]
+pub fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Error, Kind, make, one_line};
+
+    #[test]
+    fn names_round_trip() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("ext5".parse::<Kind>().is_err());
+    }
+
+    #[test]
+    fn messages_become_one_line() {
+        assert_eq!(one_line(b"mkfs: bad\n\n  Usage: x\n"), "mkfs: bad; Usage: x");
+    }
+
+    #[test]
+    fn a_missing_device_is_named() {
+        let error = make(Kind::Ext4, Path::new("/nonexistent/image"), &[]).unwrap_err();
+        assert!(matches!(error, Error::Device { .. }));
+        assert!(error.to_string().contains("/nonexistent/image"));
+    }
+}

@@ -1,0 +1,328 @@
+//! Mounting, unmounting, and what is mounted.
+//!
+//! A [`Mount`] unmounts when dropped. Unmounting is patient for a bounded time (a daemon or the
+//! kernel may hold a file for a moment longer) and then detaches lazily, saying so: the name is
+//! free at once and the rest goes when its last user does.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// How long an unmount is tried again while the file system is busy.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Why a mount or unmount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Mounting failed.
+    #[error("mounting {} on {} as {file_system}: {}", source_name.display(), target.display(), explain(*source))]
+    Mount {
+        /// What was to be mounted.
+        source_name: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// As which file system.
+        file_system: String,
+        /// The kernel's answer.
+        #[source]
+        source: Errno,
+    },
+    /// Unmounting failed.
+    #[error("unmounting {}: {source}", target.display())]
+    Unmount {
+        /// The mount point.
+        target: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: Errno,
+    },
+    /// A mount option holds a NUL byte.
+    #[error("mount options {options:?} hold a NUL byte")]
+    Options {
+        /// The options.
+        options: String,
+    },
+}
+
+fn explain(errno: Errno) -> String {
+    match errno {
+        Errno::NODEV => "this kernel does not have that file system".to_owned(),
+        Errno::INVAL => format!(
+            "{errno} (an option the file system does not know, or no such file system on the device)"
+        ),
+        Errno::PERM => format!("{errno} (mounting needs root)"),
+        other => other.to_string(),
+    }
+}
+
+/// A mounted file system; unmounted when dropped.
+#[derive(Debug)]
+pub struct Mount {
+    target: PathBuf,
+    mounted: bool,
+}
+
+impl Mount {
+    /// Mounts with options as in fstab ("noatime,compress=zstd"): flags the kernel has for every
+    /// file system are taken out, the rest is handed to the file system. Device nodes and set-id
+    /// programmes have no effect unless `dev` and `suid` ask for them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn new(
+        source: &Path,
+        target: &Path,
+        file_system: &str,
+        options: &str,
+    ) -> Result<Self, Error> {
+        let (flags, rest) = split_options(options);
+        let data =
+            CString::new(rest).or_else(|_| Err(Error::Options { options: options.to_owned() }))?;
+        let data = (!data.is_empty()).then_some(data.as_c_str());
+        rustix::mount::mount(source, target, file_system, flags, data).map_err(|errno| {
+            Error::Mount {
+                source_name: source.to_owned(),
+                target: target.to_owned(),
+                file_system: file_system.to_owned(),
+                source: errno,
+            }
+        })?;
+        Ok(Self { target: target.to_owned(), mounted: true })
+    }
+
+    /// Takes charge of something that another programme mounted.
+    #[must_use]
+    pub fn adopt(target: &Path) -> Self {
+        Self { target: target.to_owned(), mounted: true }
+    }
+
+    /// The mount point.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Unmounts and reports errors, which dropping can't.
+    ///
+    /// # Errors
+    /// See [`unmount`].
+    pub fn unmount(mut self) -> Result<Unmounted, Error> {
+        self.mounted = false;
+        unmount(&self.target, PATIENCE)
+    }
+
+    /// Gives the charge back: somebody else has unmounted or will.
+    pub fn release(mut self) {
+        self.mounted = false;
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        match unmount(&self.target, PATIENCE) {
+            Ok(Unmounted::Cleanly) => {}
+            Ok(Unmounted::Lazily) => {
+                tracing::warn!("{} was busy and was detached lazily", self.target.display());
+            }
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+}
+
+/// How an unmount went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// The file system is gone.
+    Cleanly,
+    /// The name is free, and the file system goes when its last user does.
+    Lazily,
+}
+
+/// Unmounts; tries again while busy, for at most `patience`, and then detaches lazily.
+///
+/// # Errors
+/// `EINVAL` where nothing is mounted, `EPERM` without the privilege.
+pub fn unmount(target: &Path, patience: Duration) -> Result<Unmounted, Error> {
+    let end = Instant::now() + patience;
+    let failed = |source| Error::Unmount { target: target.to_owned(), source };
+    loop {
+        match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+            Ok(()) => return Ok(Unmounted::Cleanly),
+            Err(Errno::BUSY) if Instant::now() < end => sleep(PAUSE),
+            Err(Errno::BUSY | Errno::NOTCONN | Errno::IO) => break,
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+    rustix::mount::unmount(target, flags).map_err(failed)?;
+    Ok(Unmounted::Lazily)
+}
+
+/// The options every file system shares, and whether one sets or clears its flag.
+const FLAG_OPTIONS: [(&str, MountFlags, bool); 16] = [
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("noatime", MountFlags::NOATIME, true),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("relatime", MountFlags::RELATIME, true),
+    ("strictatime", MountFlags::STRICTATIME, true),
+    ("lazytime", MountFlags::LAZYTIME, true),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("defaults", MountFlags::empty(), true),
+];
+
+fn split_options(options: &str) -> (MountFlags, String) {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut rest = Vec::new();
+    for option in options.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+        match FLAG_OPTIONS.iter().find(|(name, ..)| *name == option) {
+            Some((_, flag, set)) => flags.set(*flag, *set),
+            None => rest.push(option),
+        }
+    }
+    (flags, rest.join(","))
+}
+
+/// A line of /proc/self/mountinfo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Its device number, major and minor.
+    pub device: (u32, u32),
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// The file system's name ("ext4", "fuse.bindfs").
+    pub file_system: String,
+    /// What is mounted; a device or whatever a FUSE daemon said.
+    pub source: OsString,
+}
+
+/// Everything mounted in this mount namespace, in the order of mounting.
+///
+/// # Errors
+/// Where /proc/self/mountinfo can't be read.
+pub fn list() -> io::Result<Vec<MountEntry>> {
+    let text = fs::read("/proc/self/mountinfo")?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+}
+
+/// The last thing mounted on exactly this path, if anything is.
+///
+/// # Errors
+/// Where /proc/self/mountinfo can't be read.
+pub fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(list()?.into_iter().rev().find(|entry| entry.target == target))
+}
+
+/// `36 35 98:0 /root /target rw,noatime master:1 - ext4 /dev/sda rw`: the optional fields before
+/// the dash vary in number.
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = std::str::from_utf8(fields.by_ref().nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let target = fields.by_ref().nth(1)?;
+    fields.by_ref().find(|field| *field == b"-")?;
+    let (file_system, source) = (fields.next()?, fields.next()?);
+    Some(MountEntry {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        target: PathBuf::from(unescape(target)),
+        file_system: String::from_utf8_lossy(file_system).into_owned(),
+        source: unescape(source),
+    })
+}
+
+/// Blanks, line ends and backslashes are written as three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *first == b'\\');
+        let digits = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(plain)
+}
+
+/// Processes that were started with this path as an argument, such as the daemon of a FUSE mount
+/// on it. Exact where the path is used by nobody else, as below a temporary directory.
+///
+/// # Errors
+/// Where /proc can't be listed.
+pub fn processes_naming(path: &Path) -> io::Result<Vec<u32>> {
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // A process that ended meanwhile is none.
+        let Ok(arguments) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+        let mut arguments = arguments.split(|byte| *byte == 0);
+        if pid != own && arguments.any(|argument| OsStr::from_bytes(argument) == path.as_os_str()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::mount::MountFlags;
+
+    use super::{list, mounted_on, parse_line, split_options};
+
+    #[test]
+    fn options_are_split_into_flags_and_the_rest() {
+        let base = MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(split_options(""), (base, String::new()));
+        let (flags, rest) = split_options("noatime,compress=zstd, suid,discard");
+        assert_eq!(flags, MountFlags::NODEV | MountFlags::NOATIME);
+        assert_eq!(rest, "compress=zstd,discard");
+    }
+
+    #[test]
+    fn lines_of_mountinfo_parse() {
+        let line =
+            br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 x:2 - fuse.x a\134b rw";
+        let entry = parse_line(line).unwrap();
+        assert_eq!(entry.target, Path::new("/mnt/with blank"));
+        assert_eq!(entry.file_system, "fuse.x");
+        assert_eq!(entry.source, r"a\b");
+        assert_eq!(parse_line(b""), None);
+    }
+
+    #[test]
+    fn the_root_is_mounted_and_this_directory_is_not() {
+        assert!(!list().unwrap().is_empty());
+        assert_eq!(mounted_on(Path::new("/")).unwrap().unwrap().target, Path::new("/"));
+        assert_eq!(mounted_on(Path::new("/proc/self/nothing")).unwrap(), None);
+    }
+}

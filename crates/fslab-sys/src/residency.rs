@@ -1,0 +1,122 @@
+//! How much of a file the page cache holds.
+//!
+//! `cachestat(2)` (Linux 6.5) answers without touching the file; where the kernel lacks it,
+//! `mincore(2)` on a mapping does, which is exact only for who owns or may write the file.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::{Errno, Result};
+
+use crate::file_handle::check;
+
+/// The number is the same on every architecture but alpha; libc names it on few of them.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// The kernel's `struct cachestat_range`; a length of 0 means to the end.
+#[repr(C)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+/// Pages of a file in the page cache: the kernel's `struct cachestat`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Pages in the cache.
+    pub cached: u64,
+    /// Of these, not yet written.
+    pub dirty: u64,
+    /// Of these, being written.
+    pub writeback: u64,
+    /// Pages that were in the cache and have been evicted.
+    pub evicted: u64,
+    /// Of these, so recently that reading them now shows memory pressure.
+    pub recently_evicted: u64,
+}
+
+/// Asks `cachestat` about a whole file. For a block device it answers about the device's own
+/// cache, where some file systems keep their metadata.
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.5; `EPERM` for a file the caller neither owns nor may write.
+pub fn cachestat(file: impl AsFd) -> Result<Residency> {
+    let range = Range { offset: 0, length: 0 };
+    let mut answer = Residency::default();
+    // SAFETY: the kernel reads `range` and fills `answer`; both mirror its structures and live
+    // through the call.
+    let status = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut answer, 0)
+    };
+    check(status).map(|_| answer)
+}
+
+/// Counts the resident pages of the first `length` bytes of a file by `mincore`.
+///
+/// # Errors
+/// Those of `mmap` and `mincore`.
+pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
+    let length = usize::try_from(length).or(Err(Errno::FBIG))?;
+    if length == 0 {
+        return Ok(0);
+    }
+    let mut pages = vec![0_u8; length.div_ceil(rustix::param::page_size())];
+    // SAFETY: a new mapping at an address of the kernel's choice, which is never read or written
+    // and is unmapped below.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_fd().as_raw_fd(),
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return check(-1).map(|_| 0);
+    }
+    // SAFETY: `start` and `length` describe the mapping just made, and `pages` has one byte for
+    // each of its pages.
+    let status = check(unsafe { libc::mincore(start, length, pages.as_mut_ptr()) }.into());
+    // SAFETY: unmaps exactly the mapping made above; nothing refers to it.
+    check(unsafe { libc::munmap(start, length) }.into())?;
+    status?;
+    Ok(pages.iter().filter(|page| **page & 1 == 1).count() as u64)
+}
+
+/// Resident pages of a file of `length` bytes: by `cachestat`, else by `mincore`.
+///
+/// # Errors
+/// Those of both.
+pub fn resident_pages(file: impl AsFd, length: u64) -> Result<u64> {
+    match cachestat(&file) {
+        Ok(residency) => Ok(residency.cached),
+        Err(Errno::NOSYS) => mincore(file, length),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::{cachestat, mincore, resident_pages};
+
+    /// Both calls see the pages a write left in the cache, and that a file may be dropped.
+    #[test]
+    fn written_pages_are_resident_until_dropped() {
+        let mut file = tempfile::tempfile_in(".").unwrap();
+        let length = 16 * rustix::param::page_size() as u64;
+        file.write_all(&vec![7; length as usize]).unwrap();
+        assert_eq!(resident_pages(&file, length).unwrap(), 16);
+        assert_eq!(mincore(&file, length).unwrap(), 16);
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert_eq!(mincore(&file, length).unwrap(), 0);
+        match cachestat(&file) {
+            Ok(residency) => assert_eq!(residency.cached, 0),
+            Err(error) => assert_eq!(error, rustix::io::Errno::NOSYS),
+        }
+    }
+}

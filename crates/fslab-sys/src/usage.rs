@@ -1,0 +1,195 @@
+//! Clocks and processor time: of this process, of its children, of another process, of the machine.
+
+use std::fs;
+use std::io;
+use std::ops::Sub;
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::file_handle::check;
+
+/// A reading of CLOCK_MONOTONIC_RAW: no adjustment of the system's time reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        let now = clock_gettime(ClockId::MonotonicRaw);
+        Self(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32))
+    }
+
+    /// Time since this reading.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+/// Whose processor time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The whole process.
+    Process,
+    /// The calling thread.
+    Thread,
+    /// Children that have ended and were waited for.
+    Children,
+}
+
+/// Processor time spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// In the programme itself.
+    pub user: Duration,
+    /// In the kernel on its behalf.
+    pub system: Duration,
+}
+
+impl ProcessorTime {
+    /// Processor time spent so far.
+    #[must_use]
+    pub fn of(who: Who) -> Self {
+        let who = match who {
+            Who::Process => libc::RUSAGE_SELF,
+            Who::Thread => libc::RUSAGE_THREAD,
+            Who::Children => libc::RUSAGE_CHILDREN,
+        };
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the pointer is to a live `struct rusage`, which the call fills.
+        let answer = unsafe { libc::getrusage(who, usage.as_mut_ptr()) };
+        debug_assert_eq!(answer, 0, "getrusage has no error for a valid `who`");
+        // SAFETY: all fields are plain numbers, for which zero is valid; the call filled them.
+        let usage = unsafe { usage.assume_init() };
+        Self { user: duration(usage.ru_utime), system: duration(usage.ru_stime) }
+    }
+}
+
+impl Sub for ProcessorTime {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec.unsigned_abs())
+        + Duration::from_micros(time.tv_usec.unsigned_abs())
+}
+
+/// Processor time (user and system together, to the nanosecond, threads that have ended
+/// included) of another process.
+///
+/// # Errors
+/// `ESRCH` when there is no such process.
+pub fn processor_time_of(pid: u32) -> Result<Duration> {
+    let mut clock: libc::clockid_t = 0;
+    let pid = libc::pid_t::try_from(pid).or(Err(Errno::SRCH))?;
+    // SAFETY: the pointer is to a live variable, which the call fills.
+    let answer = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    if answer != 0 {
+        return Err(Errno::from_raw_os_error(answer));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live variable, which the call fills.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) }.into())?;
+    Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+}
+
+/// Time all processors together spent since the machine started; exact to a scheduler tick
+/// (usually 10 ms).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineTime {
+    /// In programmes, low priority included.
+    pub user: Duration,
+    /// In the kernel, interrupts included.
+    pub system: Duration,
+    /// With nothing to do but wait for a device.
+    pub input_output_wait: Duration,
+    /// Taken by the hypervisor for other machines.
+    pub steal: Duration,
+}
+
+impl MachineTime {
+    /// Reads /proc/stat.
+    ///
+    /// # Errors
+    /// Where it can't be read or does not parse.
+    pub fn now() -> io::Result<Self> {
+        let text = fs::read_to_string("/proc/stat")?;
+        Self::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat: no line of all processors")
+        })
+    }
+
+    fn parse(text: &str, ticks_per_second: u64) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> =
+            line.split_ascii_whitespace().map(|field| field.parse().ok()).collect::<Option<_>>()?;
+        let at = |index: usize| {
+            let ticks = ticks.get(index).copied().unwrap_or(0);
+            Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / ticks_per_second.max(1)))
+        };
+        // user nice system idle iowait irq softirq steal
+        Some(Self {
+            user: at(0) + at(1),
+            system: at(2) + at(5) + at(6),
+            input_output_wait: at(4),
+            steal: at(7),
+        })
+    }
+}
+
+impl Sub for MachineTime {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            input_output_wait: self.input_output_wait.saturating_sub(earlier.input_output_wait),
+            steal: self.steal.saturating_sub(earlier.steal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
+
+    #[test]
+    fn machine_time_is_parsed_by_column() {
+        let text = "cpu  10 1 20 999 5 2 3 7 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        let time = MachineTime::parse(text, 100).unwrap();
+        assert_eq!(time.user, Duration::from_millis(110));
+        assert_eq!(time.system, Duration::from_millis(250));
+        assert_eq!(time.input_output_wait, Duration::from_millis(50));
+        assert_eq!(time.steal, Duration::from_millis(70));
+        assert_eq!(MachineTime::parse("intr 1\n", 100), None);
+    }
+
+    /// Spinning for a while shows in the clock, in this process's time and in the time another
+    /// process would read of it.
+    #[test]
+    fn work_shows_in_every_clock() {
+        let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));
+        let seen = processor_time_of(std::process::id()).unwrap();
+        let mut sum = 0_u64;
+        while start.elapsed() < Duration::from_millis(50) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let spent = ProcessorTime::of(Who::Process) - own;
+        assert!(spent.user + spent.system > Duration::from_millis(5), "{spent:?}");
+        assert!(processor_time_of(std::process::id()).unwrap() > seen);
+        assert!(processor_time_of(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,534 @@
+//! A directory of the host as a file system: the leaf that stores in files somebody else keeps.
+//!
+//! Inodes are identified by device, number and generation and opened again by file handle, so that
+//! a walk over millions of files costs neither descriptors nor much memory. Everything that
+//! creates runs as the caller (ids, groups, umask), everything else as the process: the kernel
+//! has checked the caller's permissions before.
+//!
+//! Times are the lower file system's own; [`Request::now`] is not used. At most a quarter of the
+//! descriptors the process may have are kept for directories and as many for removed inodes; see
+//! [`HostOptions`] for what happens without file handles.
+
+mod attr;
+mod devices;
+mod directory;
+mod extents;
+mod inodes;
+mod lower;
+pub(crate) mod open_table;
+mod set;
+mod xattr;
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use fslab_sys::identity::{ActingAs, set_thread_umask};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
+
+use crate::error::{Errno, Error, Result};
+use crate::file_system::{DirectorySink, FileSystem};
+use crate::host::directory::OpenDirectory;
+use crate::host::lower::{ITSELF, Lower, proc_path};
+use crate::host::open_table::OpenTable;
+use crate::layout::Layout;
+use crate::types::{
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
+    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+};
+
+/// How a host directory is used.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Identify inodes by file handle where the lower file system and the privileges allow.
+    /// Without, one descriptor is kept for each inode that is remembered.
+    pub file_handles: bool,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self { file_handles: true }
+    }
+}
+
+/// A directory of the host.
+#[derive(Debug)]
+pub struct HostFs {
+    lower: Lower,
+    files: OpenTable<Arc<OwnedFd>>,
+    directories: OpenTable<OpenDirectory>,
+    /// The lower file system reports errors of delayed writes at close.
+    close_reports_errors: bool,
+}
+
+/// Flags of an opening that have a meaning for the lower file. `O_DIRECT` has none: requests
+/// arrive in buffers of any alignment.
+const LOWER_FLAGS: OpenMode = OpenMode::WRITE_ONLY
+    .union(OpenMode::READ_WRITE)
+    .union(OpenMode::TRUNCATE)
+    .union(OpenMode::APPEND)
+    .union(OpenMode::DATA_SYNC)
+    .union(OpenMode::SYNC)
+    .union(OpenMode::NO_ACCESS_TIME);
+
+impl HostFs {
+    /// Opens a directory as the root of a file system.
+    ///
+    /// # Errors
+    /// What opening the directory answers.
+    pub fn open(path: &Path, options: &HostOptions) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::from_descriptor(rustix::fs::open(path, flags, Mode::empty())?, options)
+    }
+
+    /// Takes an open directory as the root, whatever is mounted over its path later.
+    ///
+    /// # Errors
+    /// What `statx` answers.
+    pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
+        let close_reports_errors = !is_known_local(&root)?;
+        let lower = Lower::new(root, options.file_handles)?;
+        if options.file_handles && !lower.has_handles() {
+            tracing::warn!(
+                "no file handles here (privilege or lower file system): one descriptor is kept \
+                 for each remembered inode"
+            );
+        }
+        let (files, directories) = (OpenTable::default(), OpenTable::default());
+        Ok(Self { lower, files, directories, close_reports_errors })
+    }
+
+    /// How many inodes are remembered, the root included.
+    #[must_use]
+    pub fn remembered_inodes(&self) -> usize {
+        self.lower.inodes.len()
+    }
+
+    /// Whether inodes are remembered by file handle, without a descriptor each.
+    #[must_use]
+    pub fn has_file_handles(&self) -> bool {
+        self.lower.has_handles()
+    }
+
+    /// Creates under a name as the caller, then makes the new inode known.
+    fn create_named(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        create: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
+    ) -> Result<Entry> {
+        let directory = self.lower.directory(parent)?;
+        as_caller(request, || create(&directory))?;
+        self.lower.lookup(parent, name)
+    }
+
+    fn enter_created(&self, file: OwnedFd) -> Result<(Entry, Opened)> {
+        let file = Arc::new(file);
+        let stat = attr::stat(&file)?;
+        let entry = self.lower.enter(Arc::clone(&file), &stat)?;
+        Ok((entry, self.opened(file)))
+    }
+
+    fn opened(&self, file: Arc<OwnedFd>) -> Opened {
+        let backing = Some(Arc::clone(&file));
+        let handle = self.files.insert(file);
+        let no_flush = !self.close_reports_errors;
+        Opened { handle, backing, keep_cache: true, direct: false, no_flush }
+    }
+
+    fn remove(&self, parent: Ino, name: Name<'_>, flags: AtFlags) -> Result<()> {
+        let directory = self.lower.directory(parent)?;
+        let victim = self.lower.victim(&directory, name);
+        rustix::fs::unlinkat(&directory, name.as_os_str(), flags)?;
+        self.lower.pin_if_nameless(victim)
+    }
+}
+
+impl FileSystem for HostFs {
+    fn layout(&self) -> Option<&dyn Layout> {
+        Some(self)
+    }
+
+    fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        self.lower.lookup(parent, name)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lower.forget(ino, lookups);
+    }
+
+    fn getattr(&self, _request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        let stat = match handle {
+            Some(handle) => attr::stat(&*self.files.get(handle)?)?,
+            None => attr::stat(self.lower.path(ino)?)?,
+        };
+        attr::to_attr(ino, &stat)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        let file = handle.map(|handle| self.files.get(handle)).transpose()?;
+        self.set_attributes(ino, file.as_deref(), changes)?;
+        self.getattr(request, ino, handle)
+    }
+
+    fn readlink(&self, _request: &Request, ino: Ino) -> Result<OsString> {
+        let target = rustix::fs::readlinkat(self.lower.path(ino)?, "", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        let (kind, mode) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
+        let device = attr::decode_device(device);
+        self.create_named(request, parent, name, |directory| {
+            rustix::fs::mknodat(directory, name.as_os_str(), kind, mode, device)
+        })
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
+        let mode = Mode::from_raw_mode(mode);
+        self.create_named(request, parent, name, |directory| {
+            rustix::fs::mkdirat(directory, name.as_os_str(), mode)
+        })
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        self.create_named(request, parent, name, |directory| {
+            rustix::fs::symlinkat(target, directory, name.as_os_str())
+        })
+    }
+
+    fn unlink(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.remove(parent, name, AtFlags::empty())
+    }
+
+    fn rmdir(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.remove(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (from, to) = (self.lower.directory(parent)?, self.lower.directory(new_parent)?);
+        let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
+        let victim = if replaces { self.lower.victim(&to, new_name) } else { None };
+        let flags = RenameFlags::from_bits_retain(mode.bits());
+        rustix::fs::renameat_with(from, name.as_os_str(), to, new_name.as_os_str(), flags)?;
+        self.lower.pin_if_nameless(victim)
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> Result<Entry> {
+        let source = self.lower.path(ino)?;
+        let directory = self.lower.directory(new_parent)?;
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        let path = proc_path(&source);
+        rustix::fs::linkat(rustix::fs::CWD, path, directory, new_name.as_os_str(), flags)?;
+        let stat = attr::stat(&source)?;
+        self.lower.enter(source, &stat)
+    }
+
+    fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let file = self.lower.open(ino, to_flags(mode))?;
+        Ok(self.opened(Arc::new(file)))
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let directory = self.lower.directory(parent)?;
+        let how = to_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let created =
+            as_caller(request, || rustix::fs::openat(&directory, name.as_os_str(), how, mode));
+        match created {
+            Err(Error::Errno(Errno::EXIST)) if !flags.contains(OpenMode::EXCLUSIVE) => {
+                self.open_existing(request, parent, name, flags)
+            }
+            created => self.enter_created(created?),
+        }
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let directory = self.lower.directory(parent)?;
+        let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let file = as_caller(request, || rustix::fs::openat(&directory, ".", how, mode))?;
+        self.enter_created(file)
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let file = self.files.get(handle)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(&*file, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                // What was read is good; the error comes again with the next request.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let file = self.files.get(handle)?;
+        let count = rustix::io::retry_on_intr(|| rustix::io::pwrite(&*file, data, offset))?;
+        if options.kill_set_id {
+            self.clear_set_id(ino)?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&self, _request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        if self.close_reports_errors {
+            let copy = rustix::io::dup(&*self.files.get(handle)?)?;
+            fslab_sys::descriptor::close(copy)?;
+        }
+        Ok(())
+    }
+
+    fn release(&self, _request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        self.files.remove(handle).map(drop)
+    }
+
+    fn fsync(&self, _request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        synchronize(&*self.files.get(handle)?, data_only)
+    }
+
+    fn opendir(&self, _request: &Request, ino: Ino) -> Result<Handle> {
+        let descriptor = self.lower.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(self.directories.insert(OpenDirectory::new(descriptor)))
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        let (identity, _) = self.lower.inodes.get(ino)?;
+        self.directories.get(handle)?.list(offset, &mut |entry| {
+            sink(DirectoryEntry {
+                ino: self.lower.shown(identity, entry.name.as_bytes(), entry.number),
+                kind: entry.kind,
+                next_offset: entry.next_offset,
+                name: &entry.name,
+            })
+        })
+    }
+
+    fn releasedir(&self, _request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        self.directories.remove(handle).map(drop)
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        data_only: bool,
+    ) -> Result<()> {
+        synchronize(&self.directories.get(handle)?.descriptor, data_only)
+    }
+
+    fn syncfs(&self, _request: &Request, ino: Ino) -> Result<()> {
+        let directory = self.lower.open(ino, OFlags::RDONLY)?;
+        Ok(rustix::fs::syncfs(directory)?)
+    }
+
+    fn statfs(&self, _request: &Request, ino: Ino) -> Result<StatFs> {
+        let stat = rustix::fs::fstatvfs(self.lower.path(ino)?)?;
+        let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+        Ok(StatFs {
+            blocks: stat.f_blocks,
+            blocks_free: stat.f_bfree,
+            blocks_available: stat.f_bavail,
+            files: stat.f_files,
+            files_free: stat.f_ffree,
+            block_size: narrow(stat.f_bsize),
+            fragment_size: narrow(stat.f_frsize),
+            name_max: narrow(stat.f_namemax),
+        })
+    }
+
+    fn getxattr(&self, _request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        xattr::get(&*self.lower.path(ino)?, name)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        xattr::set(request, &*self.lower.path(ino)?, name, value, mode)
+    }
+
+    fn listxattr(&self, _request: &Request, ino: Ino) -> Result<Vec<u8>> {
+        xattr::list(&*self.lower.path(ino)?)
+    }
+
+    fn removexattr(&self, _request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
+        Ok(rustix::fs::removexattr(proc_path(&*self.lower.path(ino)?), name)?)
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        let mode = FallocateFlags::from_bits_retain(mode.bits());
+        let file = self.files.get(handle)?;
+        Ok(rustix::io::retry_on_intr(|| rustix::fs::fallocate(&*file, mode, offset, length))?)
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        let position = match to {
+            SeekTo::Data => SeekFrom::Data(offset),
+            SeekTo::Hole => SeekFrom::Hole(offset),
+        };
+        Ok(rustix::fs::seek(&*self.files.get(handle)?, position)?)
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        (_, source, mut source_offset): (Ino, Handle, u64),
+        (_, target, mut target_offset): (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = (self.files.get(source)?, self.files.get(target)?);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let count = rustix::fs::copy_file_range(
+            &*source,
+            Some(&mut source_offset),
+            &*target,
+            Some(&mut target_offset),
+            length,
+        )?;
+        Ok(count as u64)
+    }
+}
+
+impl HostFs {
+    fn open_existing(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let entry = self.lower.lookup(parent, name)?;
+        match self.open(request, entry.attr.ino, flags) {
+            Ok(opened) => Ok((entry, opened)),
+            Err(error) => {
+                self.forget(entry.attr.ino, 1);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Runs a creating system call with the caller's ids, groups and umask.
+fn as_caller<T>(request: &Request, create: impl FnOnce() -> rustix::io::Result<T>) -> Result<T> {
+    set_thread_umask(request.umask)?;
+    let caller = &request.credentials;
+    let _acting = ActingAs::caller(caller.uid, caller.gid, request.pid)?;
+    Ok(create()?)
+}
+
+fn to_flags(mode: OpenMode) -> OFlags {
+    OFlags::from_bits_retain((mode & LOWER_FLAGS).bits())
+}
+
+fn synchronize(file: impl AsFd, data_only: bool) -> Result<()> {
+    let call = if data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
+    Ok(call(file)?)
+}
+
+/// Whether the lower file system is one whose close(2) has nothing to report.
+fn is_known_local(root: &OwnedFd) -> Result<bool> {
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683e;
+    const TMPFS: u64 = 0x0102_1994;
+    const F2FS: u64 = 0xf2f5_2010;
+    let kind = rustix::fs::fstatfs(root)?.f_type as u64;
+    Ok(matches!(kind, EXT | XFS | BTRFS | TMPFS | F2FS))
+}

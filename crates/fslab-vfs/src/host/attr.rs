@@ -1,0 +1,89 @@
+//! Between the kernel's `statx` and [`Attr`].
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps};
+
+use crate::error::{Errno, Result};
+use crate::types::{Attr, FileKind, Ino, Permissions, SetTime, Timestamp};
+
+/// The kernel's magic value of `tv_nsec` for "the present time".
+const UTIME_NOW: i64 = 0x3fff_ffff;
+/// The kernel's magic value of `tv_nsec` for "leave as it is".
+const UTIME_OMIT: i64 = 0x3fff_fffe;
+
+/// `statx` of an open file; the descriptor may be `O_PATH`.
+pub(super) fn stat(file: impl AsFd) -> Result<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?)
+}
+
+/// Device number as one value, for comparison.
+pub(super) fn device_of(stat: &Statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+}
+
+pub(super) fn to_attr(ino: Ino, stat: &Statx) -> Result<Attr> {
+    let mode = u32::from(stat.stx_mode);
+    let has_birth_time = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(Attr {
+        ino,
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        block_size: stat.stx_blksize,
+        kind: FileKind::from_mode(mode).ok_or(Errno::IO)?,
+        permissions: Permissions::new(mode),
+        links: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        device: encode_device(stat.stx_rdev_major, stat.stx_rdev_minor),
+        accessed: to_timestamp(&stat.stx_atime),
+        modified: to_timestamp(&stat.stx_mtime),
+        changed: to_timestamp(&stat.stx_ctime),
+        created: has_birth_time.then(|| to_timestamp(&stat.stx_btime)),
+    })
+}
+
+fn to_timestamp(time: &StatxTimestamp) -> Timestamp {
+    Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
+}
+
+/// The kernel's 32-bit encoding of a device number (`new_encode_dev`).
+fn encode_device(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+/// The inverse of [`encode_device`], as `mknod` takes it.
+pub(super) fn decode_device(device: u32) -> rustix::fs::Dev {
+    let major = device >> 8 & 0xfff;
+    let minor = (device & 0xff) | (device >> 12 & 0xf_ff00);
+    rustix::fs::makedev(major, minor)
+}
+
+/// The arguments of `utimensat` for two changes, of which either may be absent.
+pub(super) fn to_timestamps(accessed: Option<SetTime>, modified: Option<SetTime>) -> Timestamps {
+    Timestamps { last_access: to_timespec(accessed), last_modification: to_timespec(modified) }
+}
+
+fn to_timespec(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::To(time)) => {
+            Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_encoding() {
+        for (major, minor) in [(1, 3), (8, 1), (259, 0x4_5678), (0xfff, 0xf_ffff)] {
+            let device = decode_device(encode_device(major, minor));
+            assert_eq!((rustix::fs::major(device), rustix::fs::minor(device)), (major, minor));
+        }
+    }
+}

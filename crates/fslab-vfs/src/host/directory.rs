@@ -1,0 +1,113 @@
+//! An open directory, listed by the lower file system's own positions.
+//!
+//! The cookies of `getdents` are positions that stay right while names come and go, so they are
+//! handed on as they are. What one system call delivered beyond the reader's room is kept for the
+//! next request, which mostly goes on exactly there.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+
+use parking_lot::Mutex;
+use rustix::fs::{FileType, RawDir, SeekFrom};
+
+use crate::error::Result;
+use crate::types::FileKind;
+
+/// Bytes asked of one `getdents` call.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// An entry as the lower directory tells it.
+#[derive(Debug)]
+pub(super) struct LowerEntry {
+    pub number: u64,
+    pub kind: Option<FileKind>,
+    pub next_offset: u64,
+    pub name: OsString,
+}
+
+/// A directory opened for listing.
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    pub descriptor: OwnedFd,
+    stream: Mutex<Stream>,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Read from below and not yet delivered, in order.
+    pending: VecDeque<LowerEntry>,
+    /// The position of the first pending entry, or of the descriptor where none is pending.
+    position: u64,
+}
+
+impl OpenDirectory {
+    pub fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor, stream: Mutex::default() }
+    }
+
+    /// Delivers entries from `offset` until `deliver` answers `false` or the end.
+    pub fn list(&self, offset: u64, deliver: &mut dyn FnMut(&LowerEntry) -> bool) -> Result<()> {
+        let mut stream = self.stream.lock();
+        if offset != stream.position {
+            stream.pending.clear();
+            rustix::fs::seek(&self.descriptor, SeekFrom::Start(offset))?;
+            stream.position = offset;
+        }
+        loop {
+            if stream.deliver_pending(deliver) {
+                return Ok(());
+            }
+            if self.fill(&mut stream)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn fill(&self, stream: &mut Stream) -> Result<usize> {
+        let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
+        let mut entries = RawDir::new(&self.descriptor, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            stream.pending.push_back(LowerEntry {
+                number: entry.ino(),
+                kind: to_kind(entry.file_type()),
+                next_offset: entry.next_entry_cookie(),
+                name: OsString::from_vec(entry.file_name().to_bytes().to_vec()),
+            });
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(stream.pending.len())
+    }
+}
+
+impl Stream {
+    /// Answers `true` when the receiver has no more room.
+    fn deliver_pending(&mut self, deliver: &mut dyn FnMut(&LowerEntry) -> bool) -> bool {
+        while let Some(entry) = self.pending.front() {
+            if !deliver(entry) {
+                return true;
+            }
+            self.position = entry.next_offset;
+            self.pending.pop_front();
+        }
+        false
+    }
+}
+
+fn to_kind(file_type: FileType) -> Option<FileKind> {
+    Some(match file_type {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Unknown => return None,
+    })
+}

@@ -1,0 +1,279 @@
+//! Which inode number stands for which lower inode, and how to open it again.
+//!
+//! A lower inode is identified by device, inode number and generation; the generation is part of
+//! its file handle. An entry takes at most 200 bytes and no descriptor, except where file handles
+//! are not to be had, and for inodes whose last name was removed while the kernel remembers them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use fslab_sys::file_handle::FileHandle;
+use parking_lot::RwLock;
+
+use crate::error::{Error, Result};
+use crate::types::Ino;
+
+/// Index of a device among those met below the root; 0 is the root's own.
+pub(super) type DeviceIndex = u16;
+
+/// Numbers of inodes whose own number can't be shown start here.
+const DISPLACED: u64 = 0xffff << 48;
+
+/// Marks numbers composed of a device index and an inode number.
+const OTHER_DEVICE: u64 = 1 << 63;
+
+/// The lower inode as `stat` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub device: DeviceIndex,
+    pub number: u64,
+}
+
+impl Identity {
+    /// The number to show: the lower one where it is free, or one composed with the device.
+    pub fn shown(self) -> Option<Ino> {
+        match (self.device, self.number) {
+            (0, 2..OTHER_DEVICE) => Some(Ino(self.number)),
+            (1..0x7fff, 0..0x1_0000_0000_0000) => {
+                Some(Ino(OTHER_DEVICE | u64::from(self.device) << 48 | self.number))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How to get at a lower inode.
+#[derive(Clone, Debug)]
+pub(super) enum Reference {
+    /// By file handle: costs no descriptor.
+    Handle(FileHandle),
+    /// By an `O_PATH` descriptor kept open.
+    Descriptor(Arc<OwnedFd>),
+}
+
+impl Reference {
+    /// Tells two uses of one inode number apart, where the lower file system does.
+    pub fn generation(&self) -> u64 {
+        match self {
+            Self::Handle(handle) => {
+                let mut hasher = DefaultHasher::new();
+                handle.hash(&mut hasher);
+                hasher.finish()
+            }
+            Self::Descriptor(_) => 0,
+        }
+    }
+
+    /// Whether both are the same inode, given that device and number are equal. A kept descriptor
+    /// pins its inode, so the number can't have been used again.
+    fn is_same_generation(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Handle(one), Self::Handle(other)) => one == other,
+            _ => true,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    identity: Identity,
+    lookups: u64,
+    reference: Reference,
+    /// The reference was exchanged for a descriptor because the last name is gone.
+    pinned: bool,
+}
+
+/// The table of remembered inodes.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    table: RwLock<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    nodes: HashMap<Ino, Node>,
+    /// Inodes whose shown number was taken by an earlier generation, or can't be shown.
+    displaced: HashMap<Identity, Vec<Ino>>,
+    displaced_count: u64,
+    pinned_count: usize,
+    pinned_max: usize,
+}
+
+impl Inodes {
+    /// A table that knows the root; it keeps at most `pinned_max` descriptors of removed inodes.
+    pub fn new(root: Identity, reference: Reference, pinned_max: usize) -> Self {
+        let root = Node { identity: root, lookups: 1, reference, pinned: false };
+        let table = Table {
+            nodes: HashMap::from([(Ino::ROOT, root)]),
+            displaced: HashMap::new(),
+            displaced_count: 0,
+            pinned_count: 0,
+            pinned_max,
+        };
+        Self { table: RwLock::new(table) }
+    }
+
+    /// Counts one lookup of an inode and answers its number.
+    pub fn remember(&self, identity: Identity, reference: Reference) -> Ino {
+        self.table.write().remember(identity, reference)
+    }
+
+    /// Gives lookups back; `true` when the inode is forgotten.
+    pub fn forget(&self, ino: Ino, lookups: u64) -> bool {
+        ino != Ino::ROOT && self.table.write().forget(ino, lookups)
+    }
+
+    /// Where an inode lies and how to open it.
+    pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
+        let table = self.table.read();
+        let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
+        Ok((node.identity, node.reference.clone()))
+    }
+
+    /// Keeps an inode usable after its last name is gone. Beyond the bound it is not kept, and
+    /// answers `ESTALE` once nobody has it open.
+    pub fn pin(&self, identity: Identity, descriptor: OwnedFd) {
+        self.table.write().pin(identity, descriptor);
+    }
+
+    /// How many inodes are remembered, the root included.
+    pub fn len(&self) -> usize {
+        self.table.read().nodes.len()
+    }
+}
+
+impl Table {
+    fn remember(&mut self, identity: Identity, reference: Reference) -> Ino {
+        if let Some(ino) = self.find(identity, &reference) {
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.lookups += 1;
+            }
+            return ino;
+        }
+        let ino = self.free_number(identity);
+        let node = Node { identity, lookups: 1, reference, pinned: false };
+        self.nodes.insert(ino, node);
+        ino
+    }
+
+    fn find(&self, identity: Identity, reference: &Reference) -> Option<Ino> {
+        let displaced = self.displaced.get(&identity).into_iter().flatten().copied();
+        identity.shown().into_iter().chain(displaced).find(|ino| {
+            self.nodes.get(ino).is_some_and(|node| {
+                node.identity == identity && node.reference.is_same_generation(reference)
+            })
+        })
+    }
+
+    fn free_number(&mut self, identity: Identity) -> Ino {
+        if let Some(ino) = identity.shown().filter(|ino| !self.nodes.contains_key(ino)) {
+            return ino;
+        }
+        let ino = Ino(DISPLACED + self.displaced_count);
+        self.displaced_count += 1;
+        self.displaced.entry(identity).or_default().push(ino);
+        ino
+    }
+
+    fn forget(&mut self, ino: Ino, lookups: u64) -> bool {
+        let MapEntry::Occupied(mut entry) = self.nodes.entry(ino) else { return false };
+        let node = entry.get_mut();
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups > 0 {
+            return false;
+        }
+        let node = entry.remove();
+        self.pinned_count -= usize::from(node.pinned);
+        self.release_displaced(node.identity, ino);
+        true
+    }
+
+    fn release_displaced(&mut self, identity: Identity, ino: Ino) {
+        if let MapEntry::Occupied(mut entry) = self.displaced.entry(identity) {
+            entry.get_mut().retain(|displaced| *displaced != ino);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    fn pin(&mut self, identity: Identity, descriptor: OwnedFd) {
+        if self.pinned_count >= self.pinned_max {
+            return;
+        }
+        let reference = Reference::Descriptor(Arc::new(descriptor));
+        // The newest generation is the one that has just lost its name.
+        let newest = self.displaced.get(&identity).and_then(|inos| inos.last().copied());
+        let Some(ino) = newest.or(identity.shown()) else { return };
+        if let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.identity == identity) {
+            self.pinned_count += usize::from(!node.pinned);
+            node.pinned = true;
+            node.reference = reference;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn handle_of(file: impl AsFd) -> Reference {
+        Reference::Handle(FileHandle::of(file).unwrap())
+    }
+
+    fn two_references() -> (Reference, Reference) {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let one = std::fs::File::create(directory.path().join("one")).unwrap();
+        let other = std::fs::File::create(directory.path().join("other")).unwrap();
+        (handle_of(one), handle_of(other))
+    }
+
+    fn table() -> Inodes {
+        let root = Reference::Descriptor(Arc::new(std::fs::File::open("/").unwrap().into()));
+        Inodes::new(Identity { device: 0, number: 2 }, root, 8)
+    }
+
+    #[test]
+    fn a_number_used_again_gets_another_ino() {
+        let (old, new) = two_references();
+        let inodes = table();
+        let identity = Identity { device: 0, number: 77 };
+        let first = inodes.remember(identity, old);
+        let second = inodes.remember(identity, new.clone());
+        assert_eq!(first, Ino(77));
+        assert_ne!(first, second);
+        assert!(inodes.forget(first, 1));
+        assert_eq!(inodes.remember(identity, new), second, "a remembered inode keeps its number");
+        assert!(!inodes.forget(second, 1));
+        assert!(inodes.forget(second, 1));
+        assert_eq!(inodes.len(), 1);
+    }
+
+    #[test]
+    fn numbers_of_two_devices_do_not_meet() {
+        let (reference, _) = two_references();
+        let inodes = table();
+        let number = 77;
+        let one = inodes.remember(Identity { device: 0, number }, reference.clone());
+        let other = inodes.remember(Identity { device: 1, number }, reference);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn the_root_is_never_forgotten() {
+        let inodes = table();
+        assert!(!inodes.forget(Ino::ROOT, u64::MAX));
+        assert!(inodes.get(Ino::ROOT).is_ok());
+    }
+
+    #[test]
+    fn an_entry_takes_at_most_200_bytes() {
+        // A hash map doubles at seven eighths: just after, each entry pays for two and a seventh.
+        let slot = size_of::<(Ino, Node)>() + 1;
+        assert!(slot * 16 / 7 <= 200, "{slot} bytes a slot");
+    }
+}

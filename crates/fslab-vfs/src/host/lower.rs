@@ -1,0 +1,186 @@
+//! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use rustix::fs::{AtFlags, Mode, OFlags, Statx};
+use rustix::process::{Resource, getrlimit};
+
+use crate::error::{Error, Result};
+use crate::host::attr;
+use crate::host::devices::Devices;
+use crate::host::inodes::{Identity, Inodes, Reference};
+use crate::types::{Entry, FileKind, Ino, Name};
+
+/// Inodes, devices, and the descriptors of directories in use.
+#[derive(Debug)]
+pub(super) struct Lower {
+    pub inodes: Inodes,
+    devices: Devices,
+    /// `O_PATH` descriptors of directories lately used as parents. A cached directory can't be
+    /// freed below, so it leaves the cache when it is forgotten or removed.
+    directories: Cache<Ino, Arc<OwnedFd>>,
+    root_number: u64,
+}
+
+impl Lower {
+    /// Takes an open directory as the root.
+    pub fn new(root: OwnedFd, handles: bool) -> Result<Self> {
+        let stat = attr::stat(&root)?;
+        let budget = DescriptorBudget::of_process();
+        let devices = Devices::new(attr::device_of(&stat), &root, handles);
+        let identity = Identity { device: 0, number: stat.stx_ino };
+        // The root is used by every path and never forgotten: it keeps its descriptor.
+        let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget.pinned);
+        let directories = Cache::new(budget.directories);
+        Ok(Self { inodes, devices, directories, root_number: stat.stx_ino })
+    }
+
+    /// Whether inodes are remembered without descriptors.
+    pub fn has_handles(&self) -> bool {
+        self.devices.root_has_handles()
+    }
+
+    /// An `O_PATH` descriptor of any inode.
+    pub fn path(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
+        if let Some(descriptor) = self.directories.get(&ino) {
+            return Ok(descriptor);
+        }
+        match self.inodes.get(ino)? {
+            (_, Reference::Descriptor(descriptor)) => Ok(descriptor),
+            (identity, Reference::Handle(handle)) => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW;
+                Ok(Arc::new(self.devices.open(identity.device, &handle, flags)?))
+            }
+        }
+    }
+
+    /// An `O_PATH` descriptor of a directory, which is likely to be used again soon.
+    pub fn directory(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
+        if let Some(descriptor) = self.directories.get(&ino) {
+            return Ok(descriptor);
+        }
+        let descriptor = self.path(ino)?;
+        if ino != Ino::ROOT {
+            self.directories.insert(ino, Arc::clone(&descriptor));
+        }
+        Ok(descriptor)
+    }
+
+    /// Opens a file or directory for reading or writing.
+    pub fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        match self.inodes.get(ino)? {
+            (identity, Reference::Handle(handle)) => {
+                self.devices.open(identity.device, &handle, flags)
+            }
+            (_, Reference::Descriptor(descriptor)) => {
+                let path = proc_path(&descriptor);
+                Ok(rustix::fs::open(path, flags, Mode::empty())?)
+            }
+        }
+    }
+
+    /// Finds a name and counts a lookup.
+    pub fn lookup(&self, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        let directory = self.directory(parent)?;
+        let descriptor = open_name(&directory, name)?;
+        let stat = attr::stat(&descriptor)?;
+        self.enter(Arc::new(descriptor), &stat)
+    }
+
+    /// Makes the inode of a descriptor known and counts a lookup.
+    pub fn enter(&self, descriptor: Arc<OwnedFd>, stat: &Statx) -> Result<Entry> {
+        let identity = self.identity(&descriptor, stat)?;
+        let reference = match self.devices.handle_of(identity.device, &descriptor)? {
+            Some(handle) => handle,
+            None => Reference::Descriptor(Arc::new(reopen_as_path(&descriptor)?)),
+        };
+        let generation = reference.generation();
+        let ino = self.inodes.remember(identity, reference);
+        let attr = attr::to_attr(ino, stat)?;
+        if attr.kind == FileKind::Directory {
+            self.directories.insert(ino, descriptor);
+        }
+        Ok(Entry { attr, generation })
+    }
+
+    /// Gives lookups back.
+    pub fn forget(&self, ino: Ino, lookups: u64) {
+        if self.inodes.forget(ino, lookups) {
+            self.directories.remove(&ino);
+        }
+    }
+
+    /// Takes hold of what a name stands for, before the name is removed or replaced.
+    pub fn victim(&self, directory: &OwnedFd, name: Name<'_>) -> Option<OwnedFd> {
+        open_name(directory, name).ok()
+    }
+
+    /// Keeps an inode usable for who remembers it, now that a name of it is gone.
+    pub fn pin_if_nameless(&self, victim: Option<OwnedFd>) -> Result<()> {
+        let Some(victim) = victim else { return Ok(()) };
+        let stat = attr::stat(&victim)?;
+        if stat.stx_nlink == 0 || is_directory(&stat) {
+            let identity = self.identity(&victim, &stat)?;
+            self.inodes.pin(identity, victim);
+        }
+        Ok(())
+    }
+
+    /// The number to show for an entry of a listing.
+    pub fn shown(&self, parent: Identity, name: &[u8], number: u64) -> Ino {
+        let is_root = parent.device == 0 && number == self.root_number
+            || name == b".." && parent.number == self.root_number;
+        let identity = Identity { device: parent.device, number };
+        if is_root { Ino::ROOT } else { identity.shown().unwrap_or(Ino(u64::MAX)) }
+    }
+
+    fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
+        let number = attr::device_of(stat);
+        let device = match self.devices.find(number) {
+            Some(device) => device,
+            None => self.devices.index(number, descriptor)?,
+        };
+        Ok(Identity { device, number: stat.stx_ino })
+    }
+}
+
+fn is_directory(stat: &Statx) -> bool {
+    FileKind::from_mode(u32::from(stat.stx_mode)) == Some(FileKind::Directory)
+}
+
+fn open_name(directory: &OwnedFd, name: Name<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name.as_os_str(), flags, Mode::empty()).map_err(Error::Errno)
+}
+
+/// A path that leads to the very inode of a descriptor, for calls that take no `O_PATH` one.
+pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+/// A descriptor to keep: one open for writing would make the file busy for execution.
+fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(proc_path(descriptor), flags, Mode::empty())?)
+}
+
+/// `AtFlags` for calls on the descriptor itself.
+pub(super) const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
+
+/// How many descriptors may be kept beside those of open files.
+struct DescriptorBudget {
+    directories: usize,
+    pinned: usize,
+}
+
+impl DescriptorBudget {
+    /// A quarter of what the process may open for either use.
+    fn of_process() -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let quarter = usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096);
+        Self { directories: quarter, pinned: quarter }
+    }
+}

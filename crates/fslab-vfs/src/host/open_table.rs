@@ -1,0 +1,44 @@
+//! Open files and directories by handle.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use slab::Slab;
+
+use crate::error::{Errno, Result};
+use crate::types::Handle;
+
+/// Gives each open item a small number and finds it again.
+#[derive(Debug)]
+pub(crate) struct OpenTable<T> {
+    items: RwLock<Slab<Arc<T>>>,
+}
+
+impl<T> Default for OpenTable<T> {
+    fn default() -> Self {
+        Self { items: RwLock::new(Slab::new()) }
+    }
+}
+
+impl<T> OpenTable<T> {
+    pub fn insert(&self, item: T) -> Handle {
+        Handle(self.items.write().insert(Arc::new(item)) as u64)
+    }
+
+    /// # Errors
+    /// `EBADF` for a handle that isn't open.
+    pub fn get(&self, handle: Handle) -> Result<Arc<T>> {
+        let items = self.items.read();
+        Ok(Arc::clone(items.get(key(handle)).ok_or(Errno::BADF)?))
+    }
+
+    /// # Errors
+    /// `EBADF` for a handle that isn't open.
+    pub fn remove(&self, handle: Handle) -> Result<Arc<T>> {
+        Ok(self.items.write().try_remove(key(handle)).ok_or(Errno::BADF)?)
+    }
+}
+
+fn key(handle: Handle) -> usize {
+    usize::try_from(handle.0).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,64 @@
+//! Changing attributes: one request becomes up to four system calls, times last, because each of
+//! the others changes times too.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+
+use crate::error::{Errno, Result};
+use crate::host::{HostFs, ITSELF, attr, proc_path};
+use crate::types::{Ino, Permissions, SetAttr};
+
+impl HostFs {
+    pub(super) fn set_attributes(
+        &self,
+        ino: Ino,
+        file: Option<&std::sync::Arc<OwnedFd>>,
+        changes: &SetAttr,
+    ) -> Result<()> {
+        if let Some(size) = changes.size {
+            match file {
+                Some(file) => rustix::fs::ftruncate(file, size)?,
+                None => rustix::fs::ftruncate(self.lower.open(ino, OFlags::WRONLY)?, size)?,
+            }
+            if changes.kill_set_id {
+                self.clear_set_id(ino)?;
+            }
+        }
+        let path = self.lower.path(ino)?;
+        set_owner(&path, changes)?;
+        if let Some(permissions) = changes.permissions {
+            set_permissions(&path, permissions)?;
+        }
+        if changes.accessed.is_some() || changes.modified.is_some() {
+            let times = attr::to_timestamps(changes.accessed, changes.modified);
+            rustix::fs::utimensat(&path, "", &times, ITSELF)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the set-id bits away, as a write by an unprivileged caller does.
+    pub(super) fn clear_set_id(&self, ino: Ino) -> Result<()> {
+        let path = self.lower.path(ino)?;
+        let before = Permissions::new(u32::from(attr::stat(&path)?.stx_mode));
+        let after = before.without_set_id();
+        if after == before { Ok(()) } else { set_permissions(&path, after) }
+    }
+}
+
+fn set_owner(path: &OwnedFd, changes: &SetAttr) -> Result<()> {
+    if changes.uid.is_none() && changes.gid.is_none() {
+        return Ok(());
+    }
+    let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
+    Ok(rustix::fs::chownat(path, "", uid, gid, ITSELF)?)
+}
+
+fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {
+    let mode = Mode::from_raw_mode(permissions.bits());
+    match rustix::fs::chmod(proc_path(path), mode) {
+        // What the path of a symbolic link's descriptor answers; chmod(2) names it so.
+        Err(Errno::LOOP) => Err(Errno::OPNOTSUPP.into()),
+        answer => Ok(answer?),
+    }
+}

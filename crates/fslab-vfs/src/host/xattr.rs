@@ -1,0 +1,66 @@
+//! Extended attributes and POSIX ACLs of a lower inode.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+
+use fslab_sys::identity::ActingAs;
+use rustix::fs::XattrFlags;
+
+use crate::error::{Errno, Result};
+use crate::host::proc_path;
+use crate::types::{Request, XattrMode};
+
+/// The access ACL: setting it may change the set-group-id bit, depending on the caller's groups.
+const ACCESS_ACL: &str = "system.posix_acl_access";
+
+/// Bytes tried first: nearly every value and list fits.
+const FIRST_TRY_BYTES: usize = 512;
+
+pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
+    let path = proc_path(path);
+    fetch(
+        |buffer| rustix::fs::getxattr(&path, name, buffer),
+        || rustix::fs::getxattr_query(&path, name),
+    )
+}
+
+pub(super) fn list(path: &OwnedFd) -> Result<Vec<u8>> {
+    let path = proc_path(path);
+    fetch(|buffer| rustix::fs::listxattr(&path, buffer), || rustix::fs::listxattr_query(&path))
+}
+
+pub(super) fn set(
+    request: &Request,
+    path: &OwnedFd,
+    name: &OsStr,
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<()> {
+    let flags = XattrFlags::from_bits_retain(mode.bits());
+    let path = proc_path(path);
+    let _acting = if name == ACCESS_ACL {
+        let caller = &request.credentials;
+        Some(ActingAs::caller(caller.uid, caller.gid, request.pid)?)
+    } else {
+        None
+    };
+    Ok(rustix::fs::setxattr(path, name, value, flags)?)
+}
+
+/// Reads something whose size isn't known and may change between two calls.
+fn fetch(
+    read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    query: impl Fn() -> rustix::io::Result<usize>,
+) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; FIRST_TRY_BYTES];
+    loop {
+        match read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) => buffer.resize(query()?.max(buffer.len() * 2), 0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `fslab mount`: layers over a directory, served by a daemon.
+//!
+//! The calling process starts the daemon and stays until the mount works or has failed, so that
+//! every failure is reported to the caller and shown by the exit code.
+
+mod daemon;
+mod options;
+mod preflight;
+mod serve;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use fslab_layers::{LayerChoice, Leaf, Stack};
+
+use options::Options;
+
+/// Arguments of `fslab mount`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = options::HELP)]
+pub struct Args {
+    /// A layer, NAME[:key=value,...]; the first is the top. `fslab list` shows all
+    #[arg(short, long = "layer", value_name = "LAYER")]
+    layers: Vec<LayerChoice>,
+    /// Layers from a TOML file with a [[layer]] table each, below those of --layer
+    #[arg(long, value_name = "FILE")]
+    layers_file: Option<PathBuf>,
+    /// Mount options, separated by commas; see below
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(long, short)]
+    foreground: bool,
+    /// Check everything, mount nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Let unknown mount options pass
+    #[arg(long)]
+    sloppy: bool,
+    /// Started by a waiting `fslab mount`
+    #[arg(long, hide = true)]
+    daemon: bool,
+    /// The lower file system: a directory, or mem:
+    lower: Leaf,
+    /// Where to mount; may be LOWER itself
+    mount_point: PathBuf,
+}
+
+/// A mount, checked and ready to be made.
+struct Plan {
+    stack: Stack,
+    options: Options,
+    mount_point: PathBuf,
+}
+
+impl Args {
+    /// Mounts; returns when the mount works, with `--foreground` when it has ended.
+    pub fn run(self) -> Result<()> {
+        let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
+        let plan = self.plan()?;
+        if dry_run {
+            Ok(())
+        } else if daemon {
+            serve::serve(plan, daemon::report_ready)
+        } else if foreground {
+            serve::serve(plan, |_log| Ok(()))
+        } else {
+            daemon::start()
+        }
+    }
+
+    fn plan(self) -> Result<Plan> {
+        let options = Options::parse(&self.options, self.sloppy)?;
+        let mut layers = self.layers;
+        layers.extend(options.layers.iter().cloned());
+        if let Some(path) = &self.layers_file {
+            layers.extend(Stack::read_layers(path)?);
+        }
+        preflight::check(&self.lower, &self.mount_point, options.non_empty)?;
+        let stack = Stack { layers, leaf: self.lower };
+        Ok(Plan { stack, options, mount_point: self.mount_point })
+    }
+}

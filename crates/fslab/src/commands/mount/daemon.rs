@@ -1,0 +1,56 @@
+//! Starting the daemon, and telling who started it how that went.
+//!
+//! The daemon is this program again, with its standard output as a pipe to the starter. It writes
+//! one line when the mount works and then lets go of terminal and pipe. If it fails before, its
+//! message has gone to the shared standard error and its exit code becomes the starter's.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+const READY: &str = "ready";
+
+/// Starts the daemon with this process's own arguments; returns when the mount works.
+pub fn start() -> Result<()> {
+    let program = std::env::current_exe().context("can't find this program")?;
+    let arguments = super::super::fstab::translate(std::env::args_os().collect());
+    let mut daemon = Command::new(program)
+        .args(arguments.into_iter().skip(1))
+        .arg("--daemon")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("can't start the daemon")?;
+    let mut line = String::new();
+    if let Some(output) = daemon.stdout.take() {
+        BufReader::new(output).read_line(&mut line).context("can't hear from the daemon")?;
+    }
+    if line.trim_end() == READY {
+        return Ok(());
+    }
+    let status = daemon.wait().context("can't wait for the daemon")?;
+    // It has said why.
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// Called in the daemon when the mount works: reports, and leaves the terminal.
+pub fn report_ready(log: Option<&Path>) -> Result<()> {
+    rustix::process::setsid().context("can't leave the terminal's session")?;
+    std::env::set_current_dir("/").context("can't leave the working directory")?;
+    let errors = match log {
+        Some(path) => OpenOptions::new().create(true).append(true).open(path),
+        None => File::options().write(true).open("/dev/null"),
+    };
+    let errors = errors.with_context(|| match log {
+        Some(path) => format!("can't write messages to {}", path.display()),
+        None => "can't open /dev/null".to_owned(),
+    })?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{READY}").and_then(|()| output.flush()).context("can't report")?;
+    rustix::stdio::dup2_stdout(&errors).context("can't let go of the output")?;
+    rustix::stdio::dup2_stderr(&errors).context("can't let go of the terminal")?;
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The options after `-o`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fslab_fuse::MountOptions;
+use fslab_layers::LayerChoice;
+
+use crate::exit::{Code, Coded};
+
+/// The list for `--help`.
+pub const HELP: &str = "\
+Mount options (-o):
+  ro, rw                    refuse or allow changes [rw]
+  suid, nosuid              honour set-id programs [nosuid]
+  dev, nodev                honour device nodes [nodev]
+  exec, noexec              allow running programs [exec]
+  allow_other, allow_self   let all users in, or only the mounting one [all for root]
+  writeback                 let the kernel collect writes; excludes passthrough
+  entry_timeout=DURATION    how long the kernel may believe a name [1s]
+  attr_timeout=DURATION     how long the kernel may believe attributes [1s]
+  threads=NUMBER            threads that serve requests [by processors, 4 to 16]
+  idle_timeout=DURATION     unmount after so long without a request and a user
+  nonempty                  allow a mount point that holds files or another mount
+  layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
+  log=FILE                  append the daemon's messages to a file
+Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
+
+/// What was asked with `-o`.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// For the mount itself.
+    pub mount: MountOptions,
+    /// Layers, top first.
+    pub layers: Vec<LayerChoice>,
+    /// Mount over a directory that holds something.
+    pub non_empty: bool,
+    /// Where messages go once the daemon runs.
+    pub log: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the options of any number of `-o`.
+    ///
+    /// # Errors
+    /// Names the option. Unknown ones pass with `sloppy`, as mount(8) asks for.
+    pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
+        let mut options = Self::default();
+        let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
+        for word in words {
+            let (key, value) = match word.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (word, None),
+            };
+            if !options.set(key, value)? && !sloppy {
+                return Err(unknown(word));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Answers `false` for an option that isn't known.
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<bool> {
+        match value {
+            None => Ok(self.set_flag(key)),
+            Some(value) => {
+                self.set_value(key, value).with_context(|| format!("mount option {key}={value}"))
+            }
+        }
+    }
+
+    fn set_flag(&mut self, key: &str) -> bool {
+        let mount = &mut self.mount;
+        match key {
+            "ro" => mount.read_only = true,
+            "rw" => mount.read_only = false,
+            "suid" => mount.set_id = true,
+            "nosuid" => mount.set_id = false,
+            "dev" => mount.devices = true,
+            "nodev" => mount.devices = false,
+            "exec" => mount.execute = true,
+            "noexec" => mount.execute = false,
+            "allow_other" => mount.allow_other = Some(true),
+            "allow_self" => mount.allow_other = Some(false),
+            "writeback" => mount.writeback = true,
+            "nonempty" => self.non_empty = true,
+            // The kernel always checks permissions here.
+            "default_permissions" => {}
+            other => return is_for_mount_8(other),
+        }
+        true
+    }
+
+    fn set_value(&mut self, key: &str, value: &str) -> Result<bool> {
+        let mount = &mut self.mount;
+        match key {
+            "entry_timeout" => mount.entry_timeout = duration(value)?,
+            "attr_timeout" => mount.attr_timeout = duration(value)?,
+            "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
+            "threads" => mount.threads = Some(count(value)?),
+            "layer" => self.layers.push(value.replace(';', ",").parse()?),
+            "log" => self.log = Some(value.into()),
+            other => return Ok(is_for_mount_8(other)),
+        }
+        Ok(true)
+    }
+}
+
+/// Options that stand in /etc/fstab for mount(8) or systemd and mean nothing here.
+fn is_for_mount_8(key: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "defaults", "auto", "noauto", "user", "nouser", "users", "group", "owner", "nofail",
+        "_netdev", "comment", "relatime", "async",
+    ];
+    NAMES.contains(&key) || key.starts_with("x-")
+}
+
+fn unknown(word: &str) -> anyhow::Error {
+    let message = format!("unknown mount option '{word}'; `fslab mount --help` lists them");
+    Coded { code: Code::BadInput, message }.into()
+}
+
+/// A duration such as `10m`, `1.5s`; a bare number means seconds.
+fn duration(text: &str) -> Result<Duration> {
+    let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
+    let parsed = with_unit.parse::<jiff::SignedDuration>().ok();
+    parsed.and_then(|duration| Duration::try_from(duration).ok()).ok_or_else(|| {
+        let message = format!("'{text}' is no duration such as 30s or 10m");
+        Coded { code: Code::BadInput, message }.into()
+    })
+}
+
+fn count(text: &str) -> Result<usize> {
+    text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
+        let message = format!("'{text}' is no number from 1 to 256");
+        Coded { code: Code::BadInput, message }.into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options> {
+        Options::parse(&[text.to_owned()], false)
+    }
+
+    #[test]
+    fn a_line_of_fstab_is_understood() {
+        let line = "defaults,nofail,x-systemd.automount,ro,layer=null:passthrough=off,dev";
+        let options = parse(line).unwrap();
+        assert!(options.mount.read_only && options.mount.devices && !options.mount.set_id);
+        assert_eq!(options.layers[0].to_string(), "null:passthrough=off");
+    }
+
+    #[test]
+    fn times_take_units() {
+        let options = parse("attr_timeout=0,entry_timeout=1.5s,idle_timeout=10m").unwrap();
+        assert_eq!(options.mount.attr_timeout, Duration::ZERO);
+        assert_eq!(options.mount.entry_timeout, Duration::from_millis(1500));
+        assert_eq!(options.mount.idle_timeout, Some(Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (text, part) in [
+            ("read-only", "unknown mount option 'read-only'"),
+            ("threads=0", "'0' is no number"),
+            ("idle_timeout=soon", "'soon' is no duration"),
+            ("attr_timeout=-1s", "'-1s' is no duration"),
+            ("layer=nil", "unknown layer 'nil'"),
+        ] {
+            let message = format!("{:#}", parse(text).unwrap_err());
+            assert!(message.contains(part), "{text}: {message}");
+        }
+        assert!(Options::parse(&["read-only".to_owned()], true).is_ok());
+    }
+}

@@ -1,0 +1,127 @@
+//! What must be right before anything is mounted.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_layers::Leaf;
+use fslab_sys::mounts;
+
+use crate::exit::{Code, Coded};
+
+/// Checks the two places of a mount against each other and against what is there.
+///
+/// # Errors
+/// One line that names the place and what to do.
+pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
+    let target = directory(mount_point, "the mount point")?;
+    if let Some(path) = lower.directory() {
+        let source = directory(path, "the lower directory")?;
+        if source == target {
+            return not_twice(&target);
+        }
+        apart(&source, &target)?;
+    }
+    if non_empty { Ok(()) } else { unused(&target) }
+}
+
+fn refuse<T>(message: String) -> Result<T> {
+    Err(Coded { code: Code::BadInput, message }.into())
+}
+
+fn directory(path: &Path, role: &str) -> Result<PathBuf> {
+    let shown = path.display();
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => {
+            path.canonicalize().with_context(|| format!("{role} {shown}"))
+        }
+        Ok(_) => refuse(format!("{role} {shown} is not a directory")),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+            refuse(format!(
+                "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
+            ))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            refuse(format!("{role} {shown} does not exist"))
+        }
+        Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
+    }
+}
+
+/// One place inside the other would serve itself through itself.
+fn apart(source: &Path, target: &Path) -> Result<()> {
+    let (lower, point) = (source.display(), target.display());
+    if source.starts_with(target) {
+        return refuse(format!(
+            "the lower directory {lower} lies inside the mount point {point}, which would hide it"
+        ));
+    }
+    if target.starts_with(source) {
+        return refuse(format!(
+            "the mount point {point} lies inside the lower directory {lower}, which would contain \
+             itself without end"
+        ));
+    }
+    Ok(())
+}
+
+fn not_twice(target: &Path) -> Result<()> {
+    match mounts::mounted_on(target).context("can't read the list of mounts")? {
+        Some(mount) if mount.file_system == "fuse.fslab" => {
+            refuse(format!("{} is mounted by fslab already", target.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unused(target: &Path) -> Result<()> {
+    let shown = target.display();
+    if let Some(mount) = mounts::mounted_on(target).context("can't read the list of mounts")? {
+        return refuse(format!(
+            "the mount point {shown} has {} mounted on it already; unmount that, or use -o \
+             nonempty",
+            mount.file_system
+        ));
+    }
+    let mut entries = target.read_dir().with_context(|| format!("the mount point {shown}"))?;
+    match entries.next() {
+        Some(_) => refuse(format!(
+            "the mount point {shown} is not empty; the mount would hide what is in it (use -o \
+             nonempty to do so)"
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refuses(lower: &Path, mount_point: &Path, part: &str) {
+        let lower = Leaf::Directory(lower.to_owned());
+        let message = check(&lower, mount_point, false).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+
+    #[test]
+    fn every_wrong_place_is_refused_with_its_reason() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [lower, inner, empty] =
+            ["lower", "lower/inner", "empty"].map(|name| scratch.path().join(name));
+        for directory in [&lower, &inner, &empty] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        refuses(&lower, &inner, "lies inside the lower directory");
+        refuses(&inner, &lower, "lies inside the mount point");
+        refuses(&empty, &lower, "not empty");
+        refuses(&scratch.path().join("none"), &empty, "does not exist");
+        refuses(&empty, &scratch.path().join("none"), "does not exist");
+        let file = scratch.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        refuses(&file, &empty, "not a directory");
+        assert!(check(&Leaf::Directory(lower.clone()), &empty, false).is_ok());
+        assert!(check(&Leaf::Directory(lower.clone()), &lower, false).is_ok(), "over itself");
+        assert!(check(&Leaf::Directory(empty), &lower, true).is_ok(), "-o nonempty");
+    }
+}

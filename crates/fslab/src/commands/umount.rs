@@ -1,0 +1,115 @@
+//! `fslab umount`: takes a mount away and waits until its daemon has let go of the lower files.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fslab_sys::mounts;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::exit::{Code, Coded};
+
+/// How long a daemon may take to write back and end.
+const END_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Arguments of `fslab umount`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Take the mount out of the tree at once; who still uses it is served until done
+    #[arg(long, short = 'z')]
+    lazy: bool,
+    /// Where it is mounted
+    mount_point: PathBuf,
+}
+
+impl Args {
+    /// Unmounts.
+    pub fn run(self) -> Result<()> {
+        let path = absolute(&self.mount_point)?;
+        let mount = mounts::mounted_on(&path)
+            .context("can't read the list of mounts")?
+            .filter(|mount| mount.file_system == "fuse.fslab")
+            .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
+        let daemon = daemon_of(mount.device.1);
+        let flags = if self.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        match unmount(&path, flags | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::BUSY) => {
+                return Err(bad(format!(
+                    "{} is in use; end what uses it, or use --lazy",
+                    path.display()
+                )));
+            }
+            Err(Errno::PERM) => unmount_by_helper(&path, self.lazy)?,
+            Err(error) => {
+                return Err(error).with_context(|| format!("can't unmount {}", path.display()));
+            }
+        }
+        match daemon {
+            Some(pid) if !self.lazy => wait_for_end(pid),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn bad(message: String) -> anyhow::Error {
+    Coded { code: Code::BadInput, message }.into()
+}
+
+/// An absolute path without asking the mount itself, whose daemon may be dead.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let canonical = match name {
+        Some(name) => parent.canonicalize().map(|parent| parent.join(name)),
+        None => path.canonicalize(),
+    };
+    canonical.with_context(|| format!("no such directory: {}", path.display()))
+}
+
+/// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.
+fn daemon_of(connection: u32) -> Option<u32> {
+    let wanted = format!("fuse_connection:\t{connection}");
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    pids.into_iter().find(|pid| serves(*pid, &wanted))
+}
+
+fn serves(pid: u32, wanted: &str) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        std::fs::read_to_string(descriptor.path())
+            .is_ok_and(|text| text.lines().any(|line| line == wanted))
+    })
+}
+
+fn wait_for_end(pid: u32) -> Result<()> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let start = Instant::now();
+    while process.exists() && !is_zombie(&process) {
+        if start.elapsed() > END_WAIT_MAX {
+            anyhow::bail!("unmounted, but the daemon (process {pid}) is still writing back");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Ended, and only not yet waited for by its parent.
+fn is_zombie(process: &Path) -> bool {
+    std::fs::read_to_string(process.join("stat"))
+        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+}
+
+/// Ordinary users unmount through the setuid helper that mounted for them.
+fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
+    let mut helper = std::process::Command::new("fusermount3");
+    helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
+    let status = helper.status().map_err(|error| Coded {
+        code: Code::Missing,
+        message: format!("unmounting as an ordinary user needs fusermount3 (fuse3): {error}"),
+    })?;
+    if status.success() { Ok(()) } else { Err(bad(format!("can't unmount {}", path.display()))) }
+}
