@@ -12,3 +12,5 @@
 
 pub mod client;
 pub mod conformance;
+pub mod model;
+pub mod mutants;

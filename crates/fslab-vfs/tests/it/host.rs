@@ -23,7 +23,7 @@ const ALLOWED: &[Allowed<'static>] = &[
     ),
 ];
 
-fn make(path: &Path) -> Box<dyn FileSystem> {
+pub fn make(path: &Path) -> Box<dyn FileSystem> {
     Box::new(HostFs::open(path, &HostOptions::default()).unwrap())
 }
 

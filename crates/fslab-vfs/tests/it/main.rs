@@ -5,3 +5,4 @@
 mod block_device;
 mod conformance;
 mod host;
+mod model;
