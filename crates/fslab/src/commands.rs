@@ -3,7 +3,9 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod compare;
 mod list;
+mod report;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -15,6 +17,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Compare file systems: run a plan, print the table, write the page
+    Compare(compare::Args),
+    /// Render a report again from its samples
+    Report(report::Args),
     /// List what fslab offers: layers, workloads, renderers
     List(list::Args),
 }
@@ -23,6 +29,8 @@ impl Cli {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
+            Command::Compare(args) => args.run(),
+            Command::Report(args) => args.run(),
             Command::List(args) => args.run(),
         }
     }

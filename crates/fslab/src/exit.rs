@@ -37,7 +37,19 @@ impl Code {
 
 /// The table: which error of which library means which code.
 fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    cause.downcast_ref::<Coded>().map(|coded| coded.code)
+    if let Some(coded) = cause.downcast_ref::<Coded>() {
+        return Some(coded.code);
+    }
+    cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
+}
+
+fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
+    use fslab_measure::Error;
+    match error {
+        Error::Plan(_) | Error::Record { .. } | Error::NoProvenance { .. } => Some(Code::BadInput),
+        Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
+        _ => None,
+    }
 }
 
 impl From<Code> for ExitCode {
