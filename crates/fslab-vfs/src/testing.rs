@@ -12,3 +12,4 @@
 
 pub mod client;
 pub mod conformance;
+pub mod skip;
