@@ -12,4 +12,6 @@
 
 pub mod client;
 pub mod conformance;
+pub mod model;
+pub mod mutants;
 pub mod skip;

@@ -18,10 +18,10 @@ impl Tree {
         }
         let node = self.node_mut(ino)?;
         if changes.uid.is_some() || changes.gid.is_some() {
-            change_owner(node, request, changes);
+            change_owner(node, changes);
         }
         if let Some(permissions) = changes.permissions {
-            change_permissions(node, request, permissions)?;
+            change_permissions(node, permissions)?;
         }
         change_time(&mut node.accessed, changes.accessed, request.now);
         change_time(&mut node.modified, changes.modified, request.now);
@@ -56,34 +56,26 @@ impl Tree {
 
 /// A new owner does not get the set-id bits the old one gave; directories keep theirs, which mean
 /// inheritance. This holds for every caller.
-fn change_owner(node: &mut Node, request: &Request, changes: &SetAttr) {
+fn change_owner(node: &mut Node, changes: &SetAttr) {
     if node.kind != FileKind::Directory {
-        let keeps_set_gid = node.may_keep_set_gid(&request.credentials);
         node.drop_privileges(true);
-        if !keeps_set_gid {
-            node.permissions = without_set_gid(node.permissions);
-        }
     }
     node.uid = changes.uid.unwrap_or(node.uid);
     node.gid = changes.gid.unwrap_or(node.gid);
 }
 
-fn change_permissions(node: &mut Node, request: &Request, permissions: Permissions) -> Result<()> {
+/// Whether the caller may set the set-group-id bit was checked by the sender, who knows all groups.
+fn change_permissions(node: &mut Node, permissions: Permissions) -> Result<()> {
     if node.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
-    let keeps_set_gid = node.may_keep_set_gid(&request.credentials);
-    node.permissions = if keeps_set_gid { permissions } else { without_set_gid(permissions) };
+    node.permissions = permissions;
     if let Some(bytes) = node.xattrs.get_mut(OsStr::new(acl::ACCESS))
         && let Some(access) = Acl::parse(bytes)?
     {
         *bytes = access.with_mode(permissions).to_bytes();
     }
     Ok(())
-}
-
-pub(super) fn without_set_gid(permissions: Permissions) -> Permissions {
-    Permissions::new(permissions.bits() & !Permissions::SET_GID)
 }
 
 fn change_time(time: &mut Timestamp, change: Option<SetTime>, now: Timestamp) {

@@ -10,7 +10,6 @@ use crate::error::{Errno, Result};
 use crate::types::{FileKind, Ino, Permissions, Request, XattrMode};
 
 use super::acl::{self, Acl};
-use super::attributes::without_set_gid;
 use super::node::Node;
 use super::tree::Tree;
 
@@ -105,7 +104,7 @@ impl Tree {
         let node = self.node_mut(ino)?;
         namespace.check_kind(node.kind)?;
         match namespace {
-            Namespace::AccessAcl => set_access_acl(node, request, value)?,
+            Namespace::AccessAcl => set_access_acl(node, value)?,
             Namespace::DefaultAcl => set_default_acl(node, value)?,
             _ => set_plain(node, name, value, mode)?,
         }
@@ -144,7 +143,7 @@ fn set_plain(node: &mut Node, name: &OsStr, value: &[u8], mode: XattrMode) -> Re
 
 /// A list that says no more than mode bits becomes mode bits; an empty one is removed. The kernel
 /// ignores the create and replace flags here.
-fn set_access_acl(node: &mut Node, request: &Request, value: &[u8]) -> Result<()> {
+fn set_access_acl(node: &mut Node, value: &[u8]) -> Result<()> {
     let access = if value.is_empty() { None } else { Acl::parse(value)? };
     let Some(access) = access else {
         node.xattrs.remove(OsStr::new(acl::ACCESS));
@@ -152,9 +151,6 @@ fn set_access_acl(node: &mut Node, request: &Request, value: &[u8]) -> Result<()
     };
     let bits = (node.permissions.bits() & !0o777) | access.mode_bits();
     node.permissions = Permissions::new(bits);
-    if !node.may_keep_set_gid(&request.credentials) {
-        node.permissions = without_set_gid(node.permissions);
-    }
     if access.is_plain_mode() {
         node.xattrs.remove(OsStr::new(acl::ACCESS));
     } else {

@@ -1,3 +1,8 @@
 //! The leaves, under the conformance suite and the model test.
 
+#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
+
+mod block_device;
 mod conformance;
+mod host;
+mod model;

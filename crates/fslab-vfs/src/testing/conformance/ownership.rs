@@ -18,7 +18,6 @@ cases! { "ownership":
     change_of_owner_keeps_set_gid_without_group_execution, unprivileged_write_clears_set_id,
     privileged_write_keeps_set_id, unprivileged_truncation_clears_set_id,
     privileged_truncation_keeps_set_id, empty_write_keeps_set_id,
-    outsider_does_not_set_set_gid, owner_of_the_group_sets_set_gid,
     unnamed_file_belongs_to_its_creator, privileged_reservation_keeps_set_id,
 }
 
@@ -157,22 +156,6 @@ fn empty_write_keeps_set_id(client: &Client<'_>, top: Ino) -> Outcome {
     let file = client.open(ino, OpenMode::WRITE_ONLY)?;
     ensure_eq!(file.write(0, b"")?, 0);
     ensure_eq!(file.attr()?.permissions.bits(), 0o6755);
-    Ok(())
-}
-
-fn outsider_does_not_set_set_gid(client: &Client<'_>, top: Ino) -> Outcome {
-    let ino = client.file(top, "file", b"data")?;
-    client.chown(ino, 1000, 77)?;
-    let attr = client.as_user(1000, 1000).chmod(ino, 0o2755)?;
-    ensure_eq!(attr.permissions.bits(), 0o755);
-    Ok(())
-}
-
-fn owner_of_the_group_sets_set_gid(client: &Client<'_>, top: Ino) -> Outcome {
-    let ino = client.file(top, "file", b"data")?;
-    client.chown(ino, 1000, 77)?;
-    let attr = client.as_user(1000, 77).chmod(ino, 0o2755)?;
-    ensure_eq!(attr.permissions.bits(), 0o2755);
     Ok(())
 }
 

@@ -1,0 +1,32 @@
+//! A host directory under the suites: a temporary one, and those that `FSLAB_TEST_DIRECTORIES`
+//! names (separated by colons), such as mounts of other file systems.
+
+use std::path::{Path, PathBuf};
+
+use fslab_vfs::testing::conformance::run_all;
+use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use tempfile::TempDir;
+
+pub fn make(path: &Path) -> Box<dyn FileSystem> {
+    Box::new(HostFs::open(path, &HostOptions::default()).unwrap())
+}
+
+/// Directories to test in, each new and empty, removed when dropped.
+pub fn directories() -> Vec<TempDir> {
+    let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let named = std::env::var_os("FSLAB_TEST_DIRECTORIES").unwrap_or_default();
+    let named: Vec<PathBuf> =
+        std::env::split_paths(&named).filter(|path| path.has_root()).collect();
+    std::iter::once(own).chain(named).map(|path| TempDir::new_in(path).unwrap()).collect()
+}
+
+#[test]
+fn host_directories_pass() {
+    let mut failed = 0;
+    for directory in directories() {
+        let report = run_all(&|| make(directory.path()), &[]);
+        eprintln!("{}:\n{report}", directory.path().display());
+        failed += usize::from(!report.is_success());
+    }
+    assert_eq!(failed, 0, "directories that failed; see above");
+}

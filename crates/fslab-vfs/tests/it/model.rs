@@ -1,0 +1,86 @@
+//! The model test over the leaves, and over itself.
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::conformance::run_where;
+use fslab_vfs::testing::model::{ModelConfig, check_against_model};
+use fslab_vfs::testing::mutants::{CaughtBy, MUTANTS, Mutant};
+use fslab_vfs::{FileSystem, Ino, MemFs};
+
+use crate::host;
+
+fn memory() -> Box<dyn FileSystem> {
+    Box::new(MemFs::default())
+}
+
+/// Watches and changes nothing.
+struct Null(Box<dyn FileSystem>);
+
+impl FileSystem for Null {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+}
+
+#[test]
+fn observed_memory_agrees_with_memory() {
+    let make = || Box::new(Null(memory())) as Box<dyn FileSystem>;
+    let answer = check_against_model(&make, &ModelConfig::from_environment(200));
+    assert!(answer.is_ok(), "{}", answer.unwrap_err());
+}
+
+#[test]
+fn host_directories_agree_with_memory() {
+    for directory in host::directories() {
+        let path = directory.path();
+        let config = ModelConfig { zero_range: has_zero_range(path), ..config() };
+        let answer = check_against_model(&|| host::make(path), &config);
+        assert!(answer.is_ok(), "{}: {}", path.display(), answer.unwrap_err());
+    }
+}
+
+fn config() -> ModelConfig {
+    ModelConfig::from_environment(200)
+}
+
+/// tmpfs has no FALLOC_FL_ZERO_RANGE.
+fn has_zero_range(path: &std::path::Path) -> bool {
+    use fslab_vfs::{FallocateMode, OpenMode};
+    let subject = host::make(path);
+    let client = Client::new(&*subject);
+    let (_, file) = client.tmpfile(Ino::ROOT, 0o600, OpenMode::empty()).unwrap();
+    let present = file.fallocate(0, 4096, FallocateMode::ZERO_RANGE).is_ok();
+    if !present {
+        eprintln!("{}: no FALLOC_FL_ZERO_RANGE, left out of the operations", path.display());
+    }
+    present
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let missed: Vec<&str> =
+        MUTANTS.iter().filter(|mutant| !is_found(mutant)).map(|mutant| mutant.bug).collect();
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+}
+
+fn is_found(mutant: &Mutant) -> bool {
+    let make = || (mutant.plant)(memory());
+    match mutant.caught_by {
+        CaughtBy::Model => match check_against_model(&make, &ModelConfig::from_environment(2000)) {
+            Ok(()) => false,
+            Err(found) => {
+                eprintln!(
+                    "{}: found by the model test in {} operations: {}",
+                    mutant.bug,
+                    found.operations.len(),
+                    found.difference
+                );
+                true
+            }
+        },
+        CaughtBy::Case(name) => {
+            let report = run_where(&make, &[], &|case| case.name == name);
+            eprintln!("{}: {report}", mutant.bug);
+            report.failed.len() == 1
+        }
+    }
+}
