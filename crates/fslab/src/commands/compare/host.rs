@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use fslab_measure::{Host, HostError};
@@ -30,7 +29,7 @@ impl Host for Binary {
         command
     }
 
-    fn file_system(&self, specification: &str) -> Result<Arc<dyn FileSystem>, HostError> {
+    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
         Err(format!("{specification}: this build has no file system in process").into())
     }
 }
