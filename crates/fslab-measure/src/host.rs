@@ -16,7 +16,7 @@ pub trait Host: Sync {
     fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
 
     /// Constructs a file system in this process from its specification, such as `mem:` or
-    /// `null,mem:`.
+    /// `null / mem:`.
     ///
     /// # Errors
     /// For a specification that names nothing.
