@@ -51,7 +51,10 @@ fn heading(name: &str, count: usize) -> String {
     if count == 0 { "\n".to_owned() } else { format!("\n{name} ({count}):\n") }
 }
 
+/// One line, whatever another program said over several.
 fn line(text: &mut String, words: &str) {
+    let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+    let words = lines.collect::<Vec<_>>().join("; ");
     text.push_str(&format!("  {words}\n"));
 }
 
@@ -67,11 +70,11 @@ mod tests {
         let text = render(&[
             Done { name: "format", time, tally: Tally::pass() },
             Done { name: "unit", time, tally: unit },
-            Done { name: "tidy", time, tally: Tally::fail("tidy: a.rs:1: too long") },
+            Done { name: "tidy", time, tally: Tally::fail("tidy: a.rs:1:\n\n too long\n") },
         ]);
         assert_eq!(text.lines().last(), Some("42 passed, 1 failed, 1 skipped"));
         assert!(text.contains("mounted: no /dev/fuse"));
-        assert!(text.contains("tidy: a.rs:1: too long"));
+        assert!(text.contains("  tidy: a.rs:1:; too long\n"));
         assert!(text.contains("tidy            1.5 s  FAILED"));
     }
 }

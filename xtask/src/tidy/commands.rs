@@ -7,7 +7,7 @@ use super::tree::{Tree, Violation, has_word};
 pub const CHECK: Check =
     Check { name: "commands", help: "README.md or the guide shows every subcommand", run };
 
-const COMMANDS: &str = "crates/fslab/src/commands/";
+const COMMANDS: &str = "crates/fslab/src/commands.rs";
 
 fn run(tree: &Tree) -> Vec<Violation> {
     let documented = |name: &str| {
@@ -15,14 +15,19 @@ fn run(tree: &Tree) -> Vec<Violation> {
         let mut pages = tree.files().filter(|(path, _)| is_for_users(path));
         pages.any(|(_, text)| has_word(text, &call))
     };
-    tree.rust()
-        .filter_map(|(path, _)| {
-            let name = path.strip_prefix(COMMANDS)?.strip_suffix(".rs")?;
-            let undocumented = !name.contains('/') && !documented(name);
+    let list = tree.get(COMMANDS).unwrap_or_default().lines().enumerate();
+    list.filter_map(|(index, line)| Some((index, subcommand(line)?)))
+        .filter(|(_, name)| !documented(name))
+        .map(|(index, name)| {
             let message = format!("neither README.md nor the guide shows `fslab {name}`");
-            undocumented.then(|| Violation::of_file(path, message))
+            Violation::of_line(COMMANDS, index, message)
         })
         .collect()
+}
+
+/// The module in a line of the list of subcommands such as `List(list::Args),`.
+fn subcommand(line: &str) -> Option<&str> {
+    line.trim().strip_suffix("::Args),")?.split_once('(').map(|(_, module)| module)
 }
 
 fn is_for_users(path: &str) -> bool {
@@ -35,18 +40,22 @@ mod tests {
 
     #[test]
     fn planted_violations_are_found() {
-        let list = "crates/fslab/src/commands/list.rs";
-        let dry_run = "crates/fslab/src/commands/dry_run.rs";
-        for (path, page, text, count) in [
+        let list = "enum Command {\n    /// List\n    List(list::Args),\n}";
+        let dry_run = "    DryRun(dry_run::Args),";
+        for (code, page, text, count) in [
             (list, "README.md", "run `fslab list`", 0),
             (list, "docs/guide/src/a.md", "fslab list --json", 0),
             (list, "docs/decisions/0001.md", "fslab list", 1),
             (list, "README.md", "fslab listing", 1),
             (dry_run, "README.md", "fslab dry-run", 0),
             (dry_run, "README.md", "", 1),
-            ("crates/fslab/src/commands/list/rows.rs", "README.md", "", 0),
+            ("mod fstab;", "README.md", "", 0),
         ] {
-            assert_eq!(run(&Tree::of(&[(path, ""), (page, text)])).len(), count, "{path} {text}");
+            assert_eq!(
+                run(&Tree::of(&[(COMMANDS, code), (page, text)])).len(),
+                count,
+                "{code} {text}"
+            );
         }
     }
 }

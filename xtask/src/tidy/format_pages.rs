@@ -20,10 +20,17 @@ fn run(tree: &Tree) -> Vec<Violation> {
     };
     let undescribed = tree
         .rust()
-        .filter(|(path, _)| path.ends_with("/format.rs") && !described(path))
+        .filter(|(path, _)| is_format(tree, path) && !described(path))
         .map(|(path, _)| Violation::of_file(path, "no page of docs/formats describes it"));
     let wrong = pages.iter().filter_map(|(page, found)| wrong(tree, page, *found));
     undescribed.chain(wrong).collect()
+}
+
+/// Whether a file defines an on-disk format: something beside it reads or writes that.
+fn is_format(tree: &Tree, path: &str) -> bool {
+    let beside = |name| path.strip_suffix("format.rs").map(|folder| format!("{folder}{name}"));
+    let exists = |name| beside(name).is_some_and(|path| tree.get(&path).is_some());
+    path.ends_with("/format.rs") && (exists("reader.rs") || exists("writer.rs"))
 }
 
 fn is_page(path: &str) -> bool {
@@ -68,12 +75,14 @@ mod tests {
         let code = ("crates/a/src/sca/format.rs", "const MAGIC: u32 = 1;");
         let good = format!("# SCA\n<!-- format: {} sha256:{} -->\n", code.0, hex(code.1));
         let count = |page: &str, code: (&str, &str)| {
-            run(&Tree::of(&[("docs/formats/sca.md", page), code])).len()
+            let reader = code.0.replace("format.rs", "reader.rs");
+            run(&Tree::of(&[("docs/formats/sca.md", page), code, (&reader, "")])).len()
         };
         assert_eq!(count(&good, code), 0);
         assert_eq!(count(&good, (code.0, "const MAGIC: u32 = 2;")), 1);
         assert_eq!(count("# SCA\n", code), 2, "no marker, and code without a page");
         assert_eq!(count(&good, ("crates/b/src/format.rs", code.1)), 2, "another file");
-        assert_eq!(run(&Tree::of(&[code])).len(), 1, "no page");
+        assert_eq!(run(&Tree::of(&[code, ("crates/a/src/sca/writer.rs", "")])).len(), 1, "no page");
+        assert_eq!(run(&Tree::of(&[code])).len(), 0, "formats something else, such as numbers");
     }
 }
