@@ -1,2 +1,73 @@
-//! All automation of the project.
-fn main() {}
+//! `cargo xtask`: all automation of the project, one file a subcommand.
+//!
+//! Whatever a subcommand starts, mounts or attaches is gone when it ends, also after an error, a
+//! panic or a signal. Nothing outside the workspace and the cache folder is written, but for the
+//! Debian packages that `setup` installs.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod ci;
+mod demo;
+mod environment;
+mod process;
+mod setup;
+mod stage;
+mod steps;
+mod suite;
+mod suites;
+mod summary;
+mod tally;
+mod target_slot;
+mod test;
+mod tidy;
+
+/// All automation of the fslab project
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what tests and demo need, or say what is missing
+    Setup(setup::Args),
+    /// Run every check, as CI does; the last line counts what passed, failed and was skipped
+    Test(test::Args),
+    /// Run exactly what CI runs: .ci/run
+    Ci(ci::Args),
+    /// Compare real file systems in a few minutes and write a report
+    Demo(demo::Args),
+    /// Run one outside suite over chosen file systems
+    Suite(suite::Args),
+    /// Check what compilers don't: sizes, walls between crates, documents against code
+    Tidy(tidy::Args),
+}
+
+impl Command {
+    fn run(&self) -> Result<ExitCode> {
+        match self {
+            Self::Setup(args) => args.run(),
+            Self::Test(args) => args.run(),
+            Self::Ci(args) => args.run(),
+            Self::Demo(args) => args.run(),
+            Self::Suite(args) => args.run(),
+            Self::Tidy(args) => args.run(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match process::forward_signals().and_then(|()| cli.command.run()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

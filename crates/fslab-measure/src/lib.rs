@@ -1,1 +1,24 @@
-//! Filled by the commits that follow.
+//! Honest comparison of file systems: plans, targets, workloads, rounds, statistics, reports.
+//!
+//! The samples are the truth: a run appends each as a JSON line, and every report is computed
+//! from those lines alone. Nothing here knows a layer by name (a [`Host`] mounts and constructs
+//! them) and nothing here prints.
+
+mod error;
+mod host;
+mod names;
+pub mod plan;
+pub mod provenance;
+pub mod report;
+mod runner;
+pub mod sample;
+pub mod stats;
+mod target;
+mod tree;
+pub mod workload;
+
+pub use error::{Error, Result};
+pub use host::{Host, HostError};
+pub use plan::Plan;
+pub use runner::{Observer, Outcome, RunOptions, run, samples_path};
+pub use target::leftovers::{Leftover, remove_leftovers};

@@ -95,8 +95,10 @@ fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
 
 fn keep_bypassing_permissions() -> Result<()> {
     let mut sets = capabilities(None)?;
-    let bypass =
-        CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::MKNOD;
+    let bypass = CapabilitySet::DAC_OVERRIDE
+        | CapabilitySet::DAC_READ_SEARCH
+        | CapabilitySet::FOWNER
+        | CapabilitySet::MKNOD;
     sets.effective |= bypass & sets.permitted;
     set_capabilities(None, sets)
 }

@@ -50,6 +50,9 @@ pub enum Error {
     Options {
         /// The options.
         options: String,
+        /// Where it is.
+        #[source]
+        source: std::ffi::NulError,
     },
 }
 
@@ -85,8 +88,8 @@ impl Mount {
         options: &str,
     ) -> Result<Self, Error> {
         let (flags, rest) = split_options(options);
-        let data =
-            CString::new(rest).or_else(|_| Err(Error::Options { options: options.to_owned() }))?;
+        let data = CString::new(rest)
+            .map_err(|source| Error::Options { options: options.to_owned(), source })?;
         let data = (!data.is_empty()).then_some(data.as_c_str());
         rustix::mount::mount(source, target, file_system, flags, data).map_err(|errno| {
             Error::Mount {

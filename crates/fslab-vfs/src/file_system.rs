@@ -361,3 +361,10 @@ pub trait FileSystem: Send + Sync {
         forward!(self.copy_file_range(request, source, target, length))
     }
 }
+
+/// A shared file system is one too; everything is forwarded.
+impl FileSystem for Arc<dyn FileSystem> {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&**self)
+    }
+}

@@ -176,13 +176,17 @@ impl FileSystem for HostFs {
         changes: &SetAttr,
     ) -> Result<Attr> {
         let file = handle.map(|handle| self.files.get(handle)).transpose()?;
-        self.set_attributes(ino, file.as_deref(), changes)?;
+        self.set_attributes(request, ino, file.as_deref(), changes)?;
         self.getattr(request, ino, handle)
     }
 
     fn readlink(&self, _request: &Request, ino: Ino) -> Result<OsString> {
-        let target = rustix::fs::readlinkat(self.lower.path(ino)?, "", Vec::new())?;
-        Ok(OsString::from_vec(target.into_bytes()))
+        match rustix::fs::readlinkat(self.lower.path(ino)?, "", Vec::new()) {
+            Ok(target) => Ok(OsString::from_vec(target.into_bytes())),
+            // What the empty path of anything but a symbolic link answers.
+            Err(Errno::NOENT) => Err(Errno::INVAL.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn mknod(
@@ -193,7 +197,11 @@ impl FileSystem for HostFs {
         mode: u32,
         device: u32,
     ) -> Result<Entry> {
-        let (kind, mode) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
+        let kind = match FileType::from_raw_mode(mode) {
+            FileType::Unknown if mode & !0o7777 == 0 => FileType::RegularFile,
+            kind => kind,
+        };
+        let mode = Mode::from_raw_mode(mode);
         let device = attr::decode_device(device);
         self.create_named(request, parent, name, |directory| {
             rustix::fs::mknodat(directory, name.as_os_str(), kind, mode, device)
@@ -294,7 +302,8 @@ impl FileSystem for HostFs {
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
         let directory = self.lower.directory(parent)?;
-        let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
+        // Exclusive means for an unnamed file that it can never be given a name.
+        let how = to_flags(flags) | exclusive(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);
         let file = as_caller(request, || rustix::fs::openat(&directory, ".", how, mode))?;
         self.enter_created(file)
@@ -494,14 +503,12 @@ impl HostFs {
         name: Name<'_>,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let entry = self.lower.lookup(parent, name)?;
-        match self.open(request, entry.attr.ino, flags) {
-            Ok(opened) => Ok((entry, opened)),
-            Err(error) => {
-                self.forget(entry.attr.ino, 1);
-                Err(error)
-            }
-        }
+        let mut entry = self.lower.lookup(parent, name)?;
+        let ino = entry.attr.ino;
+        let opened = self.open(request, ino, flags).inspect_err(|_| self.forget(ino, 1))?;
+        // Opening may have emptied the file.
+        entry.attr = self.getattr(request, ino, Some(opened.handle))?;
+        Ok((entry, opened))
     }
 }
 
@@ -517,6 +524,10 @@ fn to_flags(mode: OpenMode) -> OFlags {
     OFlags::from_bits_retain((mode & LOWER_FLAGS).bits())
 }
 
+fn exclusive(mode: OpenMode) -> OFlags {
+    if mode.contains(OpenMode::EXCLUSIVE) { OFlags::EXCL } else { OFlags::empty() }
+}
+
 fn synchronize(file: impl AsFd, data_only: bool) -> Result<()> {
     let call = if data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
     Ok(call(file)?)
@@ -529,6 +540,6 @@ fn is_known_local(root: &OwnedFd) -> Result<bool> {
     const BTRFS: u64 = 0x9123_683e;
     const TMPFS: u64 = 0x0102_1994;
     const F2FS: u64 = 0xf2f5_2010;
-    let kind = rustix::fs::fstatfs(root)?.f_type as u64;
+    let kind = attr::file_system_kind(root)?;
     Ok(matches!(kind, EXT | XFS | BTRFS | TMPFS | F2FS))
 }

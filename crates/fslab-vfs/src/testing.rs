@@ -14,3 +14,4 @@ pub mod client;
 pub mod conformance;
 pub mod model;
 pub mod mutants;
+pub mod skip;

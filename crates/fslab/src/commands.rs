@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod compare;
 mod completions;
 mod fstab;
 mod list;
 mod man;
 mod mount;
+mod report;
 mod umount;
 
 /// A file-system laboratory you can also live in.
@@ -26,7 +28,11 @@ enum Command {
     Mount(mount::Args),
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
-    /// List what can be named: layers and their options, leaves
+    /// Compare file systems: run a plan, print the table, write the page
+    Compare(compare::Args),
+    /// Render a report again from its samples
+    Report(report::Args),
+    /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
     Completions(completions::Args),
@@ -47,6 +53,8 @@ impl Cli {
         match self.command {
             Command::Mount(args) => args.run(),
             Command::Umount(args) => args.run(),
+            Command::Compare(args) => args.run(),
+            Command::Report(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -46,7 +46,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
     }
-    None
+    cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
 }
 
 fn of_layers(error: &fslab_layers::Error) -> Code {
@@ -62,6 +62,15 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     match error {
         Error::NoDevice => Code::Missing,
         _ => Code::Failure,
+    }
+}
+
+fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
+    use fslab_measure::Error;
+    match error {
+        Error::Plan(_) | Error::Record { .. } | Error::NoProvenance { .. } => Some(Code::BadInput),
+        Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
+        _ => None,
     }
 }
 

@@ -18,6 +18,11 @@ pub(super) fn stat(file: impl AsFd) -> Result<Statx> {
     Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?)
 }
 
+/// The magic number of the file system a descriptor lies in.
+pub(super) fn file_system_kind(file: impl AsFd) -> Result<u64> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64)
+}
+
 /// Device number as one value, for comparison.
 pub(super) fn device_of(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)

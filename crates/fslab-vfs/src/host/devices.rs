@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Errno, Error, Result};
+use crate::host::attr;
 use crate::host::inodes::{DeviceIndex, Reference};
 
 /// All devices in the order in which they were met; the root's is the first.
@@ -89,7 +90,14 @@ fn to_index(index: usize) -> Result<DeviceIndex> {
 
 /// Opens a directory for use with file handles and tries one: the file system may have none, and
 /// the process may lack the privilege.
+///
+/// A FUSE mount gives handles out, but can mostly open them only while it happens to have the
+/// inode cached: there, descriptors are kept.
 fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
+    const FUSE: u64 = 0x6573_5546;
+    if attr::file_system_kind(file).ok()? == FUSE {
+        return None;
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mount = rustix::fs::openat(file, ".", flags, Mode::empty()).ok()?;
     let handle = FileHandle::of(&mount).ok()?;

@@ -2,18 +2,21 @@
 //! the others changes times too.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use fslab_sys::identity::ActingAs;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
 use crate::error::{Errno, Result};
 use crate::host::{HostFs, ITSELF, attr, proc_path};
-use crate::types::{Ino, Permissions, SetAttr};
+use crate::types::{Ino, Permissions, Request, SetAttr};
 
 impl HostFs {
     pub(super) fn set_attributes(
         &self,
+        request: &Request,
         ino: Ino,
-        file: Option<&std::sync::Arc<OwnedFd>>,
+        file: Option<&Arc<OwnedFd>>,
         changes: &SetAttr,
     ) -> Result<()> {
         if let Some(size) = changes.size {
@@ -28,7 +31,7 @@ impl HostFs {
         let path = self.lower.path(ino)?;
         set_owner(&path, changes)?;
         if let Some(permissions) = changes.permissions {
-            set_permissions(&path, permissions)?;
+            set_permissions_as(request, &path, permissions)?;
         }
         if changes.accessed.is_some() || changes.modified.is_some() {
             let times = attr::to_timestamps(changes.accessed, changes.modified);
@@ -52,6 +55,18 @@ fn set_owner(path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     }
     let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
     Ok(rustix::fs::chownat(path, "", uid, gid, ITSELF)?)
+}
+
+/// Only members of a file's group, or who has CAP_FSETID, may set its set-group-id bit: the
+/// kernel must see who asks.
+fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permissions) -> Result<()> {
+    let _acting = if permissions.bits() & Permissions::SET_GID != 0 {
+        let caller = &request.credentials;
+        Some(ActingAs::caller(caller.uid, caller.gid, request.pid)?)
+    } else {
+        None
+    };
+    set_permissions(path, permissions)
 }
 
 fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {

@@ -1,0 +1,177 @@
+//! Why a comparison, or one target of it, failed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fslab_sys::{loop_device, make_file_system, mounts};
+
+use crate::host::HostError;
+
+/// The result of a step of a comparison.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a comparison, or one target of it, failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan can't be used.
+    #[error(transparent)]
+    Plan(#[from] crate::plan::PlanError),
+    /// A file could not be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// A line of a samples file does not parse.
+    #[error("{}, line {line}: {source}", path.display())]
+    Record {
+        /// The samples file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A samples file lacks its first line.
+    #[error("{}: the first line is no provenance; is this a file of samples?", path.display())]
+    NoProvenance {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// A record could not be turned into JSON.
+    #[error("writing a record: {0}")]
+    Encode(#[source] serde_json::Error),
+    /// The image of a target would not fit.
+    #[error(
+        "{}: {free} bytes are free, and an image of {needed} bytes must fit; \
+         choose another --work-dir or a smaller image_size",
+        directory.display()
+    )]
+    NoSpace {
+        /// The work directory.
+        directory: PathBuf,
+        /// Free bytes.
+        free: u64,
+        /// Needed bytes.
+        needed: u64,
+    },
+    /// Attaching an image failed.
+    #[error(transparent)]
+    Loop(#[from] loop_device::Error),
+    /// Making a file system failed.
+    #[error(transparent)]
+    Make(#[from] make_file_system::Error),
+    /// Mounting or unmounting failed.
+    #[error(transparent)]
+    Mount(#[from] mounts::Error),
+    /// A mount command could not be started.
+    #[error("{program}: {source}")]
+    Start {
+        /// The programme.
+        program: String,
+        /// What starting it answered.
+        #[source]
+        source: io::Error,
+    },
+    /// A mount command ended with an error.
+    #[error("{command} failed ({status}): {message}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// Its standard error, on one line.
+        message: String,
+    },
+    /// A mount command mounted nothing in time.
+    #[error("{command}: nothing was mounted on {} within {seconds} s", mountpoint.display())]
+    NotMounted {
+        /// The command line.
+        command: String,
+        /// Where a mount was expected.
+        mountpoint: PathBuf,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// An in-process file system could not be made.
+    #[error("{spec}: {source}")]
+    InProcess {
+        /// What was asked for.
+        spec: String,
+        /// Why not.
+        #[source]
+        source: HostError,
+    },
+    /// An operation of a workload failed.
+    #[error("{operation} {path}: {source}")]
+    Operation {
+        /// The operation.
+        operation: &'static str,
+        /// The path within the target.
+        path: String,
+        /// What it answered.
+        #[source]
+        source: rustix::io::Errno,
+    },
+    /// A file came back other than it was written.
+    #[error(
+        "{path}: the contents read back differ from those written (CRC32C {found:#010x}, written {expected:#010x})"
+    )]
+    WrongContents {
+        /// The path within the target.
+        path: String,
+        /// Checksum of what was written.
+        expected: u32,
+        /// Checksum of what was read.
+        found: u32,
+    },
+    /// A listing or a file is not of the size it should have.
+    #[error("{what}: {found}, expected {expected}")]
+    WrongCount {
+        /// What was counted.
+        what: String,
+        /// What it should be.
+        expected: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// The run was asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Every target is left out.
+    #[error("no target is left to measure: {reasons}")]
+    NoTargets {
+        /// Why each was left out.
+        reasons: String,
+    },
+    /// The HTML page could not be made.
+    #[error("making the page: {0}")]
+    Page(#[from] askama::Error),
+}
+
+impl Error {
+    /// For `map_err` on what the system answers about a file.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+
+    /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device), so
+    /// that the target is left out rather than failed.
+    #[must_use]
+    pub fn is_missing_prerequisite(&self) -> bool {
+        match self {
+            Self::Make(make_file_system::Error::MissingTool { .. })
+            | Self::Loop(loop_device::Error::Unavailable { .. }) => true,
+            Self::Mount(mounts::Error::Mount { source, .. }) => {
+                matches!(*source, rustix::io::Errno::NODEV | rustix::io::Errno::PERM)
+            }
+            Self::Start { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}

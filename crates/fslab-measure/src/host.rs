@@ -1,0 +1,24 @@
+//! What this crate must be told, because it knows no layer by name.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use fslab_vfs::FileSystem;
+
+/// Any error of whoever implements [`Host`].
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How layers are mounted and in-process file systems made. Layer specifications ("null",
+/// "null:passthrough=off") are opaque here.
+pub trait Host: Sync {
+    /// The command that mounts layers (the top one first) of `lower` on `mountpoint` and returns
+    /// once the mount is ready; undone by unmounting.
+    fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
+
+    /// Constructs a file system in this process from its specification, such as `mem:` or
+    /// `null / mem:`.
+    ///
+    /// # Errors
+    /// For a specification that names nothing.
+    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
+}

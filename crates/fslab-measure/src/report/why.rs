@@ -1,0 +1,84 @@
+//! Why-lines: what of the counters goes with a difference that is shown.
+//!
+//! A line is given only where the interval leaves out 1 and a counter differs from the baseline's
+//! in the same direction, by enough to matter. It says what goes together, not what causes what.
+
+use super::format::significant;
+use super::model::Row;
+
+/// A counter must differ by this factor.
+const FACTOR: f64 = 1.2;
+
+/// A counter, how it is called, and what is too little of it to matter.
+struct Counter {
+    name: &'static str,
+    of: fn(&Row) -> Option<f64>,
+    least: f64,
+}
+
+const COUNTERS: [Counter; 6] = [
+    Counter {
+        name: "the bytes written to the device",
+        of: |row| row.means.device.map(|device| device.bytes_written),
+        least: 65_536.0,
+    },
+    Counter {
+        name: "the device writes",
+        of: |row| row.means.device.map(|device| device.writes),
+        least: 16.0,
+    },
+    Counter {
+        name: "the bytes read from the device",
+        of: |row| row.means.device.map(|device| device.bytes_read),
+        least: 65_536.0,
+    },
+    Counter {
+        name: "the device reads",
+        of: |row| row.means.device.map(|device| device.reads),
+        least: 16.0,
+    },
+    Counter {
+        name: "the cache flushes of the device",
+        of: |row| row.means.device.map(|device| device.flushes),
+        least: 4.0,
+    },
+    Counter { name: "the processor time", of: |row| Some(processor_seconds(row)), least: 0.002 },
+];
+
+/// Fills in the why-lines of a group's rows.
+pub(super) fn explain(rows: &mut [Row]) {
+    let Some(baseline) = rows.iter().find(|row| row.is_baseline).cloned() else { return };
+    for row in rows.iter_mut() {
+        let Some(ratio) = row.ratio.filter(crate::stats::RatioInterval::shows_difference) else {
+            continue;
+        };
+        let mut lines: Vec<String> = COUNTERS
+            .iter()
+            .filter_map(|counter| line(counter, row, &baseline, ratio.ratio > 1.0))
+            .collect();
+        lines.extend(daemon_line(row).filter(|_| ratio.ratio > 1.0));
+        row.why = lines;
+    }
+}
+
+fn processor_seconds(row: &Row) -> f64 {
+    row.means.user_seconds + row.means.system_seconds + row.means.daemon_seconds.unwrap_or(0.0)
+}
+
+fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<String> {
+    let (own, base) = ((counter.of)(row)?, (counter.of)(baseline)?);
+    if own.max(base) < counter.least {
+        return None;
+    }
+    let factor = own / base.max(counter.least / 100.0);
+    let same_direction = if slower { factor >= FACTOR } else { factor <= 1.0 / FACTOR };
+    let shown = if factor > 99.0 { "over 99".to_owned() } else { significant(factor) };
+    same_direction.then(|| format!("{shown}× {}", counter.name))
+}
+
+/// A daemon's share of the elapsed time, where it is large.
+fn daemon_line(row: &Row) -> Option<String> {
+    let daemon = row.means.daemon_seconds?;
+    let share = daemon / row.seconds.mean;
+    (share > 0.1).then(|| format!("its daemon was busy for {:.0} % of the time", share * 100.0))
+}

@@ -1,0 +1,337 @@
+//! One run of one workload on one target: its phases are measured here.
+//!
+//! The clock is read last before the work and first after it; counters lie outside. A cold phase
+//! that reads files asks for the residency of each as it is opened, within the timed region: a
+//! system call of under a microsecond, the same for every target. Asking before would load the
+//! inodes and so warm what must be cold.
+
+use std::time::Duration;
+
+use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
+
+use crate::error::{Error, Result};
+use crate::sample::{Cache, CacheState, Device, Machine, Sample};
+use crate::target::{Remounted, Target};
+use crate::tree::{Access, Tree, TreeFile};
+
+/// Foreign processor time (or time stolen by the hypervisor) above this share of the elapsed time
+/// marks a sample, where it is more than two ticks.
+const CONTAMINATION_SHARE: f64 = 0.05;
+
+/// What one can tell from /proc/stat: two ticks of 10 ms.
+const CONTAMINATION_LEAST: Duration = Duration::from_millis(20);
+
+/// A phase to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    name: &'static str,
+    size: Option<u64>,
+    cache: CacheState,
+}
+
+impl Phase {
+    /// A phase that asks nothing of the cache.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { name, size: None, cache: CacheState::NotAsked }
+    }
+
+    /// As a point of a sweep over sizes in bytes.
+    #[must_use]
+    pub fn size(self, size: u64) -> Self {
+        Self { size: Some(size), ..self }
+    }
+
+    /// Asking for a state of the cache.
+    #[must_use]
+    pub fn cache(self, cache: CacheState) -> Self {
+        Self { cache, ..self }
+    }
+}
+
+/// One run of one workload on one target.
+pub struct Session<'a> {
+    target: &'a mut dyn Target,
+    template: Sample,
+    interrupt: Interrupt,
+    remounted: Option<Remounted>,
+    samples: Vec<Sample>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
+        Self { target, template, interrupt, remounted: None, samples: Vec::new() }
+    }
+
+    pub(crate) fn into_samples(self) -> Vec<Sample> {
+        self.samples
+    }
+
+    /// Seed of this round and workload, the same for every target.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.template.seed
+    }
+
+    /// The target, for work that is not timed.
+    ///
+    /// # Errors
+    /// When an earlier remount failed.
+    pub fn tree(&self) -> Result<&dyn Tree> {
+        self.target.tree()
+    }
+
+    /// Stops the work when the run was asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<()> {
+        if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Unmounts and mounts the target, where it can be; the next phase that asks for a cold cache
+    /// has it then. Whether it was cold is recorded with the sample.
+    ///
+    /// # Errors
+    /// Those of unmounting and mounting.
+    pub fn make_cold(&mut self) -> Result<()> {
+        self.check()?;
+        self.remounted = self.target.remount()?;
+        Ok(())
+    }
+
+    /// Measures a phase.
+    ///
+    /// # Errors
+    /// Those of the work; nothing is recorded then.
+    pub fn measure(
+        &mut self,
+        phase: Phase,
+        work: impl FnOnce(&mut Timed<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.check()?;
+        let mut timed = Timed {
+            target: &*self.target,
+            tree: self.target.tree()?,
+            interrupt: &self.interrupt,
+            operations: 0,
+            bytes: 0,
+            flush: Duration::ZERO,
+            resident_pages: None,
+        };
+        let before = Reading::take(self.target.device(), self.target.daemon())?;
+        let start = Instant::now();
+        work(&mut timed)?;
+        let elapsed = start.elapsed();
+        let after = Reading::take(self.target.device(), self.target.daemon())?;
+        let Timed { operations, bytes, flush, resident_pages, .. } = timed;
+        let mut sample = Sample {
+            phase: phase.name.to_owned(),
+            size_bytes: phase.size,
+            operations,
+            bytes,
+            elapsed_ns: nanoseconds(elapsed),
+            flush_ns: nanoseconds(flush),
+            ..self.template.clone()
+        };
+        after.record_since(&before, &mut sample);
+        sample.cache = self.cache(phase.cache, resident_pages, sample.device);
+        sample.contaminated = contamination(&sample);
+        self.samples.push(sample);
+        Ok(())
+    }
+
+    /// What was asked of the cache against what is known of it.
+    fn cache(&self, asked: CacheState, resident: Option<u64>, device: Option<Device>) -> Cache {
+        let remounted = self.remounted;
+        let device_read = device.map(|device| device.sectors_read > 0);
+        let proven = match asked {
+            CacheState::NotAsked => false,
+            CacheState::Cold => {
+                remounted.is_some() && resident.unwrap_or(0) == 0 && device_read == Some(true)
+            }
+            CacheState::Warm => device_read == Some(false),
+        };
+        let device_pages = match asked {
+            CacheState::Cold => remounted.and_then(|remounted| remounted.device_pages),
+            CacheState::NotAsked | CacheState::Warm => None,
+        };
+        Cache { asked, proven, resident_pages: resident, device_pages }
+    }
+}
+
+/// The timed part of a phase.
+pub struct Timed<'a> {
+    target: &'a dyn Target,
+    tree: &'a dyn Tree,
+    interrupt: &'a Interrupt,
+    operations: u64,
+    bytes: u64,
+    flush: Duration,
+    resident_pages: Option<u64>,
+}
+
+impl<'a> Timed<'a> {
+    /// The target.
+    #[must_use]
+    pub fn tree(&self) -> &'a dyn Tree {
+        self.tree
+    }
+
+    /// Adds to what was done.
+    pub fn count(&mut self, operations: u64, bytes: u64) {
+        self.operations += operations;
+        self.bytes += bytes;
+    }
+
+    /// Stops the work when the run was asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<()> {
+        if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Opens a file, and asks how much of it is cached.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
+        let file = self.tree.open(path, Access::Read)?;
+        if let Some(pages) = file.resident_pages()? {
+            *self.resident_pages.get_or_insert(0) += pages;
+        }
+        Ok(file)
+    }
+
+    /// Makes a file durable, as part of flushing.
+    ///
+    /// # Errors
+    /// Those of fsync.
+    pub fn sync(&mut self, file: &dyn TreeFile) -> Result<()> {
+        let start = Instant::now();
+        file.sync()?;
+        self.flush += start.elapsed();
+        Ok(())
+    }
+
+    /// Makes everything durable: syncfs of the target and then of what lies below it, because a
+    /// file system in user space is not told of syncfs.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn flush(&mut self) -> Result<()> {
+        let start = Instant::now();
+        self.tree.sync_all()?;
+        self.target.sync_below()?;
+        self.flush += start.elapsed();
+        Ok(())
+    }
+}
+
+/// All counters at one moment.
+struct Reading {
+    process: ProcessorTime,
+    daemon: Option<Duration>,
+    machine: MachineTime,
+    device: Option<BlockCounters>,
+}
+
+impl Reading {
+    fn take(device: Option<DeviceNumber>, daemon: Option<u32>) -> Result<Self> {
+        let read = |device: DeviceNumber| {
+            BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
+        };
+        Ok(Self {
+            process: ProcessorTime::of(Who::Process),
+            // A daemon that is gone fails the workload's own operations.
+            daemon: daemon.and_then(|pid| processor_time_of(pid).ok()),
+            machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
+            device: device.map(read).transpose()?,
+        })
+    }
+
+    fn record_since(&self, before: &Self, sample: &mut Sample) {
+        let process = self.process - before.process;
+        sample.user_ns = nanoseconds(process.user);
+        sample.system_ns = nanoseconds(process.system);
+        sample.daemon_cpu_ns = self
+            .daemon
+            .zip(before.daemon)
+            .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
+        let machine = self.machine - before.machine;
+        sample.machine = Machine {
+            user_ns: nanoseconds(machine.user),
+            system_ns: nanoseconds(machine.system),
+            input_output_wait_ns: nanoseconds(machine.input_output_wait),
+            steal_ns: nanoseconds(machine.steal),
+        };
+        sample.device =
+            self.device.zip(before.device).map(|(after, before)| device(after - before));
+    }
+}
+
+fn device(counters: BlockCounters) -> Device {
+    Device {
+        reads: counters.reads,
+        reads_merged: counters.reads_merged,
+        sectors_read: counters.sectors_read,
+        writes: counters.writes,
+        writes_merged: counters.writes_merged,
+        sectors_written: counters.sectors_written,
+        discards: counters.discards,
+        flushes: counters.flushes,
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What else the machine did, where it was enough to distort the time: time stolen by the
+/// hypervisor, and programmes of others. The kernel's own threads work for the target and can't
+/// be told from its work for others, so they do not count.
+fn contamination(sample: &Sample) -> Option<String> {
+    let limit = (sample.elapsed_ns as f64 * CONTAMINATION_SHARE)
+        .max(nanoseconds(CONTAMINATION_LEAST) as f64);
+    let own = sample.user_ns + sample.daemon_cpu_ns.unwrap_or(0);
+    let foreign = sample.machine.user_ns.saturating_sub(own);
+    let percent = |part: u64| part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64;
+    if sample.machine.steal_ns as f64 > limit {
+        let share = percent(sample.machine.steal_ns);
+        return Some(format!("the hypervisor took {share:.0} % of a processor"));
+    }
+    (foreign as f64 > limit)
+        .then(|| format!("other programmes used {:.0} % of a processor", percent(foreign)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Machine, Sample, contamination};
+
+    fn sample(elapsed_ms: u64, foreign_ms: u64, steal_ms: u64) -> Sample {
+        let machine = Machine {
+            user_ns: foreign_ms * 1_000_000,
+            steal_ns: steal_ms * 1_000_000,
+            ..Machine::default()
+        };
+        Sample { elapsed_ns: elapsed_ms * 1_000_000, machine, ..Sample::default() }
+    }
+
+    #[test]
+    fn load_and_steal_mark_a_sample_above_a_share_and_a_tick() {
+        assert_eq!(contamination(&sample(1000, 40, 40)), None);
+        assert_eq!(contamination(&sample(10, 20, 0)), None);
+        assert!(contamination(&sample(1000, 60, 0)).is_some_and(|why| why.contains("programmes")));
+        assert!(contamination(&sample(1000, 0, 60)).is_some_and(|why| why.contains("hypervisor")));
+    }
+
+    /// The daemon of the target is no stranger.
+    #[test]
+    fn the_daemon_does_not_count_as_foreign() {
+        let own = Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) };
+        assert_eq!(contamination(&own), None);
+    }
+}

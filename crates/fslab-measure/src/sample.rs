@@ -1,0 +1,264 @@
+//! Samples: one JSON line each, appended as soon as they are measured; the truth of a comparison.
+//!
+//! The first line is the provenance. A file cut short by an interruption is valid: every whole
+//! line counts. Files of one campaign can be joined by appending one to the other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::provenance::Provenance;
+
+/// A line of a samples file.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// What was run, where and with what: the first line.
+    Provenance(Box<Provenance>),
+    /// How a target was made.
+    Target(TargetRecord),
+    /// One measured phase.
+    Sample(Sample),
+    /// Something a reader must know.
+    Note(Note),
+    /// How the comparison ended; missing where it was killed.
+    End(End),
+}
+
+/// How a target was made, as it was done the first time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct TargetRecord {
+    /// Its name in the plan.
+    pub name: String,
+    /// One line: what it is.
+    pub description: String,
+    /// The command that made the file system.
+    pub mkfs: Option<String>,
+    /// The mount, as mount(8) would be told.
+    pub mount: Option<String>,
+    /// The command that mounted something over it.
+    pub over: Option<String>,
+    /// Whether the loop device bypassed the page cache for its image.
+    pub loop_direct_io: Option<bool>,
+    /// Read-ahead of the device.
+    pub read_ahead_kib: Option<u64>,
+    /// Request schedulers of the device, the active one in brackets.
+    pub scheduler: Option<String>,
+    /// For a file system in user space: whether its process was found, so that its processor time
+    /// is in the samples.
+    pub daemon_found: Option<bool>,
+    /// Measured within the fslab process, without a kernel in between.
+    pub in_process: bool,
+}
+
+/// One measured phase of one run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Sample {
+    /// Id of the provenance it belongs to.
+    pub run: String,
+    /// The target.
+    pub target: String,
+    /// The workload's label.
+    pub workload: String,
+    /// The phase.
+    pub phase: String,
+    /// For a sweep over sizes: the size of this point.
+    pub size_bytes: Option<u64>,
+    /// The round, from 0.
+    pub round: u32,
+    /// Which place the target had in the round's order, from 0.
+    pub position: u32,
+    /// Seed of this round and workload; the same for every target.
+    pub seed: u64,
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes read or written.
+    pub bytes: u64,
+    /// Wall-clock time, flushing included.
+    pub elapsed_ns: u64,
+    /// Of it, time spent in fsync and syncfs.
+    pub flush_ns: u64,
+    /// Processor time of this process in user mode.
+    pub user_ns: u64,
+    /// Processor time of the kernel on behalf of this process.
+    pub system_ns: u64,
+    /// Processor time of the process that serves the file system in user space, where there is
+    /// one and it was found. Not part of the two above.
+    pub daemon_cpu_ns: Option<u64>,
+    /// What all processors of the machine did meanwhile.
+    pub machine: Machine,
+    /// What the target's own block device did.
+    pub device: Option<Device>,
+    /// What was asked of the cache, and whether it was so.
+    pub cache: Cache,
+    /// What else the machine was doing, where it was enough to distort the time.
+    pub contaminated: Option<String>,
+}
+
+impl Sample {
+    /// Seconds of wall-clock time.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.elapsed_ns as f64 / 1e9
+    }
+}
+
+/// Time of all processors together, exact to a scheduler tick.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Machine {
+    /// In programmes.
+    pub user_ns: u64,
+    /// In the kernel, its own threads included.
+    pub system_ns: u64,
+    /// Waiting for devices.
+    pub input_output_wait_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+}
+
+/// Requests completed by a block device. Sectors are 512 bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Device {
+    /// Read requests.
+    pub reads: u64,
+    /// Read requests that were joined to another.
+    pub reads_merged: u64,
+    /// Sectors read.
+    pub sectors_read: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Write requests that were joined to another.
+    pub writes_merged: u64,
+    /// Sectors written.
+    pub sectors_written: u64,
+    /// Discard requests.
+    pub discards: u64,
+    /// Cache flushes.
+    pub flushes: u64,
+}
+
+/// Whether the caches were as the phase asked.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Cache {
+    /// What the phase asked for.
+    pub asked: CacheState,
+    /// Whether it is proven. Cold: the file systems were unmounted and mounted, no page of a file
+    /// was resident when it was opened, and the device was read. Warm: the device was not read.
+    pub proven: bool,
+    /// Pages of the files that were resident when they were opened, where that was asked.
+    pub resident_pages: Option<u64>,
+    /// Pages of the device itself that were cached between unmount and mount.
+    pub device_pages: Option<u64>,
+}
+
+/// What a phase asks of the caches.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheState {
+    /// Nothing.
+    #[default]
+    NotAsked,
+    /// Nothing of the target may be in memory.
+    Cold,
+    /// All that is read is in memory.
+    Warm,
+}
+
+/// Something a reader must know.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Note {
+    /// What sort of thing.
+    pub kind: NoteKind,
+    /// The target it is about.
+    pub target: Option<String>,
+    /// The workload it is about.
+    pub workload: Option<String>,
+    /// One sentence.
+    pub text: String,
+}
+
+/// What sort of thing a note says.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum NoteKind {
+    /// A target was left out, because the machine lacks something.
+    LeftOut,
+    /// A target or workload failed; its later samples are missing.
+    Failed,
+    /// Anything else.
+    Remark,
+}
+
+/// How a comparison ended.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct End {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// Rounds that are whole.
+    pub rounds: u32,
+    /// Wall-clock time of the whole comparison.
+    pub elapsed_seconds: u64,
+}
+
+/// Why a comparison ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// All rounds were run.
+    Finished,
+    /// The next round would have passed the plan's time limit.
+    TimeLimit,
+    /// It was asked to stop.
+    Interrupted,
+}
+
+/// A samples file that is being written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    path: PathBuf,
+    file: File,
+}
+
+impl Writer {
+    /// Makes the file, which must not exist: samples are never overwritten.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(path)
+            .map_err(Error::file(path))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Appends a record, by one write, so that an interruption leaves whole lines.
+    pub fn append(&mut self, record: &Record) -> Result<()> {
+        let mut line = serde_json::to_vec(record).map_err(Error::Encode)?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(Error::file(&self.path))
+    }
+}
+
+/// Reads a samples file. A last line that was cut short is left out.
+///
+/// # Errors
+/// Where the file can't be read or a whole line does not parse.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let text = fs::read_to_string(path).map_err(Error::file(path))?;
+    let mut records = Vec::new();
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(_) if !line.ends_with('\n') || line.trim().is_empty() => {}
+            Err(source) => {
+                return Err(Error::Record { path: path.to_owned(), line: index + 1, source });
+            }
+        }
+    }
+    if matches!(records.first(), Some(Record::Provenance(_))) {
+        return Ok(records);
+    }
+    Err(Error::NoProvenance { path: path.to_owned() })
+}

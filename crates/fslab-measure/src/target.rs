@@ -1,0 +1,72 @@
+//! Targets: what a plan compares, brought into being for one run and gone after it.
+//!
+//! Whatever a target attaches or mounts is held by guards: it goes on every exit path, in the
+//! order opposite to its making.
+
+mod directory;
+mod foreign;
+mod image;
+mod in_process;
+pub(crate) mod leftovers;
+pub(crate) mod work_directory;
+
+use std::path::Path;
+
+use fslab_sys::block_counters::DeviceNumber;
+
+use crate::error::Result;
+use crate::host::Host;
+use crate::plan::{TargetKind, TargetPlan};
+use crate::sample::TargetRecord;
+use crate::tree::Tree;
+
+/// A target that is there, ready to be measured.
+pub(crate) trait Target {
+    /// What workloads act on.
+    fn tree(&self) -> Result<&dyn Tree>;
+
+    /// Unmounts and mounts everything, so that nothing of it is cached. `None` where this kind of
+    /// target can't be remounted.
+    fn remount(&mut self) -> Result<Option<Remounted>>;
+
+    /// The block device below, whose counters belong to this target alone.
+    fn device(&self) -> Option<DeviceNumber>;
+
+    /// The process that serves it, for a file system in user space.
+    fn daemon(&self) -> Option<u32>;
+
+    /// Makes durable what lies below a file system in user space, which is not told of syncfs.
+    fn sync_below(&self) -> Result<()>;
+
+    /// Ends it; answers what did not go as it should.
+    fn tear_down(self: Box<Self>) -> Result<Vec<String>>;
+}
+
+/// What was seen between an unmount and the mount that followed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remounted {
+    /// Pages of the block device itself that were still cached.
+    pub device_pages: Option<u64>,
+}
+
+/// What targets are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Workshop<'a> {
+    pub host: &'a dyn Host,
+    pub work_directory: &'a Path,
+    pub image_size: u64,
+}
+
+/// Makes a target, and what there is to record of how.
+pub(crate) fn make(
+    plan: &TargetPlan,
+    shop: Workshop<'_>,
+) -> Result<(Box<dyn Target>, TargetRecord)> {
+    match &plan.kind {
+        TargetKind::Image { base, over } => image::make(&plan.name, base, over, shop),
+        TargetKind::Directory { path } => directory::make(&plan.name, path),
+        TargetKind::InProcess { specification } => {
+            in_process::make(&plan.name, specification, shop.host)
+        }
+    }
+}

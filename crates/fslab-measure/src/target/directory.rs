@@ -1,0 +1,58 @@
+//! A directory that is there already. Measured in a fresh subdirectory, which is removed
+//! afterwards; never remounted, so that nothing about it is ever cold.
+
+use std::path::Path;
+
+use fslab_sys::block_counters::DeviceNumber;
+use tempfile::TempDir;
+
+use super::{Remounted, Target};
+use crate::error::{Error, Result};
+use crate::sample::TargetRecord;
+use crate::tree::{HostTree, Tree};
+
+pub(super) fn make(name: &str, path: &Path) -> Result<(Box<dyn Target>, TargetRecord)> {
+    let directory = TempDir::with_prefix_in("fslab-target-", path).map_err(Error::file(path))?;
+    let record = TargetRecord {
+        name: name.to_owned(),
+        description: format!("directory {}", path.display()),
+        ..TargetRecord::default()
+    };
+    let tree = HostTree::open(directory.path())?;
+    Ok((Box::new(Directory { tree, directory }), record))
+}
+
+struct Directory {
+    tree: HostTree,
+    directory: TempDir,
+}
+
+impl Target for Directory {
+    fn tree(&self) -> Result<&dyn Tree> {
+        Ok(&self.tree)
+    }
+
+    fn remount(&mut self) -> Result<Option<Remounted>> {
+        Ok(None)
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        None
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn sync_below(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+        let Self { tree, directory } = *self;
+        drop(tree);
+        let path = directory.path().to_owned();
+        directory.close().map_err(Error::file(&path))?;
+        Ok(Vec::new())
+    }
+}

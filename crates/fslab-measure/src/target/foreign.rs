@@ -1,0 +1,200 @@
+//! A file system in user space, mounted by a command and recognised by what is mounted.
+//!
+//! Commands either return once the mount is ready and leave a daemon behind, or stay. Both are
+//! accepted; the daemon is found by the mount point among its arguments, which nobody else has.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fslab_sys::make_file_system::one_line;
+use fslab_sys::mounts::{self, Mount, Unmounted};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::error::{Error, Result};
+
+/// How long a mount command may take until something is mounted, and a daemon until it has ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a command that has mounted may take to return before it counts as one that stays.
+const GRACE: Duration = Duration::from_millis(500);
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Command lines with every place filled in.
+#[derive(Clone, Debug)]
+pub(super) struct Commands {
+    pub mount: Vec<OsString>,
+    pub unmount: Option<Vec<OsString>>,
+}
+
+/// A mounted file system in user space; unmounted when dropped.
+#[derive(Debug)]
+pub(super) struct ForeignMount {
+    mount: Option<Mount>,
+    unmount: Option<Vec<OsString>>,
+    /// The command itself, where it stays.
+    child: Option<Child>,
+    daemons: Vec<u32>,
+}
+
+impl ForeignMount {
+    /// Runs the command and waits until something is mounted. `messages` is a file for what it
+    /// writes to standard error (a pipe would be held open by the daemon).
+    pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
+        let mut child = Guard(Some(start(&commands.mount, messages)?));
+        let end = Instant::now() + PATIENCE;
+        let mut since_mounted = None;
+        loop {
+            let ended = child.try_wait(&commands.mount)?;
+            let mounted = is_mounted(mountpoint)?;
+            match ended {
+                Some(status) if !status.success() => {
+                    if mounted {
+                        drop(Mount::adopt(mountpoint));
+                    }
+                    return Err(refused(&commands.mount, status, messages));
+                }
+                Some(_) if mounted => break,
+                // It may still be about to return, or it stays.
+                None if mounted
+                    && since_mounted.get_or_insert_with(Instant::now).elapsed() > GRACE =>
+                {
+                    break;
+                }
+                _ if Instant::now() > end => return Err(not_mounted(&commands.mount, mountpoint)),
+                _ => sleep(PAUSE),
+            }
+        }
+        let daemons =
+            mounts::processes_naming(mountpoint).map_err(Error::file(Path::new("/proc")))?;
+        let mount = Some(Mount::adopt(mountpoint));
+        Ok(Self { mount, unmount: commands.unmount.clone(), child: child.0.take(), daemons })
+    }
+
+    /// The daemon, where exactly one was found.
+    pub fn daemon(&self) -> Option<u32> {
+        match self.daemons[..] {
+            [daemon] => Some(daemon),
+            _ => None,
+        }
+    }
+
+    /// Unmounts and waits for the daemon's end; answers what did not go as it should.
+    pub fn unmount(mut self, messages: &Path) -> Result<Option<String>> {
+        let Some(mount) = self.mount.take() else { return Ok(None) };
+        let note = match &self.unmount {
+            Some(command) => {
+                let status = start(command, messages)?.wait().map_err(Error::file(messages))?;
+                if !status.success() {
+                    return Err(refused(command, status, messages));
+                }
+                mount.release();
+                None
+            }
+            None => match mount.unmount()? {
+                Unmounted::Cleanly => None,
+                Unmounted::Lazily => Some("the mount was busy and was detached lazily".to_owned()),
+            },
+        };
+        Ok(note.or(self.wait_for_end()))
+    }
+
+    fn wait_for_end(&mut self) -> Option<String> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            // Waiting for the child also takes it out of the list of processes.
+            let child_runs =
+                self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+            if !child_runs && !self.daemons.iter().any(|daemon| runs(*daemon)) {
+                self.child = None;
+                self.daemons.clear();
+                return None;
+            }
+            sleep(PAUSE);
+        }
+        Some(format!("the daemon did not end within {} s of its unmount", PATIENCE.as_secs()))
+    }
+}
+
+impl Drop for ForeignMount {
+    fn drop(&mut self) {
+        // Unmounting first: it lets the daemon end by itself.
+        drop(self.mount.take());
+        if self.wait_for_end().is_none() {
+            return;
+        }
+        for daemon in self.daemons.drain(..).filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+            if let Err(error) = kill_process(daemon, Signal::TERM) {
+                tracing::warn!("ending the daemon {daemon}: {error}");
+            }
+        }
+    }
+}
+
+/// A command that is killed unless it is taken out.
+struct Guard(Option<Child>);
+
+impl Guard {
+    /// Whether the command has ended.
+    fn try_wait(&mut self, command: &[OsString]) -> Result<Option<std::process::ExitStatus>> {
+        let Some(child) = self.0.as_mut() else { return Ok(None) };
+        child.try_wait().map_err(|source| Error::Start { program: line(command), source })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(child) = self.0.as_mut() else { return };
+        if let Err(error) = child.kill().and_then(|()| child.wait()) {
+            tracing::warn!("ending a mount command: {error}");
+        }
+    }
+}
+
+fn runs(pid: u32) -> bool {
+    // A zombie waits for its parent only; it holds nothing any more.
+    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+    let zombie = state
+        .is_ok_and(|text| text.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')));
+    let pid = Pid::from_raw(pid.cast_signed());
+    !zombie && pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+fn is_mounted(mountpoint: &Path) -> Result<bool> {
+    let mounted = mounts::mounted_on(mountpoint);
+    Ok(mounted.map_err(Error::file(Path::new("/proc/self/mountinfo")))?.is_some())
+}
+
+fn start(command: &[OsString], messages: &Path) -> Result<Child> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Error::Start {
+        program: String::new(),
+        source: std::io::ErrorKind::InvalidInput.into(),
+    })?;
+    let errors = File::create(messages).map_err(Error::file(messages))?;
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .map_err(|source| Error::Start { program: program.to_string_lossy().into_owned(), source })
+}
+
+fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Path) -> Error {
+    let message = fs::read(messages).unwrap_or_else(|error| error.to_string().into_bytes());
+    Error::Command { command: line(command), status, message: one_line(&message) }
+}
+
+fn not_mounted(command: &[OsString], mountpoint: &Path) -> Error {
+    let (command, mountpoint) = (line(command), PathBuf::from(mountpoint));
+    Error::NotMounted { command, mountpoint, seconds: PATIENCE.as_secs() }
+}
+
+/// A command as one would type it.
+pub(super) fn line(command: &[OsString]) -> String {
+    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

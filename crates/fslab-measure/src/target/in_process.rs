@@ -1,0 +1,57 @@
+//! A file system within this process: no kernel, no mount, no cache but its own.
+
+use fslab_sys::block_counters::DeviceNumber;
+
+use super::{Remounted, Target};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::sample::TargetRecord;
+use crate::tree::{StackTree, Tree};
+
+pub(super) fn make(
+    name: &str,
+    specification: &str,
+    host: &dyn Host,
+) -> Result<(Box<dyn Target>, TargetRecord)> {
+    let file_system = host
+        .file_system(specification)
+        .map_err(|source| Error::InProcess { spec: specification.to_owned(), source })?;
+    let record = TargetRecord {
+        name: name.to_owned(),
+        description: format!("{specification} in process, without a mount"),
+        in_process: true,
+        ..TargetRecord::default()
+    };
+    Ok((Box::new(InProcess { tree: StackTree::new(file_system) }), record))
+}
+
+struct InProcess {
+    tree: StackTree,
+}
+
+impl Target for InProcess {
+    fn tree(&self) -> Result<&dyn Tree> {
+        Ok(&self.tree)
+    }
+
+    fn remount(&mut self) -> Result<Option<Remounted>> {
+        Ok(None)
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        None
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn sync_below(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+        self.tree.shut_down()?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,73 @@
+//! What comparisons that were killed have left mounted, and its removal where that is safe.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fslab_sys::mounts;
+
+use super::work_directory::{LOCK, PREFIX};
+use crate::error::{Error, Result};
+
+/// A work directory of a comparison that is no longer running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// The work directory.
+    pub directory: PathBuf,
+    /// Mount points below it, the innermost first.
+    pub mounts: Vec<PathBuf>,
+    /// Whether it was removed. If not, it could not be proved to be of a dead comparison.
+    pub removed: bool,
+}
+
+/// Finds work directories of dead comparisons, by what is mounted and by what lies in
+/// `work_parent`, and removes those whose lock proves that the owner is dead.
+///
+/// # Errors
+/// Where mounts can't be listed, or a proven leftover can't be removed.
+pub fn remove_leftovers(work_parent: &Path) -> Result<Vec<Leftover>> {
+    let proc_mounts = Path::new("/proc/self/mountinfo");
+    let mounted: Vec<PathBuf> =
+        mounts::list().map_err(Error::file(proc_mounts))?.into_iter().map(|m| m.target).collect();
+    let mut directories: BTreeSet<PathBuf> =
+        mounted.iter().filter_map(|target| work_directory_of(target)).collect();
+    if work_parent.is_dir() {
+        let entries = fs::read_dir(work_parent).map_err(Error::file(work_parent))?;
+        let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        directories.extend(paths.filter(|path| path.is_dir() && is_work_directory(path)));
+    }
+    let mut found = Vec::new();
+    for directory in directories {
+        found.extend(examine(directory, &mounted)?);
+    }
+    Ok(found)
+}
+
+fn is_work_directory(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+}
+
+fn work_directory_of(mount: &Path) -> Option<PathBuf> {
+    mount.ancestors().find(|path| is_work_directory(path)).map(Path::to_owned)
+}
+
+/// `None` for the directory of a comparison that runs.
+fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> {
+    let mounts: Vec<PathBuf> =
+        mounted.iter().rev().filter(|target| target.starts_with(&directory)).cloned().collect();
+    // Without a lock to take, nothing proves whose it is.
+    let Ok(lock) = File::open(directory.join(LOCK)) else {
+        return Ok((!mounts.is_empty()).then_some(Leftover { directory, mounts, removed: false }));
+    };
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
+    }
+    for mount in &mounts {
+        mounts::unmount(mount, Duration::from_secs(2))?;
+    }
+    fs::remove_dir_all(&directory).map_err(Error::file(&directory))?;
+    Ok(Some(Leftover { directory, mounts, removed: true }))
+}

@@ -1,0 +1,65 @@
+//! The directory of one comparison: images, mount points, sources. Removed at the end.
+//!
+//! Its `lock` file is held locked while the comparison runs: who can take the lock knows that the
+//! owner is dead.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+
+/// First part of the name of every work directory.
+pub(crate) const PREFIX: &str = "fslab-compare-";
+
+/// The file in it that its owner keeps locked.
+pub(crate) const LOCK: &str = "lock";
+
+/// A work directory; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct WorkDirectory {
+    directory: TempDir,
+    _lock: File,
+}
+
+impl WorkDirectory {
+    /// Makes one below `parent`.
+    pub fn create(parent: &Path) -> Result<Self> {
+        fs::create_dir_all(parent).map_err(Error::file(parent))?;
+        let parent = parent.canonicalize().map_err(Error::file(parent))?;
+        let directory = TempDir::with_prefix_in(PREFIX, &parent).map_err(Error::file(&parent))?;
+        let path = directory.path().join(LOCK);
+        let lock = File::create(&path).map_err(Error::file(&path))?;
+        lock.lock().map_err(Error::file(&path))?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Makes a directory within.
+    pub fn subdirectory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path().join(name);
+        fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        Ok(path)
+    }
+
+    /// Removes it and reports what can't be removed.
+    pub fn close(self) -> Result<()> {
+        let path = self.path().to_owned();
+        self.directory.close().map_err(Error::file(&path))
+    }
+}
+
+/// Refuses when an image of `needed` bytes would not fit below `directory`.
+pub(crate) fn check_space(directory: &Path, needed: u64) -> Result<()> {
+    let stat =
+        rustix::fs::statvfs(directory).map_err(|errno| Error::file(directory)(errno.into()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Error::NoSpace { directory: directory.to_owned(), free, needed })
+}

@@ -1,0 +1,78 @@
+//! What workloads act on: a directory tree, reached by system calls or in process.
+//!
+//! Paths are relative to the tree's root, of plain names joined by `/`.
+
+mod host_tree;
+mod stack_tree;
+
+use crate::error::Result;
+
+pub(crate) use host_tree::HostTree;
+pub(crate) use stack_tree::StackTree;
+
+/// How an existing file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// For reading.
+    Read,
+    /// For writing over what is there.
+    Write,
+}
+
+/// What `lstat` tells workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Size in bytes.
+    pub size: u64,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// A directory tree.
+pub trait Tree {
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// What the operation answered, with its path; so for all methods.
+    fn make_directory(&self, path: &str) -> Result<()>;
+
+    /// Creates a file that must not exist and opens it for writing.
+    fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>>;
+
+    /// Opens a file that exists.
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>>;
+
+    /// The status of a name, not following a link.
+    fn status(&self, path: &str) -> Result<Status>;
+
+    /// Calls back with every name in a directory but `.` and `..`; the empty path is the root.
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()>;
+
+    /// Removes the name of a file.
+    fn remove(&self, path: &str) -> Result<()>;
+
+    /// Makes everything durable.
+    fn sync_all(&self) -> Result<()>;
+}
+
+/// An open file of a tree. Dropping closes it and loses the error; `close` reports it.
+pub trait TreeFile {
+    /// Reads at an offset; answers less than asked only at the end of the file or where the
+    /// system returned early.
+    ///
+    /// # Errors
+    /// What the operation answered, with its path; so for all methods.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at an offset.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes the file durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Pages of the file in the page cache; `None` where there is no such thing.
+    fn resident_pages(&self) -> Result<Option<u64>>;
+
+    /// Closes it.
+    fn close(self: Box<Self>) -> Result<()>;
+}

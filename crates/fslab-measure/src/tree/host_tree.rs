@@ -1,0 +1,133 @@
+//! A tree below a directory of this machine, by system calls relative to its descriptor.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use fslab_sys::residency;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode};
+use rustix::io::Errno;
+
+use super::{Access, Status, Tree, TreeFile};
+use crate::error::{Error, Result};
+
+/// A directory of this machine.
+#[derive(Debug)]
+pub(crate) struct HostTree {
+    root: OwnedFd,
+}
+
+impl HostTree {
+    /// Opens the root.
+    pub fn open(root: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, root, flags, Mode::empty())
+            .map_err(failed("open", &root.to_string_lossy()))?;
+        Ok(Self { root })
+    }
+
+    fn open_file(&self, path: &str, flags: OFlags) -> Result<Box<dyn TreeFile + '_>> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(0o644))
+            .map_err(failed("open", path))?;
+        Ok(Box::new(HostFile { file, path: path.to_owned() }))
+    }
+}
+
+/// For `map_err`: an operation on a path failed.
+pub(super) fn failed<'a>(
+    operation: &'static str,
+    path: &'a str,
+) -> impl FnOnce(Errno) -> Error + use<'a> {
+    move |source| Error::Operation { operation, path: path.to_owned(), source }
+}
+
+impl Tree for HostTree {
+    fn make_directory(&self, path: &str) -> Result<()> {
+        rustix::fs::mkdirat(&self.root, path, Mode::from_raw_mode(0o755 as RawMode))
+            .map_err(failed("mkdir", path))
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
+        self.open_file(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::WRONLY,
+        };
+        self.open_file(path, flags)
+    }
+
+    fn status(&self, path: &str) -> Result<Status> {
+        let stat = rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(failed("lstat", path))?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        Ok(Status { size: stat.st_size.unsigned_abs(), is_directory })
+    }
+
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
+        let named = if path.is_empty() { "." } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let directory = rustix::fs::openat(&self.root, named, flags, Mode::empty())
+            .map_err(failed("opendir", path))?;
+        for entry in Dir::new(directory).map_err(failed("opendir", path))? {
+            let entry = entry.map_err(failed("readdir", path))?;
+            let name = entry.file_name().to_str().or(Err(Errno::ILSEQ));
+            match name.map_err(failed("readdir", path))? {
+                "." | ".." => {}
+                name => each(name),
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        rustix::fs::unlinkat(&self.root, path, AtFlags::empty()).map_err(failed("unlink", path))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.root).map_err(failed("syncfs", ""))
+    }
+}
+
+struct HostFile {
+    file: OwnedFd,
+    path: String,
+}
+
+impl TreeFile for HostFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *buffer, offset))
+            .map_err(failed("read", &self.path))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut offset, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let taken = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.file, rest, offset))
+                .map_err(failed("write", &self.path))?;
+            offset += taken as u64;
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.file).map_err(failed("fsync", &self.path))
+    }
+
+    fn resident_pages(&self) -> Result<Option<u64>> {
+        let stat = rustix::fs::fstat(&self.file).map_err(failed("fstat", &self.path))?;
+        residency::resident_pages(&self.file, stat.st_size.unsigned_abs())
+            .map(Some)
+            .map_err(failed("cachestat", &self.path))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        // Linux closes the descriptor whatever it answers, and what `close` could report has been
+        // reported by the fsync every writing phase does.
+        drop(self);
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! A tree within a file system of this process, by calls of its trait.
+//!
+//! Directories are looked up once and remembered, as the kernel's name cache would; files are
+//! looked up and forgotten at each use.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::time::SystemTime;
+
+use fslab_vfs::{
+    Credentials, FileKind, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions,
+};
+use rustix::io::Errno;
+
+use super::host_tree::failed;
+use super::{Access, Status, Tree, TreeFile};
+use crate::error::Result;
+
+/// A file system of this process.
+pub(crate) struct StackTree {
+    file_system: Box<dyn FileSystem>,
+    directories: RefCell<HashMap<String, Ino>>,
+}
+
+impl StackTree {
+    pub fn new(file_system: Box<dyn FileSystem>) -> Self {
+        Self { file_system, directories: RefCell::default() }
+    }
+
+    /// Ends the file system.
+    pub fn shut_down(&self) -> Result<()> {
+        for (_, ino) in self.directories.borrow_mut().drain() {
+            self.file_system.forget(ino, 1);
+        }
+        self.file_system.shutdown().map_err(|error| failed("shutdown", "")(error.errno()))
+    }
+
+    fn directory(&self, path: &str) -> fslab_vfs::Result<Ino> {
+        if path.is_empty() {
+            return Ok(Ino::ROOT);
+        }
+        if let Some(ino) = self.directories.borrow().get(path) {
+            return Ok(*ino);
+        }
+        let (parent, name) = split(path);
+        let parent = self.directory(parent)?;
+        let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
+        self.directories.borrow_mut().insert(path.to_owned(), ino);
+        Ok(ino)
+    }
+
+    fn place<'a>(&self, path: &'a str) -> fslab_vfs::Result<(Ino, Name<'a>)> {
+        let (parent, name) = split(path);
+        Ok((self.directory(parent)?, name_of(name)?))
+    }
+
+    fn try_make_directory(&self, path: &str) -> fslab_vfs::Result<()> {
+        let (parent, name) = self.place(path)?;
+        let entry = self.file_system.mkdir(&request(), parent, name, 0o755)?;
+        self.directories.borrow_mut().insert(path.to_owned(), entry.attr.ino);
+        Ok(())
+    }
+
+    fn try_create(&self, path: &str) -> fslab_vfs::Result<StackFile<'_>> {
+        let (parent, name) = self.place(path)?;
+        let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
+        let (entry, opened) =
+            self.file_system.create(&request(), parent, name, 0o100_644, flags)?;
+        Ok(self.file(path, entry.attr.ino, opened.handle))
+    }
+
+    fn try_open(&self, path: &str, access: Access) -> fslab_vfs::Result<StackFile<'_>> {
+        let mode = match access {
+            Access::Read => OpenMode::empty(),
+            Access::Write => OpenMode::WRITE_ONLY,
+        };
+        let (parent, name) = self.place(path)?;
+        let ino = self.file_system.lookup(&request(), parent, name)?.attr.ino;
+        match self.file_system.open(&request(), ino, mode) {
+            Ok(opened) => Ok(self.file(path, ino, opened.handle)),
+            Err(error) => {
+                self.file_system.forget(ino, 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn file(&self, path: &str, ino: Ino, handle: Handle) -> StackFile<'_> {
+        let file_system = &*self.file_system;
+        StackFile { file_system, ino, handle, path: path.to_owned(), open: true }
+    }
+
+    fn try_status(&self, path: &str) -> fslab_vfs::Result<Status> {
+        let (parent, name) = self.place(path)?;
+        let attr = self.file_system.lookup(&request(), parent, name)?.attr;
+        self.file_system.forget(attr.ino, 1);
+        Ok(Status { size: attr.size, is_directory: attr.kind == FileKind::Directory })
+    }
+
+    fn try_list(&self, path: &str, each: &mut dyn FnMut(&str)) -> fslab_vfs::Result<()> {
+        let ino = self.directory(path)?;
+        let handle = self.file_system.opendir(&request(), ino)?;
+        let mut readable = true;
+        let listed = self.file_system.readdir(&request(), ino, handle, 0, &mut |entry| {
+            match entry.name.to_str() {
+                Some("." | "..") => {}
+                Some(name) => each(name),
+                None => readable = false,
+            }
+            true
+        });
+        self.file_system.releasedir(&request(), ino, handle)?;
+        listed?;
+        if readable { Ok(()) } else { Err(Errno::ILSEQ.into()) }
+    }
+
+    fn try_remove(&self, path: &str) -> fslab_vfs::Result<()> {
+        let (parent, name) = self.place(path)?;
+        self.file_system.unlink(&request(), parent, name)
+    }
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+fn name_of(name: &str) -> fslab_vfs::Result<Name<'_>> {
+    Ok(Name::new(OsStr::new(name))?)
+}
+
+fn request() -> Request {
+    Request {
+        credentials: Credentials {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        },
+        pid: 0,
+        umask: 0o022,
+        now: SystemTime::now().into(),
+    }
+}
+
+/// For `map_err`: an operation on a path failed.
+fn wrap<'a>(
+    operation: &'static str,
+    path: &'a str,
+) -> impl FnOnce(fslab_vfs::Error) -> crate::Error + use<'a> {
+    move |error| failed(operation, path)(error.errno())
+}
+
+impl Tree for StackTree {
+    fn make_directory(&self, path: &str) -> Result<()> {
+        self.try_make_directory(path).map_err(wrap("mkdir", path))
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
+        Ok(Box::new(self.try_create(path).map_err(wrap("create", path))?))
+    }
+
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {
+        Ok(Box::new(self.try_open(path, access).map_err(wrap("open", path))?))
+    }
+
+    fn status(&self, path: &str) -> Result<Status> {
+        self.try_status(path).map_err(wrap("lookup", path))
+    }
+
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
+        self.try_list(path, each).map_err(wrap("readdir", path))
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.try_remove(path).map_err(wrap("unlink", path))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.file_system.syncfs(&request(), Ino::ROOT).map_err(wrap("syncfs", ""))
+    }
+}
+
+struct StackFile<'a> {
+    file_system: &'a dyn FileSystem,
+    ino: Ino,
+    handle: Handle,
+    path: String,
+    open: bool,
+}
+
+impl StackFile<'_> {
+    fn release(&mut self) -> fslab_vfs::Result<()> {
+        self.open = false;
+        let flushed = self.file_system.flush(&request(), self.ino, self.handle);
+        let released = self.file_system.release(&request(), self.ino, self.handle);
+        self.file_system.forget(self.ino, 1);
+        flushed.and(released)
+    }
+}
+
+impl Drop for StackFile<'_> {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if let Err(error) = self.release() {
+            tracing::warn!("closing {}: {error}", self.path);
+        }
+    }
+}
+
+impl TreeFile for StackFile<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file_system
+            .read(&request(), self.ino, self.handle, offset, buffer)
+            .map_err(wrap("read", &self.path))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut offset, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let options = WriteOptions::default();
+            let taken = self
+                .file_system
+                .write(&request(), self.ino, self.handle, offset, rest, options)
+                .map_err(wrap("write", &self.path))?;
+            offset += taken as u64;
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file_system
+            .fsync(&request(), self.ino, self.handle, false)
+            .map_err(wrap("fsync", &self.path))
+    }
+
+    fn resident_pages(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn close(mut self: Box<Self>) -> Result<()> {
+        let path = self.path.clone();
+        self.release().map_err(wrap("close", &path))
+    }
+}

@@ -1,0 +1,36 @@
+//! Tests that can't run on this machine: said aloud, collected, and failures where all is required.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Says that a test can't run and why. A line goes to standard error, and to the file that
+/// `FSLAB_SKIP_LOG` names, because test harnesses hide the output of tests that pass.
+///
+/// # Panics
+/// Where `FSLAB_REQUIRE_ALL=1`, as in CI: there, a skipped test is a failed one.
+pub fn skip(test: &str, reason: &str) {
+    let line = format!("SKIP {test}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("FSLAB_SKIP_LOG") {
+        let written = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .and_then(|mut log| writeln!(log, "{line}"));
+        assert!(written.is_ok(), "can't write to {}: {written:?}", log.display());
+    }
+    let required = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "{line}, although FSLAB_REQUIRE_ALL=1");
+}
+
+/// Why a FUSE mount by root can't be tried here, if so.
+#[must_use]
+pub fn obstacle_to_mounting() -> Option<&'static str> {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        Some("no /dev/fuse")
+    } else if !rustix::process::geteuid().is_root() {
+        Some("not root")
+    } else {
+        None
+    }
+}

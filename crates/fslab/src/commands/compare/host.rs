@@ -1,0 +1,36 @@
+//! What `fslab-measure` must be told about layers: this binary mounts them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_layers::Stack;
+use fslab_measure::{Host, HostError};
+use fslab_vfs::FileSystem;
+
+/// This binary, called again for every mount.
+pub struct Binary {
+    path: PathBuf,
+}
+
+impl Binary {
+    /// Finds itself.
+    pub fn new() -> Result<Self> {
+        Ok(Self { path: std::env::current_exe().context("finding this programme")? })
+    }
+}
+
+impl Host for Binary {
+    fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString> {
+        let mut command: Vec<OsString> = vec![self.path.clone().into(), "mount".into()];
+        for layer in layers {
+            command.extend(["-l".into(), layer.into()]);
+        }
+        command.extend([lower.into(), mountpoint.into()]);
+        command
+    }
+
+    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
+        Ok(Box::new(specification.parse::<Stack>()?.build()?))
+    }
+}

@@ -1,0 +1,100 @@
+//! Wrong input: one line that names what is wrong, the exit code of the table, nothing mounted.
+
+use std::path::Path;
+
+use crate::support::{Place, is_mounted, require_mounting, run};
+
+const USAGE: i32 = 2;
+const BAD_INPUT: i32 = 3;
+
+#[track_caller]
+fn refused(arguments: &[&str], code: i32, part: &str) {
+    let (found, message) = run(arguments);
+    assert_eq!(found, code, "{arguments:?}: {message}");
+    assert!(message.contains(part), "{arguments:?}: {message}");
+    if code != USAGE {
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn wrong_layers_and_options_are_named() {
+    let place = Place::new();
+    let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
+    refused(&["mount", "-l", "nul", lower, point], USAGE, "did you mean 'null'?");
+    refused(
+        &["mount", "-o", "layer=nul", lower, point],
+        BAD_INPUT,
+        "unknown layer 'nul'; did you mean 'null'?",
+    );
+    refused(&["mount", "-o", "fast", lower, point], BAD_INPUT, "unknown mount option 'fast'");
+    refused(&["mount", lower], USAGE, "MOUNT_POINT");
+    assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn wrong_places_are_named() {
+    let place = Place::new();
+    let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
+    let inner = place.lower.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let inner = inner.to_str().unwrap();
+    refused(&["mount", lower, inner], BAD_INPUT, "lies inside the lower directory");
+    refused(&["mount", inner, lower], BAD_INPUT, "lies inside the mount point");
+    refused(&["mount", point, lower], BAD_INPUT, "is not empty");
+    refused(&["mount", "/no/such", point], BAD_INPUT, "/no/such does not exist");
+    refused(&["umount", point], BAD_INPUT, "is no mount of fslab");
+    assert!(!is_mounted(&place.point) && !is_mounted(&place.lower));
+}
+
+#[test]
+fn a_wrong_file_of_layers_is_named_with_its_line() {
+    let place = Place::new();
+    let file = place.lower.join("layers.toml");
+    std::fs::write(&file, "[[layer]]\nname = \"null\"\n[[layr]]\n").unwrap();
+    let (code, message) = place.try_mount(&["--layers-file", file.to_str().unwrap()]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("layers.toml") && message.contains("line 3"), "{message}");
+    assert!(message.contains("layr"), "{message}");
+}
+
+#[test]
+fn a_second_mount_on_the_same_place_is_refused() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let (code, message) = place.try_mount(&[]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("fuse.fslab mounted on it already"), "{message}");
+    place.umount();
+}
+
+#[test]
+fn a_mount_in_use_is_not_unmounted_and_says_so() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let user = std::fs::File::create(place.point.join("file")).unwrap();
+    let (code, message) = run(&["umount", place.point.to_str().unwrap()]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("is in use"), "{message}");
+    drop(user);
+    place.umount();
+}
+
+#[test]
+fn a_dry_run_mounts_nothing() {
+    let place = Place::new();
+    assert_eq!(place.try_mount(&["--dry-run"]), (0, String::new()));
+    assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn lists_completions_and_man_pages_come_from_the_registries() {
+    let list = crate::support::fslab(&["list", "--json"]).output().unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!(list["layers"][0]["name"], "null");
+    let completions = crate::support::fslab(&["completions", "bash"]).output().unwrap();
+    assert!(String::from_utf8(completions.stdout).unwrap().contains("umount"));
+    let place = Place::new();
+    assert_eq!(run(&["man", place.lower.to_str().unwrap()]).0, 0);
+    assert!(Path::new(&place.lower).join("fslab-mount.1").exists());
+}

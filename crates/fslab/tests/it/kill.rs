@@ -1,0 +1,128 @@
+//! The daemon is killed under load: what completed is in the lower directory, and the place can be
+//! mounted again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Place, require_mounting, run};
+
+/// How often the daemon is killed; `FSLAB_KILLS` asks for more.
+const KILLS: u64 = 10;
+
+/// Contents of files by name, as completed operations made them.
+type Made = BTreeMap<String, Vec<u8>>;
+
+#[test]
+fn what_completed_survives_the_daemon() {
+    require_mounting!();
+    let kills = number_from("FSLAB_KILLS").unwrap_or(KILLS);
+    let seed = number_from("FSLAB_SEED").unwrap_or_else(seed_from_clock);
+    eprintln!("FSLAB_SEED={seed}");
+    for (layer, round) in
+        ["null", "null:passthrough=off"].iter().zip(0..).cycle().take(kills as usize)
+    {
+        killed_once(layer, seed.wrapping_add(round));
+    }
+}
+
+fn killed_once(layer: &str, seed: u64) {
+    let place = Place::mounted(&["-l", layer]);
+    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+    let delay = Duration::from_micros(500 + seed.wrapping_mul(2_654_435_761) % 60_000);
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(delay);
+        kill_process(daemon, Signal::KILL).unwrap();
+    });
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let point = place.point.clone();
+            std::thread::spawn(move || work_until_killed(&point, writer, seed))
+        })
+        .collect();
+    let made: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    killer.join().unwrap();
+    for (made, in_doubt) in &made {
+        check(&place.lower, made, in_doubt.as_deref());
+    }
+    mount_again(&place);
+}
+
+/// Creates, appends, renames and removes until the connection breaks. Answers what completed, and
+/// the name that the last, failed operation was about.
+fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<String>) {
+    let mut made = Made::new();
+    for step in seed.. {
+        let name = format!("{writer}-{}", step % 17);
+        let operation = (step / 3 + writer) % 4;
+        if apply(point, &name, step, operation, &mut made).is_err() {
+            return (made, Some(name));
+        }
+    }
+    (made, None)
+}
+
+fn apply(
+    point: &Path,
+    name: &str,
+    step: u64,
+    operation: u64,
+    made: &mut Made,
+) -> std::io::Result<()> {
+    let path = point.join(name);
+    match operation {
+        0 | 1 => {
+            let data = vec![step as u8; 1 + (step as usize * 37) % 9000];
+            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+            made.entry(name.to_owned()).or_default();
+            file.write_all(&data)?;
+            made.entry(name.to_owned()).or_default().extend(data);
+        }
+        2 if made.contains_key(name) => {
+            let renamed = format!("{name}-renamed");
+            fs::rename(&path, point.join(&renamed))?;
+            let contents = made.remove(name).unwrap_or_default();
+            made.insert(renamed, contents);
+        }
+        3 if made.contains_key(name) => {
+            fs::remove_file(&path)?;
+            made.remove(name);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Every completed operation is there; only what the failed one was about may be either way.
+fn check(lower: &Path, made: &Made, in_doubt: Option<&str>) {
+    let doubtful = |name: &str| in_doubt.is_some_and(|doubt| name.starts_with(doubt));
+    for (name, contents) in made.iter().filter(|(name, _)| !doubtful(name)) {
+        let found = fs::read(lower.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(found.len(), contents.len(), "{name}");
+        assert!(&found == contents, "{name} holds other bytes");
+    }
+}
+
+fn mount_again(place: &Place) {
+    let point = place.point.to_str().unwrap();
+    let (code, message) = place.try_mount(&[]);
+    assert_eq!(code, 3, "over a dead mount: {message}");
+    assert!(message.contains("daemon is dead; run `fslab umount"), "{message}");
+    assert_eq!(run(&["umount", "--lazy", point]), (0, String::new()));
+    place.mount(&["-l", "null"]);
+    fs::write(place.point.join("after"), "alive").unwrap();
+    place.umount();
+    assert_eq!(fs::read(place.lower.join("after")).unwrap(), b"alive");
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn seed_from_clock() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64
+}

@@ -1,0 +1,273 @@
+//! What a mount does for who lives in it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, soon};
+
+#[test]
+fn a_directory_is_mounted_over_itself() {
+    require_mounting!();
+    let mut place = Place::new();
+    fs::write(place.lower.join("before"), "kept").unwrap();
+    place.point.clone_from(&place.lower);
+    place.mount(&["-l", "null"]);
+    assert_eq!(fs::read_to_string(place.point.join("before")).unwrap(), "kept");
+    fs::write(place.point.join("within"), "through the mount").unwrap();
+    place.umount();
+    assert_eq!(fs::read_to_string(place.lower.join("within")).unwrap(), "through the mount");
+}
+
+#[test]
+fn set_id_programs_and_devices_need_to_be_asked_for() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(place.point.to_str().unwrap())).unwrap();
+    assert!(line.contains("nosuid") && line.contains("nodev"), "{line}");
+    assert!(line.contains("default_permissions") && line.contains("fuse.fslab"), "{line}");
+    place.umount();
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    require_mounting!();
+    let place = Place::new();
+    fs::write(place.lower.join("file"), "data").unwrap();
+    place.mount(&["-o", "ro"]);
+    assert_eq!(fs::read_to_string(place.point.join("file")).unwrap(), "data");
+    let error = File::create(place.point.join("new")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    place.umount();
+}
+
+/// The kernel answers EIO where a second opening names another backing file than the first.
+#[test]
+fn one_file_is_opened_many_times_through_passthrough() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null"]);
+    let path = place.point.join("file");
+    let first = File::create(&path).unwrap();
+    first.write_all_at(b"first", 0).unwrap();
+    fs::hard_link(&path, place.point.join("other-name")).unwrap();
+    let second = File::open(place.point.join("other-name")).unwrap();
+    let third = OpenOptions::new().append(true).open(&path).unwrap();
+    drop(first);
+    (&third).write_all(b" third").unwrap();
+    let mut text = String::new();
+    (&second).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "first third");
+    drop((second, third));
+    assert_eq!(fs::read(&path).unwrap(), b"first third", "opened anew after the last close");
+    place.umount();
+}
+
+/// With passthrough the daemon sees no read or write; without, it sees all.
+#[test]
+fn passthrough_keeps_data_out_of_the_daemon() {
+    require_mounting!();
+    for (layer, through_daemon) in [("null", false), ("null:passthrough=off", true)] {
+        let place = Place::mounted(&["-l", layer]);
+        let daemon = place.daemon();
+        let path = place.point.join("file");
+        let before = bytes_written_by(daemon);
+        fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let written = bytes_written_by(daemon) - before;
+        assert_eq!(written >= 8 << 20, through_daemon, "{layer}: {written} bytes");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 8 << 20);
+        place.umount();
+    }
+}
+
+/// Bytes a process has passed to write calls.
+fn bytes_written_by(pid: u32) -> u64 {
+    let counters = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let line = counters.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+    line.parse().unwrap()
+}
+
+#[test]
+fn files_belong_to_who_creates_them() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let shared = place.point.join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o2777)).unwrap();
+    std::os::unix::fs::chown(&shared, Some(0), Some(4321)).unwrap();
+    let script =
+        format!("umask 027; cd {}; echo x >file; mkdir sub; ln -s x link", shared.display());
+    let status = Command::new("setpriv")
+        .args(["--reuid=1234", "--regid=1234", "--clear-groups", "sh", "-c", &script])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let file = fs::metadata(shared.join("file")).unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (1234, 4321, 0o640));
+    let sub = fs::metadata(shared.join("sub")).unwrap();
+    assert_eq!((sub.uid(), sub.gid(), sub.mode() & 0o7777), (1234, 4321, 0o2750));
+    let link = fs::symlink_metadata(shared.join("link")).unwrap();
+    assert_eq!((link.uid(), link.gid()), (1234, 4321));
+    place.umount();
+}
+
+/// A member of a directory's group may write in it although neither owner nor others may.
+#[test]
+fn supplementary_groups_count() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let shared = place.point.join("shared");
+    fs::create_dir(&shared).unwrap();
+    std::os::unix::fs::chown(&shared, Some(0), Some(4321)).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o2770)).unwrap();
+    let script = format!("umask 0; touch {0}/file; chmod 2775 {0}/file", shared.display());
+    let member = ["--reuid=1234", "--regid=1234", "--groups=4321", "sh", "-c", &script];
+    assert!(Command::new("setpriv").args(member).status().unwrap().success());
+    let file = fs::metadata(shared.join("file")).unwrap();
+    assert_eq!((file.gid(), file.mode() & 0o7777), (4321, 0o2775), "a member keeps set-group-id");
+    place.umount();
+}
+
+/// Promise 1: whoever lacks CAP_FSETID clears set-id bits by writing and by truncating, with
+/// passthrough, through the daemon, and with the writeback cache.
+#[test]
+fn writing_by_others_clears_set_id_bits() {
+    require_mounting!();
+    let stacks: [&[&str]; 3] =
+        [&["-l", "null"], &["-l", "null:passthrough=off"], &["-o", "writeback"]];
+    for arguments in stacks {
+        for change in [
+            "printf y >>FILE",
+            "printf y | dd of=FILE conv=notrunc",
+            "truncate -s1 FILE",
+            ": >FILE",
+        ] {
+            let place = Place::mounted(arguments);
+            let path = place.point.join("file");
+            fs::write(&path, "xxx").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            let script = change.replace("FILE", path.to_str().unwrap());
+            let other = ["--reuid=1234", "--regid=1234", "--clear-groups", "sh", "-c", &script];
+            let output = Command::new("setpriv").args(other).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+            assert_eq!(mode, 0o777, "{arguments:?}: {change}: {mode:o}");
+            let lower = fs::metadata(place.lower.join("file")).unwrap().mode() & 0o7777;
+            assert_eq!(lower, 0o777, "{arguments:?}: {change}, below");
+            place.umount();
+        }
+    }
+}
+
+#[test]
+fn a_signal_unmounts_and_ends_the_daemon() {
+    require_mounting!();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let place = Place::mounted(&[]);
+        let daemon = place.daemon();
+        send(daemon, signal);
+        soon("the mount is gone", || !is_mounted(&place.point));
+        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    }
+}
+
+#[test]
+fn a_signal_lets_users_finish() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null:passthrough=off"]);
+    let file = File::create(place.point.join("file")).unwrap();
+    send(place.daemon(), Signal::TERM);
+    soon("the mount is out of the tree", || !is_mounted(&place.point));
+    file.write_all_at(b"still served", 0).unwrap();
+    drop(file);
+    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    assert_eq!(fs::read(place.lower.join("file")).unwrap(), b"still served");
+}
+
+fn send(daemon: u32, signal: Signal) {
+    let pid = Pid::from_raw(daemon.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn an_idle_mount_goes_away_and_a_used_one_stays() {
+    require_mounting!();
+    let place = Place::mounted(&["-o", "idle_timeout=300ms"]);
+    let user = File::open(&place.point).unwrap();
+    std::thread::sleep(Duration::from_millis(900));
+    assert!(is_mounted(&place.point), "an open directory is a use");
+    drop(user);
+    soon("the idle mount is gone", || !is_mounted(&place.point));
+    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+}
+
+#[test]
+fn the_daemon_lets_go_of_the_terminal_and_the_directory() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let daemon = place.daemon();
+    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).unwrap(), std::path::Path::new("/"));
+    for descriptor in ["1", "2"] {
+        let open = fs::read_link(format!("/proc/{daemon}/fd/{descriptor}")).unwrap();
+        assert_eq!(open, std::path::Path::new("/dev/null"));
+    }
+    place.umount();
+}
+
+#[test]
+fn a_foreground_mount_ends_with_its_unmounting() {
+    require_mounting!();
+    let place = Place::new();
+    let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
+    let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
+    soon("mounted", || is_mounted(&place.point));
+    fs::write(place.point.join("file"), "x").unwrap();
+    place.umount();
+    assert!(served.wait().unwrap().success());
+}
+
+#[test]
+fn mount_8_mounts_by_helper_options() {
+    require_mounting!();
+    let place = Place::new();
+    let helper = place.lower.join("mount.fslab");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fslab"), &helper).unwrap();
+    let status = Command::new(&helper)
+        .args([&place.lower, &place.point])
+        .args(["-n", "-o", "rw,nofail,layer=null:passthrough=off"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    fs::write(place.point.join("file"), "x").unwrap();
+    place.umount();
+}
+
+/// A lookup costs no descriptor: far more files than the daemon may have open.
+#[test]
+fn a_walk_needs_no_descriptor_a_file() {
+    require_mounting!();
+    const FILES: usize = 3_000;
+    let place = Place::new();
+    for number in 0..FILES {
+        fs::write(place.lower.join(number.to_string()), "").unwrap();
+    }
+    let program = env!("CARGO_BIN_EXE_fslab");
+    let script = format!(
+        "ulimit -n 128; exec {program} mount -l null {} {}",
+        place.lower.display(),
+        place.point.display()
+    );
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    for _ in 0..2 {
+        let walked = fs::read_dir(&place.point).unwrap();
+        let sizes = walked.map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert_eq!(sizes.count(), FILES);
+    }
+    let open = fs::read_dir(format!("/proc/{}/fd", place.daemon())).unwrap().count();
+    assert!(open < 100, "{open} descriptors");
+    place.umount();
+}

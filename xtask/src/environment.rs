@@ -1,0 +1,85 @@
+//! What xtask knows about the machine and the folders it works in. Reads only.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+
+/// The folder of the workspace's manifest.
+pub fn workspace_root() -> PathBuf {
+    // Cargo sets the variable when it runs xtask; the built-in value serves a direct call.
+    let manifest = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf)
+}
+
+/// The cache folder, which is outside the clone and outlives it.
+pub fn cache() -> Result<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("FSLAB_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("fslab")))
+        .or_else(|| set("HOME").map(|folder| folder.join(".cache/fslab")))
+        .context("no cache folder: set FSLAB_CACHE (HOME and XDG_CACHE_HOME are not set either)")
+}
+
+/// Where tools installed by `setup` lie, as `cargo install --root` takes it.
+pub fn tools() -> Result<PathBuf> {
+    Ok(cache()?.join("tools"))
+}
+
+/// A tool's program, from the cache or from the search path and the system administrator's
+/// folders, which are not on everybody's path.
+pub fn find_tool(name: &str) -> Option<PathBuf> {
+    let cached = tools().ok().map(|folder| folder.join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let mut folders = cached.into_iter().chain(env::split_paths(&path)).chain(system);
+    folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
+}
+
+/// A command for a tool that [`find_tool`] looks for.
+pub fn tool(name: &str) -> Result<Command> {
+    let program = find_tool(name)
+        .with_context(|| format!("{name} is not installed; `cargo xtask setup` installs it"))?;
+    Ok(Command::new(program))
+}
+
+/// Whether a switch such as `FSLAB_REQUIRE_ALL` is on: set, and neither empty nor `0`.
+pub fn switched_on(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Whether this process may mount and attach loop devices.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Why file systems can't be mounted here; `None` where they can.
+pub fn why_no_mounts() -> Option<&'static str> {
+    if !is_root() {
+        return Some("needs root to mount; run it as root");
+    }
+    let fuse = Path::new("/dev/fuse").exists();
+    (!fuse).then_some("there is no /dev/fuse; load the kernel module: modprobe fuse")
+}
+
+/// The folder that cargo builds into, with all configuration taken into account.
+pub fn target_directory() -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: serde_json::Value = serde_json::from_str(&process::capture(&mut command)?)
+        .context("cargo metadata answered something else than JSON")?;
+    let folder = metadata["target_directory"].as_str();
+    folder.map(PathBuf::from).context("cargo metadata names no target_directory")
+}
+
+/// Cargo, the one that runs xtask, in the workspace's folder.
+pub fn cargo() -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(workspace_root());
+    command
+}

@@ -1,0 +1,203 @@
+//! Running other programs so that a signal ends them too and lets xtask clean up.
+//!
+//! Every program gets a process group of its own. SIGINT and SIGTERM are passed on to the running
+//! groups (a second signal kills them); the call that waits then fails, and the guards on the way
+//! out unmount and detach. Clean-up commands run through [`clean_up`], which a signal can't stop.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// What the signal thread and the running calls share.
+struct Running {
+    signals: usize,
+    groups: Vec<Pid>,
+}
+
+static RUNNING: Mutex<Running> = Mutex::new(Running { signals: 0, groups: Vec::new() });
+
+fn running() -> MutexGuard<'static, Running> {
+    // The data is valid after each statement, so that a panic elsewhere doesn't spoil it.
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts passing signals on; to be called once, first.
+pub fn forward_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
+    thread::spawn(move || signals.forever().for_each(|_| pass_on()));
+    Ok(())
+}
+
+fn pass_on() {
+    let mut running = running();
+    running.signals += 1;
+    let signal = if running.signals == 1 { Signal::TERM } else { Signal::KILL };
+    for group in &running.groups {
+        signal_group(*group, signal);
+    }
+}
+
+fn signal_group(group: Pid, signal: Signal) {
+    if let Err(errno) = kill_process_group(group, signal) {
+        eprintln!("xtask: cannot signal process group {group:?}: {errno}");
+    }
+}
+
+/// Whether a signal asked xtask to end.
+pub fn interrupted() -> bool {
+    running().signals > 0
+}
+
+/// Runs a program that writes to xtask's own output.
+pub fn run(command: &mut Command) -> Result<ExitStatus> {
+    Started::new(command.stdin(Stdio::null()))?.wait()
+}
+
+/// Runs a program as [`run`] does, and fails if it does.
+pub fn run_ok(command: &mut Command) -> Result<()> {
+    let status = run(command)?;
+    if status.success() { Ok(()) } else { bail!("{} ended with {status}", line_of(command)) }
+}
+
+/// Runs a program, passes its standard output on and hands each line of it over as well.
+pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
+    let mut started = Started::new(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let stdout = started.child.stdout.take().context("the program's output is not a pipe")?;
+    for bytes in BufReader::new(stdout).split(b'\n') {
+        let bytes = bytes.with_context(|| format!("reading from {}", line_of(command)))?;
+        let text = String::from_utf8_lossy(&bytes);
+        println!("{text}");
+        line(&text);
+    }
+    started.wait()
+}
+
+/// What a program wrote and how it ended.
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output; what is not UTF-8 is replaced.
+    pub stdout: String,
+    /// Standard error likewise.
+    pub stderr: String,
+}
+
+/// Runs a program quietly and answers all it wrote, whether it succeeded or not.
+///
+/// It writes to files, not pipes: a daemon that it leaves behind can't keep the caller waiting.
+pub fn output(command: &mut Command) -> Result<Output> {
+    let (mut stdout, mut stderr) = quiet(command)?;
+    let status = Started::new(command)?.wait()?;
+    Ok(Output { status, stdout: read_back(&mut stdout)?, stderr: read_back(&mut stderr)? })
+}
+
+/// Runs a program quietly and answers its standard output; a failure shows its error output.
+pub fn capture(command: &mut Command) -> Result<String> {
+    let output = output(command)?;
+    succeeded(command, output.status, &output.stderr)?;
+    Ok(output.stdout)
+}
+
+/// Runs a program as [`capture`] does, even after a signal: for unmounting and the like.
+pub fn clean_up(command: &mut Command) -> Result<()> {
+    let (_stdout, mut stderr) = quiet(command)?;
+    let status = command
+        .process_group(0)
+        .status()
+        .with_context(|| format!("cannot start {}", line_of(command)))?;
+    succeeded(command, status, &read_back(&mut stderr)?)
+}
+
+/// The command as a person would type it.
+pub fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn quiet(command: &mut Command) -> Result<(File, File)> {
+    let files = (scratch()?, scratch()?);
+    let duplicate = |file: &File| file.try_clone().context("cannot duplicate a descriptor");
+    command.stdin(Stdio::null()).stdout(duplicate(&files.0)?).stderr(duplicate(&files.1)?);
+    Ok(files)
+}
+
+fn scratch() -> Result<File> {
+    tempfile::tempfile().context("cannot make a temporary file")
+}
+
+fn read_back(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes).context("cannot read a temporary file back")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn succeeded(command: &Command, status: ExitStatus, said: &str) -> Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    bail!("{} ended with {status}: {}", line_of(command), said.trim())
+}
+
+/// A running program, listed in [`RUNNING`] for exactly as long as its id is its own.
+struct Started {
+    child: Child,
+    group: Pid,
+    ended: bool,
+}
+
+impl Started {
+    fn new(command: &mut Command) -> Result<Self> {
+        // Under the lock, so that no signal falls between the check and the listing.
+        let mut running = running();
+        if running.signals > 0 {
+            bail!("interrupted before {}", line_of(command));
+        }
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", line_of(command)))?;
+        let group = Pid::from_child(&child);
+        running.groups.push(group);
+        Ok(Self { child, group, ended: false })
+    }
+
+    fn wait(mut self) -> Result<ExitStatus> {
+        let status = self.end()?;
+        if interrupted() { bail!("interrupted") } else { Ok(status) }
+    }
+
+    /// Waits, and takes the id off the list while the program is a zombie: as soon as it is
+    /// reaped, the id may belong to another.
+    fn end(&mut self) -> Result<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(errno) = waitid(WaitId::Pid(self.group), options) {
+            if errno != rustix::io::Errno::INTR {
+                return Err(errno).context("cannot wait for a program");
+            }
+        }
+        running().groups.retain(|listed| *listed != self.group);
+        self.ended = true;
+        self.child.wait().context("cannot wait for a program")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        signal_group(self.group, Signal::KILL);
+        if let Err(error) = self.end() {
+            eprintln!("xtask: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask setup`: installs what tests and demo need, or says plainly what is missing, the
+//! command that installs it and what can't run without it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::environment;
+
+mod debian;
+mod suite_tools;
+mod toolchain;
+
+/// What to set up for.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What the machine is to be ready for
+    #[arg(long = "for", value_enum, default_value_t = Purpose::Test)]
+    purpose: Purpose,
+}
+
+/// What a machine is set up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Purpose {
+    /// `cargo xtask test`
+    Test,
+    /// `cargo xtask demo`
+    Demo,
+}
+
+/// Something that is not there and could not be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub what: String,
+    /// What can't run without it.
+    pub consequence: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Missing {
+    /// One paragraph for a person.
+    pub fn describe(&self) -> String {
+        format!("missing: {}\n  without it: {}\n  {}", self.what, self.consequence, self.remedy)
+    }
+}
+
+impl Args {
+    /// Installs, and fails if anything is still missing.
+    pub fn run(&self) -> Result<ExitCode> {
+        let missing = install(self.purpose)?;
+        if missing.is_empty() {
+            println!("setup: everything is there");
+        }
+        Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Installs what is missing, prints what it could not install, and answers that.
+pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
+    let mut missing = debian::install(purpose)?;
+    if purpose == Purpose::Test {
+        missing.extend(toolchain::check()?);
+        missing.extend(suite_tools::install()?);
+    }
+    missing.extend(mounts());
+    missing.iter().for_each(|missing| eprintln!("{}", missing.describe()));
+    Ok(missing)
+}
+
+fn mounts() -> Option<Missing> {
+    let reason = environment::why_no_mounts()?;
+    Some(Missing {
+        what: "the right to mount file systems".into(),
+        consequence: "mounted tests, pjdfstest, fsx and comparisons of real file systems are \
+                      skipped"
+            .into(),
+        remedy: reason.into(),
+    })
+}

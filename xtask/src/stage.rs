@@ -1,0 +1,253 @@
+//! A mounted file system for a suite to run in, and its sure end.
+//!
+//! Always a fresh ext4 on a sparse image through a loop device; over it, where the target says so,
+//! bindfs or a stack of fslab. Dropping a stage unmounts and deletes everything, from the top
+//! down; [`Stage::close`] does the same and tells whether that went well.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::Duration;
+use std::{fmt, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::{environment, process};
+
+/// Room for the largest file of a suite and for a build; the image is sparse.
+const IMAGE_SIZE_BYTES: u64 = 4 << 30;
+
+/// How often unmounting is tried while something is still using the mount.
+const UNMOUNT_TRIES: usize = 50;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Plain ext4: what a suite does without fslab.
+    Ext4,
+    /// bindfs over ext4, a peer.
+    Bindfs,
+    /// Layers of fslab over ext4, top first.
+    Fslab(Vec<String>),
+}
+
+impl FromStr for Target {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            None if text == "ext4" => Ok(Self::Ext4),
+            None if text == "bindfs" => Ok(Self::Bindfs),
+            Some(("fslab", layers)) if !layers.is_empty() => {
+                Ok(Self::Fslab(layers.split('+').map(str::to_owned).collect()))
+            }
+            _ => bail!("unknown target {text:?}: use ext4, bindfs or fslab:LAYER[+LAYER]..."),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ext4 => formatter.write_str("ext4"),
+            Self::Bindfs => formatter.write_str("bindfs"),
+            Self::Fslab(layers) => write!(formatter, "fslab:{}", layers.join("+")),
+        }
+    }
+}
+
+impl Target {
+    /// The program that must be there besides ext4's.
+    pub fn program(&self) -> Option<&'static str> {
+        matches!(self, Self::Bindfs).then_some("bindfs")
+    }
+}
+
+/// A mounted target. The fields are dropped in this order.
+pub struct Stage {
+    upper: Option<Mount>,
+    lower: Mount,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Makes the image and mounts the target; `fslab` is the program to mount stacks with.
+    pub fn new(target: &Target, fslab: &Path) -> Result<Self> {
+        let folder = public_folder()?;
+        let lower = mount_ext4(folder.path())?;
+        let mut stage = Self { upper: None, lower, folder };
+        stage.upper = stage.mount_upper(target, fslab)?;
+        Ok(stage)
+    }
+
+    /// The folder to test in: the root of the target's mount.
+    pub fn directory(&self) -> &Path {
+        &self.upper.as_ref().unwrap_or(&self.lower).point
+    }
+
+    /// A folder beside the mounts, on another file system, open to all users.
+    pub fn beside(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder.path().join(name);
+        fs::create_dir_all(&folder)?;
+        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        Ok(folder)
+    }
+
+    /// Unmounts and deletes, and fails if anything resisted or stayed behind.
+    pub fn close(mut self) -> Result<()> {
+        if let Some(mut upper) = self.upper.take() {
+            upper.unmount()?;
+        }
+        self.lower.unmount()?;
+        let image = self.folder.path().join("image");
+        let attached = process::capture(Command::new("losetup").arg("-j").arg(&image))?;
+        ensure!(attached.is_empty(), "a loop device stayed attached: {}", attached.trim());
+        let path = self.folder.path().to_path_buf();
+        self.folder.close().with_context(|| format!("cannot delete {}", path.display()))
+    }
+
+    fn mount_upper(&self, target: &Target, fslab: &Path) -> Result<Option<Mount>> {
+        let mut command = match target {
+            Target::Ext4 => return Ok(None),
+            Target::Bindfs => environment::tool("bindfs")?,
+            Target::Fslab(layers) => {
+                let mut command = Command::new(fslab);
+                command.arg("mount");
+                for layer in layers {
+                    command.args(["-l", layer]);
+                }
+                command
+            }
+        };
+        let unmount = match target {
+            Target::Fslab(_) => vec![fslab.into(), "umount".into()],
+            _ => vec![PathBuf::from("umount")],
+        };
+        let point = self.beside("upper")?;
+        command.arg(&self.lower.point).arg(&point);
+        Mount::new(&mut command, point, unmount).map(Some)
+    }
+}
+
+/// A temporary folder that other users can pass through, as suites act as other users.
+fn public_folder() -> Result<TempDir> {
+    let folder = tempfile::Builder::new()
+        .prefix("fslab-stage-")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir()
+        .context("cannot make a temporary folder")?;
+    Ok(folder)
+}
+
+fn mount_ext4(folder: &Path) -> Result<Mount> {
+    let (image, point) = (folder.join("image"), folder.join("lower"));
+    File::create(&image)?.set_len(IMAGE_SIZE_BYTES)?;
+    fs::create_dir(&point)?;
+    let mut mkfs = environment::tool("mkfs.ext4")?;
+    process::capture(mkfs.args(["-q", "-F"]).arg(&image))?;
+    let mut mount = Command::new("mount");
+    // The kernel detaches a loop device that `mount` set up when it is unmounted, by whomever.
+    mount.args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&point);
+    let mount = Mount::new(&mut mount, point, vec![PathBuf::from("umount")])?;
+    fs::set_permissions(&mount.point, Permissions::from_mode(0o755))?;
+    Ok(mount)
+}
+
+/// Something mounted, until this is dropped.
+struct Mount {
+    point: PathBuf,
+    /// The program and first arguments that unmount it.
+    unmount: Vec<PathBuf>,
+    mounted: bool,
+}
+
+impl Mount {
+    fn new(command: &mut Command, point: PathBuf, unmount: Vec<PathBuf>) -> Result<Self> {
+        // A guard from before the call: a signal may come when the mount is already there.
+        let mut mount = Self { point, unmount, mounted: true };
+        let outcome = process::capture(command);
+        mount.mounted = is_mounted(&mount.point)?;
+        outcome?;
+        ensure!(
+            mount.mounted,
+            "{} succeeded and mounted nothing on {}",
+            process::line_of(command),
+            mount.point.display()
+        );
+        Ok(mount)
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for _ in 0..UNMOUNT_TRIES {
+            if !is_mounted(&self.point)? {
+                self.mounted = false;
+                return Ok(());
+            }
+            outcome = process::clean_up(&mut self.unmount_command());
+            if outcome.is_err() {
+                thread::sleep(UNMOUNT_PAUSE);
+            }
+        }
+        outcome.with_context(|| format!("{} stays mounted", self.point.display()))
+    }
+
+    fn unmount_command(&self) -> Command {
+        let mut command = Command::new(self.unmount.first().map_or(Path::new("umount"), |p| p));
+        command.args(self.unmount.iter().skip(1)).arg(&self.point);
+        command
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        if let Err(error) = self.unmount() {
+            eprintln!("xtask: {error:#}; unmounting it lazily");
+            if let Err(error) = process::clean_up(Command::new("umount").arg("-l").arg(&self.point))
+            {
+                eprintln!("xtask: {error:#}");
+            }
+        }
+    }
+}
+
+/// Looked up in the kernel's list: touching the folder itself could hang on a dead daemon.
+fn is_mounted(point: &Path) -> Result<bool> {
+    let list = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
+    Ok(lists(&list, point))
+}
+
+fn lists(mountinfo: &str, point: &Path) -> bool {
+    mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).any(|on| Path::new(on) == point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_read_back_as_they_are_written() {
+        for text in ["ext4", "bindfs", "fslab:null", "fslab:null:passthrough=off+trace"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "fslab", "fslab:", "xfs", "ext4:null"] {
+            let error = wrong.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_whole_path() {
+        let list = "36 35 7:0 / /tmp/stage/lower rw,noatime - ext4 /dev/loop0 rw\n";
+        assert!(lists(list, Path::new("/tmp/stage/lower")));
+        assert!(!lists(list, Path::new("/tmp/stage")));
+        assert!(!lists(list, Path::new("/dev/loop0")));
+    }
+}

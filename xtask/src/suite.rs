@@ -1,0 +1,59 @@
+//! `cargo xtask suite`: one outside suite over chosen targets, with the numbers one wants.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::stage::Target;
+use crate::steps::Context;
+use crate::suites::{self, Options, SUITES, Suite};
+use crate::summary::{self, Done};
+
+/// Which suite, over what, how long.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// pjdfstest, fsx or cargo-build
+    suite: String,
+    /// ext4, bindfs or fslab:LAYER[+LAYER]...; may be repeated [default: every stack of CI]
+    #[arg(long = "target")]
+    targets: Vec<Target>,
+    /// fsx: operations a seed
+    #[arg(long, default_value_t = Options::default().operations)]
+    operations: u32,
+    /// fsx: how many seeds
+    #[arg(long, default_value_t = Options::default().seeds)]
+    seeds: u32,
+    /// fsx: the first seed; the others follow it
+    #[arg(long, env = "FSLAB_SEED", default_value_t = Options::default().first_seed)]
+    seed: u32,
+}
+
+impl Args {
+    /// Runs the suite and prints the summary; succeeds if nothing failed.
+    pub fn run(&self) -> Result<ExitCode> {
+        let suite = find(&self.suite)?;
+        let options =
+            Options { operations: self.operations, seeds: self.seeds, first_seed: self.seed };
+        let start = Instant::now();
+        let context = Context::new()?;
+        let tally = match self.targets.as_slice() {
+            [] => suites::run(suite, &context, &suites::stacks()?, &options)?,
+            targets => suites::run(suite, &context, targets, &options)?,
+        };
+        let done = [Done { name: suite.name, time: start.elapsed(), tally }];
+        print!("{}", summary::render(&done));
+        let good = done.iter().all(|step| step.tally.is_good());
+        Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn find(name: &str) -> Result<&'static Suite> {
+    match SUITES.iter().find(|suite| suite.name == name) {
+        Some(suite) => Ok(suite),
+        None => {
+            let known: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
+            bail!("there is no suite {name:?}; the suites are {}", known.join(", "))
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! cargo-build: compiles a part of this workspace inside the mount. A compiler maps files, links
+//! through temporary names, runs what it has just written and trusts times of files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Options, Suite};
+use crate::stage::{Stage, Target};
+use crate::tally::Tally;
+use crate::{environment, process};
+
+/// The suite.
+pub const SUITE: Suite = Suite { name: "cargo-build", program: None, run };
+
+/// Has dependencies with build scripts and macros, and still builds in half a minute.
+const PACKAGE: &str = "fslab-vfs";
+
+fn run(stage: &Stage, _target: &Target, _options: &Options) -> Result<Tally> {
+    process::capture(environment::cargo().args(["fetch", "--locked"]))?;
+    let sources = stage.directory().join("workspace");
+    copy_workspace(&sources)?;
+    let first = build(&sources)?;
+    ensure!(first.contains("Compiling"), "the first build compiled nothing: {first}");
+    let second = build(&sources)?;
+    ensure!(!second.contains("Compiling"), "nothing changed, and was compiled again: {second}");
+    Ok(Tally::pass())
+}
+
+/// Builds and answers what cargo said; the build folder is in the mount too.
+fn build(sources: &Path) -> Result<String> {
+    let mut command = environment::cargo();
+    command.args(["build", "--locked", "--offline", "--package", PACKAGE]);
+    command.current_dir(sources).env("CARGO_TARGET_DIR", sources.join("target"));
+    let output = process::output(command.env("CARGO_TERM_COLOR", "never"))?;
+    ensure!(output.status.success(), "{}: {}", process::line_of(&command), output.stderr);
+    Ok(output.stderr)
+}
+
+/// Copies what git would keep, so that nothing built outside is found inside.
+fn copy_workspace(target: &Path) -> Result<()> {
+    let root = environment::workspace_root();
+    let mut git = Command::new("git");
+    git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let list = process::capture(&mut git)?;
+    for name in list.split('\0').filter(|name| !name.is_empty()) {
+        let (from, to) = (root.join(name), target.join(name));
+        // A file that was deleted and not yet committed is still listed.
+        if !from.is_file() {
+            continue;
+        }
+        let folder = to.parent().context("a listed file has no folder")?;
+        fs::create_dir_all(folder)?;
+        fs::copy(&from, &to).with_context(|| format!("cannot copy {name} into the mount"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What ran and how it went: the counts behind the last line of `cargo xtask test`.
+
+use std::ops::AddAssign;
+
+/// Results of some tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many passed.
+    pub passed: usize,
+    /// Names of those that failed, each with what is known about why.
+    pub failed: Vec<String>,
+    /// Those that did not run.
+    pub skipped: Vec<Skip>,
+}
+
+/// A test that did not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// Its name.
+    pub test: String,
+    /// Why it did not run.
+    pub reason: String,
+    /// On an allow-list: no failure even where all tests are required.
+    pub allowed: bool,
+}
+
+impl Tally {
+    /// One test that passed.
+    pub fn pass() -> Self {
+        Self { passed: 1, ..Self::default() }
+    }
+
+    /// One test that failed.
+    pub fn fail(what: impl Into<String>) -> Self {
+        Self { failed: vec![what.into()], ..Self::default() }
+    }
+
+    /// One test that did not run.
+    pub fn skip(test: impl Into<String>, reason: impl Into<String>) -> Self {
+        let skip = Skip { test: test.into(), reason: reason.into(), allowed: false };
+        Self { skipped: vec![skip], ..Self::default() }
+    }
+
+    /// Nothing failed.
+    pub fn is_good(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    /// With every skip that no list allows turned into a failure.
+    #[must_use]
+    pub fn requiring_all(mut self) -> Self {
+        let (allowed, refused) = self.skipped.into_iter().partition(|skip: &Skip| skip.allowed);
+        self.skipped = allowed;
+        self.failed.extend(refused.into_iter().map(|skip: Skip| {
+            format!("{}: skipped although all tests are required: {}", skip.test, skip.reason)
+        }));
+        self
+    }
+
+    /// The counts as the last line of `cargo xtask test` shows them.
+    pub fn counts(&self) -> String {
+        let (failed, skipped) = (self.failed.len(), self.skipped.len());
+        format!("{} passed, {failed} failed, {skipped} skipped", self.passed)
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_required_skip_fails_unless_it_is_allowed() {
+        let mut tally = Tally::skip("mounted", "no root");
+        tally.skipped.push(Skip {
+            test: "erofs".into(),
+            reason: "no remount".into(),
+            allowed: true,
+        });
+        assert_eq!(tally.counts(), "0 passed, 0 failed, 2 skipped");
+        let required = tally.requiring_all();
+        assert_eq!(required.counts(), "0 passed, 1 failed, 1 skipped");
+        assert!(required.failed[0].contains("mounted") && required.failed[0].contains("no root"));
+    }
+}

@@ -1,0 +1,122 @@
+//! What is deliberately absent from crates: unsafe code outside fslab-sys, the fuser crate outside
+//! fslab-fuse, clocks and random sources where they are parameters, printing in libraries.
+
+use super::Check;
+use super::tree::{Tree, Violation, code_of, has_word};
+
+/// The check.
+pub const CHECK: Check = Check {
+    name: "absences",
+    help: "no unsafe, fuser, clock or printing where they must not be",
+    run,
+};
+
+/// Words that code must not use, where it must not, and why.
+struct Absence {
+    words: &'static [&'static str],
+    /// Paths that the rule is about.
+    within: fn(&str) -> bool,
+    message: &'static str,
+}
+
+const ABSENCES: &[Absence] = &[
+    Absence {
+        words: &["unsafe"],
+        within: |path| !path.starts_with("crates/fslab-sys/"),
+        message: "unsafe code belongs in fslab-sys",
+    },
+    Absence {
+        words: &["fuser"],
+        within: |path| !path.starts_with("crates/fslab-fuse/"),
+        message: "only fslab-fuse knows the fuser crate",
+    },
+    Absence {
+        words: &["SystemTime::now", "Instant::now", "thread_rng", "rand::rng", "rand::random"],
+        within: is_deterministic,
+        message: "clock and random source are parameters here",
+    },
+    Absence {
+        words: &["println!", "eprintln!", "print!", "eprint!"],
+        within: is_library,
+        message: "libraries don't print; only the fslab command does",
+    },
+];
+
+const DETERMINISTIC: &[&str] = &["fslab-layers", "fslab-tier", "fslab-ext2", "fslab-age"];
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    tree.rust().flat_map(|(path, text)| file(path, text)).collect()
+}
+
+fn file(path: &str, text: &str) -> Vec<Violation> {
+    let rules: Vec<_> = ABSENCES.iter().filter(|absence| (absence.within)(path)).collect();
+    let mut violations = Vec::new();
+    let mut in_tests = false;
+    for (index, line) in text.lines().enumerate() {
+        in_tests |= line.trim_start().starts_with("#[cfg(test)]");
+        let code = code_of(line);
+        let broken = |absence: &&&Absence| absence.is_broken_by(&code, in_tests);
+        let broken = rules.iter().filter(broken);
+        violations.extend(broken.map(|rule| Violation::of_line(path, index, rule.message)));
+    }
+    violations
+}
+
+impl Absence {
+    /// Tests may look at clocks and print; nothing else is allowed to them.
+    fn is_broken_by(&self, code: &str, in_tests: bool) -> bool {
+        let holds_in_tests = matches!(self.words, ["unsafe" | "fuser"]);
+        (holds_in_tests || !in_tests) && self.words.iter().any(|word| names(code, word))
+    }
+}
+
+fn names(code: &str, word: &str) -> bool {
+    match word.strip_suffix('!') {
+        Some(name) => code.contains(word) && has_word(code, name),
+        None => has_word(code, word),
+    }
+}
+
+fn is_deterministic(path: &str) -> bool {
+    source_crate(path).is_some_and(|name| DETERMINISTIC.contains(&name))
+}
+
+/// Test doubles and suites are for test programs, which may print.
+fn is_library(path: &str) -> bool {
+    let library = source_crate(path).is_some_and(|name| name != "fslab");
+    library && !path.contains("/src/testing")
+}
+
+/// The crate of a file below `crates/NAME/src`.
+fn source_crate(path: &str) -> Option<&str> {
+    let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+    rest.starts_with("src/").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        for (path, text, count) in [
+            ("crates/fslab-vfs/src/a.rs", "unsafe { f() }", 1),
+            ("crates/fslab-vfs/src/a.rs", "// unsafe is not here\nf(\"unsafe\")", 0),
+            ("crates/fslab-vfs/src/a.rs", "#![forbid(unsafe_code)]", 0),
+            ("crates/fslab-sys/src/a.rs", "unsafe { f() }", 0),
+            ("crates/fslab/src/a.rs", "use fuser::Request;", 1),
+            ("crates/fslab/src/a.rs", "find(fusermount3)", 0),
+            ("crates/fslab-fuse/src/a.rs", "use fuser::Request;", 0),
+            ("crates/fslab-layers/src/a.rs", "let now = SystemTime::now();", 1),
+            ("crates/fslab-measure/src/a.rs", "let now = Instant::now();", 0),
+            ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nInstant::now();", 0),
+            ("crates/fslab-vfs/src/a.rs", "eprintln!(\"x\");", 1),
+            ("crates/fslab-vfs/src/a.rs", "#[cfg(test)]\nunsafe {}", 1),
+            ("crates/fslab-vfs/src/testing/skip.rs", "eprintln!(\"x\");", 0),
+            ("crates/fslab-vfs/tests/it/main.rs", "println!(\"x\");", 0),
+            ("crates/fslab/src/a.rs", "println!(\"x\");", 0),
+        ] {
+            assert_eq!(run(&Tree::of(&[(path, text)])).len(), count, "{path}: {text}");
+        }
+    }
+}

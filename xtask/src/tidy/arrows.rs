@@ -1,0 +1,109 @@
+//! Dependencies between crates run one way, as ARCHITECTURE.md draws them. What no manifest names
+//! can't be imported, so that the manifests are all there is to look at.
+
+use toml::Table;
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "arrows", help: "dependencies between crates run one way", run };
+
+/// Every crate with those of ours it may depend on.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("fslab-sys", &[]),
+    ("fslab-vfs", &["fslab-sys"]),
+    ("fslab-fuse", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-layers", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-tier", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-ext2", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-measure", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-age", &["fslab-ext2", "fslab-measure", "fslab-vfs", "fslab-sys"]),
+    (
+        "fslab",
+        &[
+            "fslab-age",
+            "fslab-ext2",
+            "fslab-fuse",
+            "fslab-layers",
+            "fslab-measure",
+            "fslab-sys",
+            "fslab-tier",
+            "fslab-vfs",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    tree.manifests().flat_map(|(path, name, text)| manifest(path, name, text)).collect()
+}
+
+fn manifest(path: &str, name: &str, text: &str) -> Vec<Violation> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(crate_name, _)| *crate_name == name) else {
+        let message = format!("{name} is in no arrow; add it to xtask/src/tidy/arrows.rs");
+        return vec![Violation::of_file(path, message)];
+    };
+    let table = match text.parse::<Table>() {
+        Ok(table) => table,
+        Err(error) => return vec![Violation::of_file(path, error.message())],
+    };
+    dependencies(&table)
+        .into_iter()
+        .filter(|dependency| !may(name, allowed, dependency))
+        .map(|dependency| {
+            Violation::of_file(path, format!("{name} must not depend on {dependency}"))
+        })
+        .collect()
+}
+
+fn may(name: &str, allowed: &[&str], dependency: &str) -> bool {
+    match dependency {
+        "fuser" => name == "fslab-fuse",
+        ours if ours == "fslab" || ours.starts_with("fslab-") => allowed.contains(&ours),
+        _ => true,
+    }
+}
+
+/// What a crate's own code can import, for any platform. Tests may look over walls.
+fn dependencies(manifest: &Table) -> Vec<String> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let per_target = targets.into_iter().flat_map(Table::values).filter_map(toml::Value::as_table);
+    std::iter::once(manifest)
+        .chain(per_target)
+        .flat_map(|table| ["dependencies", "build-dependencies"].map(|key| table.get(key)))
+        .filter_map(|section| section.and_then(toml::Value::as_table))
+        .flatten()
+        .map(|(key, value)| package(key, value))
+        .collect()
+}
+
+/// A renamed dependency is known by its real name.
+fn package(key: &str, value: &toml::Value) -> String {
+    value.get("package").and_then(toml::Value::as_str).unwrap_or(key).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        for (name, text, count) in [
+            ("fslab-vfs", "[dependencies]\nfslab-sys.workspace = true\nslab = '1'", 0),
+            ("fslab-vfs", "[dependencies]\nfslab-fuse.workspace = true", 1),
+            ("fslab-measure", "[dependencies]\nfslab-layers = { path = '..' }", 1),
+            ("fslab-measure", "[dev-dependencies]\nfslab-layers = { path = '..' }", 0),
+            ("fslab-vfs", "[target.'cfg(unix)'.dependencies]\nfslab-fuse = '1'", 1),
+            ("fslab-vfs", "[build-dependencies]\nfslab-fuse = '1'", 1),
+            ("fslab-layers", "[dependencies]\nk = { package = 'fuser', version = '1' }", 1),
+            ("fslab-fuse", "[dependencies]\nfuser.workspace = true", 0),
+            ("fslab-new", "[dependencies]", 1),
+            ("fslab-vfs", "[dependencies", 1),
+        ] {
+            let path = format!("crates/{name}/Cargo.toml");
+            assert_eq!(run(&Tree::of(&[(&path, text)])).len(), count, "{name}: {text}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Every subcommand is documented: README.md or the guide shows `fslab NAME`.
+
+use super::Check;
+use super::tree::{Tree, Violation, has_word};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "commands", help: "README.md or the guide shows every subcommand", run };
+
+const COMMANDS: &str = "crates/fslab/src/commands.rs";
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let documented = |name: &str| {
+        let call = format!("fslab {}", name.replace('_', "-"));
+        let mut pages = tree.files().filter(|(path, _)| is_for_users(path));
+        pages.any(|(_, text)| has_word(text, &call))
+    };
+    let list = tree.get(COMMANDS).unwrap_or_default().lines().enumerate();
+    list.filter_map(|(index, line)| Some((index, subcommand(line)?)))
+        .filter(|(_, name)| !documented(name))
+        .map(|(index, name)| {
+            let message = format!("neither README.md nor the guide shows `fslab {name}`");
+            Violation::of_line(COMMANDS, index, message)
+        })
+        .collect()
+}
+
+/// The module in a line of the list of subcommands such as `List(list::Args),`.
+fn subcommand(line: &str) -> Option<&str> {
+    line.trim().strip_suffix("::Args),")?.split_once('(').map(|(_, module)| module)
+}
+
+fn is_for_users(path: &str) -> bool {
+    path == "README.md" || path.starts_with("docs/guide/") && path.ends_with(".md")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let list = "enum Command {\n    /// List\n    List(list::Args),\n}";
+        let dry_run = "    DryRun(dry_run::Args),";
+        for (code, page, text, count) in [
+            (list, "README.md", "run `fslab list`", 0),
+            (list, "docs/guide/src/a.md", "fslab list --json", 0),
+            (list, "docs/decisions/0001.md", "fslab list", 1),
+            (list, "README.md", "fslab listing", 1),
+            (dry_run, "README.md", "fslab dry-run", 0),
+            (dry_run, "README.md", "", 1),
+            ("mod fstab;", "README.md", "", 0),
+        ] {
+            assert_eq!(
+                run(&Tree::of(&[(COMMANDS, code), (page, text)])).len(),
+                count,
+                "{code} {text}"
+            );
+        }
+    }
+}

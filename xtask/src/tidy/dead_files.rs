@@ -1,0 +1,75 @@
+//! Every Rust file is compiled: some `mod` names it, or cargo finds it by its place.
+
+use std::collections::BTreeSet;
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "dead-files", help: "every Rust file is named by a `mod`", run };
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let named: BTreeSet<_> = tree.rust().flat_map(|(path, text)| children(path, text)).collect();
+    tree.rust()
+        .filter(|(path, _)| !is_root(path) && !named.contains(*path))
+        .map(|(path, _)| Violation::of_file(path, "no `mod` names this file"))
+        .collect()
+}
+
+/// Whether cargo finds the file without a `mod`.
+fn is_root(path: &str) -> bool {
+    let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let place = folder.rsplit('/').next().unwrap_or("");
+    let own_program = ["bin", "tests", "benches", "examples", "fuzz_targets"].contains(&place);
+    match file {
+        "lib.rs" | "build.rs" => true,
+        "main.rs" => true,
+        _ => own_program,
+    }
+}
+
+/// The files that a file's `mod name;` lines may mean.
+fn children(path: &str, text: &str) -> Vec<String> {
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    let folder =
+        if is_root(path) { stem.rsplit_once('/').map_or("", |(folder, _)| folder) } else { stem };
+    let both = |name: &str| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
+    text.lines().filter_map(declared).flat_map(both).collect()
+}
+
+/// The name in a line such as `pub(crate) mod name;`.
+fn declared(line: &str) -> Option<&str> {
+    let (before, name) = line.trim().strip_suffix(';')?.rsplit_once(' ')?;
+    (before == "mod" || before.starts_with("pub") && before.ends_with(" mod")).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let tree = Tree::of(&[
+            ("crates/a/src/lib.rs", "pub(crate) mod b;\nmod c;\n// mod dead;\nmod t {}\n"),
+            ("crates/a/src/b.rs", "    pub mod deep;\n"),
+            ("crates/a/src/b/deep.rs", ""),
+            ("crates/a/src/c/mod.rs", ""),
+            ("crates/a/src/dead.rs", ""),
+            ("crates/a/src/b/dead.rs", ""),
+            ("crates/a/src/deep.rs", ""),
+            ("crates/a/tests/it/main.rs", "mod reads;"),
+            ("crates/a/tests/it/reads.rs", ""),
+            ("crates/a/tests/it/dead.rs", ""),
+            ("crates/a/benches/speed.rs", ""),
+        ]);
+        let found: Vec<_> = run(&tree).into_iter().map(|violation| violation.path).collect();
+        let expected = [
+            "crates/a/src/b/dead.rs",
+            "crates/a/src/dead.rs",
+            "crates/a/src/deep.rs",
+            "crates/a/tests/it/dead.rs",
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,60 @@
+//! The project names no package registry: where packages come from is the user's configuration.
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check = Check { name: "hosts", help: "no file names a package registry", run };
+
+/// Written in two parts, or this file would name them.
+const HOSTS: &[&str] = &[concat!("crates", ".io"), concat!("py", "pi"), concat!("registry", ".")];
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    // Cargo writes the lock file, and its own registry into it.
+    let files = tree.files().filter(|(path, _)| !path.ends_with("Cargo.lock"));
+    files.flat_map(|(path, text)| file(path, text)).collect()
+}
+
+fn file(path: &str, text: &str) -> Vec<Violation> {
+    let found = |(index, line): (usize, &str)| {
+        let line = line.to_lowercase();
+        let host = HOSTS.iter().find(|host| names(&line, host))?;
+        Some(Violation::of_line(path, index, format!("names a package registry: {host}")))
+    };
+    text.lines().enumerate().filter_map(found).collect()
+}
+
+/// A host name goes on where a sentence or a path of a field would not: `registry.rs` is a file
+/// of ours, and "the registry." the end of a sentence.
+fn names(line: &str, host: &str) -> bool {
+    line.match_indices(host).any(|(start, _)| {
+        let rest = &line[start + host.len()..];
+        let label = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
+        !host.ends_with('.') || is_domain(label.unwrap_or(""), rest)
+    })
+}
+
+fn is_domain(label: &str, rest: &str) -> bool {
+    !label.is_empty() && rest[label.len()..].starts_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let host = HOSTS[0];
+        for (path, line, count) in [
+            ("README.md", format!("from {host}"), 1),
+            ("a.toml", format!("https://{}npmjs.org", HOSTS[2]), 1),
+            ("a.md", HOSTS[1].to_uppercase(), 1),
+            ("a.md", format!("listed in the {}", HOSTS[2]), 0),
+            ("a.md", format!("see {}rs and stack.rs", HOSTS[2]), 0),
+            ("a.rs", format!("self.{}iter()", HOSTS[2]), 0),
+            ("Cargo.lock", host.to_owned(), 0),
+        ] {
+            assert_eq!(run(&Tree::of(&[(path, &line)])).len(), count, "{line}");
+        }
+    }
+}

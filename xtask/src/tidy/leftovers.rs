@@ -1,0 +1,44 @@
+//! No notes to oneself: what is to be done belongs in an issue, where others see it.
+
+use super::Check;
+use super::tree::{Tree, Violation, has_word};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "leftovers", help: "no notes to oneself in sources and documents", run };
+
+/// Written in two parts, or this file would be full of them.
+const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let checked = |path: &str| SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
+    let files = tree.files().filter(|(path, _)| checked(path));
+    files.flat_map(|(path, text)| file(path, text)).collect()
+}
+
+fn file(path: &str, text: &str) -> Vec<Violation> {
+    let found = |(index, line)| {
+        let word = WORDS.iter().find(|word| has_word(line, word))?;
+        Some(Violation::of_line(path, index, format!("{word}: do it, or write an issue")))
+    };
+    text.lines().enumerate().filter_map(found).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        for word in WORDS {
+            let text = format!("fn f() {{}} // {word}: later\n");
+            assert_eq!(run(&Tree::of(&[("a.rs", &text)])).len(), 1, "{text}");
+            assert_eq!(run(&Tree::of(&[("docs/a.md", &text)])).len(), 1, "{text}");
+            assert_eq!(run(&Tree::of(&[("a.bin", &text)])).len(), 0, "{text}");
+        }
+        let template = format!("mkstemp(\"a{}\")", "X".repeat(6));
+        assert!(run(&Tree::of(&[("a.rs", &template)])).is_empty());
+    }
+}

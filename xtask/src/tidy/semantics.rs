@@ -1,0 +1,93 @@
+//! Every sentence of docs/SEMANTICS.md that promises something names the tests that hold it.
+//!
+//! A promise is a bullet. It ends with `[test: NAME, ...]`; a name may be qualified
+//! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" promise
+//! nothing yet. A test exists if a Rust source defines `fn NAME`, or has the string "NAME", as the
+//! registries of conformance cases and outside suites do.
+
+use super::Check;
+use super::tree::{Tree, Violation, has_word};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "semantics", help: "every promise names a test that exists", run };
+
+const PAGE: &str = "docs/SEMANTICS.md";
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let page = tree.get(PAGE).unwrap_or_default();
+    let promises = promises(page);
+    promises.iter().flat_map(|(index, promise)| check(tree, *index, promise)).collect()
+}
+
+/// The bullets that promise something, each on one line, with the index of its first line.
+fn promises(page: &str) -> Vec<(usize, String)> {
+    let mut promises: Vec<(usize, String)> = Vec::new();
+    let (mut planned, mut in_bullet) = (false, false);
+    for (index, line) in page.lines().enumerate() {
+        if line.starts_with('#') {
+            planned = line.contains("Planned");
+        }
+        let continues = in_bullet && line.starts_with("  ");
+        in_bullet = continues || line.starts_with("- ");
+        if planned || !in_bullet {
+            continue;
+        }
+        match promises.last_mut().filter(|_| continues) {
+            Some((_, text)) => text.push_str(&format!(" {}", line.trim())),
+            None => promises.push((index, line.trim().to_owned())),
+        }
+    }
+    promises
+}
+
+fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
+    let tests = promise.rsplit_once("[test: ").and_then(|(_, names)| names.strip_suffix(']'));
+    let Some(tests) = tests else {
+        return vec![Violation::of_line(PAGE, index, "does not end with `[test: NAME]`")];
+    };
+    let missing = tests.split(", ").filter(|name| !exists(tree, name.trim_matches('`')));
+    let message = |name| format!("there is no test {name}");
+    missing.map(|name| Violation::of_line(PAGE, index, message(name))).collect()
+}
+
+fn exists(tree: &Tree, name: &str) -> bool {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let function = format!("fn {last}");
+    let literal = format!("\"{last}\"");
+    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-"));
+    let mut sources = tree.rust().filter(|(path, _)| in_crate(path, folder.as_deref()));
+    sources.any(|(_, text)| has_word(text, &function) || text.contains(&literal))
+}
+
+/// A qualified name is looked for in its crate only.
+fn in_crate(path: &str, name: Option<&str>) -> bool {
+    let Some(name) = name else { return true };
+    path.starts_with(&format!("crates/{name}/")) || path.starts_with(&format!("{name}/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let source =
+            "#[test]\nfn reads_back() {}\nconst C: Case = Case { name: \"rename-exchange\" };";
+        for (page, count) in [
+            ("# Title\nProse promises nothing.\n", 0),
+            ("- Reads. [test: reads_back]\n", 0),
+            ("- Reads\n  what was\n  written. [test: reads_back, rename-exchange]\n", 0),
+            ("- Reads. [test: fslab_vfs::host::reads_back]\n", 0),
+            ("- Reads. [test: fslab_fuse::reads_back]\n", 1),
+            ("- Reads. [test: reads]\n", 1),
+            ("- Reads.\n", 1),
+            ("- Reads. [test: reads_back, gone, lost]\n", 2),
+            ("## Planned\n- Reads.\n", 0),
+            ("## Planned\n- Reads.\n## Now\n- Writes.\n", 1),
+        ] {
+            let tree = Tree::of(&[(PAGE, page), ("crates/fslab-vfs/src/host.rs", source)]);
+            assert_eq!(run(&tree).len(), count, "{page}");
+        }
+    }
+}

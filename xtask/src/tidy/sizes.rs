@@ -1,0 +1,64 @@
+//! Files end at 800 lines, lines at 100 columns, and Rust sources are ASCII.
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "sizes", help: "800 lines a file, 100 columns a line, ASCII sources", run };
+
+const LINES_MAX: usize = 800;
+const COLUMNS_MAX: usize = 100;
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    tree.rust().flat_map(|(path, text)| file(path, text)).collect()
+}
+
+fn file(path: &str, text: &str) -> Vec<Violation> {
+    let mut violations: Vec<_> =
+        text.lines().enumerate().flat_map(|(index, line)| self::line(path, index, line)).collect();
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        let message = format!("{lines} lines; split it, {LINES_MAX} are the limit");
+        violations.push(Violation::of_file(path, message));
+    }
+    violations
+}
+
+fn line(path: &str, index: usize, line: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let columns = line.chars().count();
+    // An address can't be broken.
+    if columns > COLUMNS_MAX && !line.contains("://") {
+        let message = format!("{columns} columns; {COLUMNS_MAX} are the limit");
+        violations.push(Violation::of_line(path, index, message));
+    }
+    if let Some(character) = line.chars().find(|character| !character.is_ascii()) {
+        let message = format!("not ASCII: {}", character.escape_unicode());
+        violations.push(Violation::of_line(path, index, message));
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let long_file = "\n".repeat(LINES_MAX + 1);
+        let long_line = "x".repeat(COLUMNS_MAX + 1);
+        for (text, count) in [
+            ("fn main() {}\n", 0),
+            (&"\n".repeat(LINES_MAX), 0),
+            (&long_file, 1),
+            (&"x".repeat(COLUMNS_MAX), 0),
+            (&long_line, 1),
+            (&format!("// https://{long_line}"), 0),
+            ("let a = '\u{e4}';", 1),
+        ] {
+            assert_eq!(run(&Tree::of(&[("a.rs", text)])).len(), count, "{text:?}");
+        }
+        assert!(run(&Tree::of(&[("a.md", &long_line)])).is_empty());
+    }
+}

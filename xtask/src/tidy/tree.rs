@@ -1,0 +1,154 @@
+//! The project's files as checks see them, and what checks answer.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::{fmt, fs};
+
+use anyhow::{Context, Result};
+
+use crate::{environment, process};
+
+/// Text files by their path from the project's root.
+pub struct Tree {
+    files: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// All files that git keeps or would keep; those that are not text are left out.
+    pub fn of_workspace() -> Result<Self> {
+        let root = environment::workspace_root();
+        let mut git = Command::new("git");
+        git.current_dir(&root);
+        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let list = process::capture(&mut git)?;
+        let mut files = BTreeMap::new();
+        for path in list.split('\0').filter(|path| root.join(path).is_file()) {
+            let bytes = fs::read(root.join(path)).with_context(|| format!("cannot read {path}"))?;
+            if let Ok(text) = String::from_utf8(bytes) {
+                files.insert(path.to_owned(), text);
+            }
+        }
+        Ok(Self { files })
+    }
+
+    /// A tree for tests.
+    #[cfg(test)]
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
+        Self { files: files.iter().map(owned).collect() }
+    }
+
+    /// All files.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// All Rust sources.
+    pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// All manifests of crates: `crates/NAME/Cargo.toml` and xtask's, with the crate's name.
+    pub fn manifests(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.files().filter_map(|(path, text)| {
+            let folder = path.strip_suffix("/Cargo.toml")?;
+            let name = folder.strip_prefix("crates/").unwrap_or(folder);
+            Some((path, name, text))
+        })
+    }
+
+    /// A file's text; `None` where there is no such file.
+    pub fn get(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+}
+
+/// Something wrong: where, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The file.
+    pub path: String,
+    /// The line, counted from 1; `None` for the whole file.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Violation {
+    /// Something wrong with a whole file.
+    pub fn of_file(path: &str, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: None, message: message.into() }
+    }
+
+    /// Something wrong in a line; `index` counts from 0.
+    pub fn of_line(path: &str, index: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: Some(index + 1), message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}: {}", self.path, self.message),
+            None => write!(formatter, "{}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// A line of Rust without its comment and without the contents of its strings. Strings of several
+/// lines are not understood: their later lines are taken for code, which the checks bear.
+pub fn code_of(line: &str) -> String {
+    let mut code = String::new();
+    let mut characters = line.chars().peekable();
+    let mut in_string = false;
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if in_string => drop(characters.next()),
+            '\'' if characters.peek() == Some(&'"') => drop(characters.next()),
+            '"' => {
+                in_string = !in_string;
+                code.push('"');
+            }
+            '/' if !in_string && characters.peek() == Some(&'/') => break,
+            _ if in_string => {}
+            _ => code.push(character),
+        }
+    }
+    code
+}
+
+/// Whether `text` has `word` between characters that can't belong to a name.
+pub fn has_word(text: &str, word: &str) -> bool {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    text.match_indices(word).any(|(start, _)| {
+        let before = text[..start].chars().next_back();
+        let after = text[start + word.len()..].chars().next();
+        !before.is_some_and(is_name) && !after.is_some_and(is_name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_without_comments_and_strings() {
+        for (line, code) in [
+            ("a // b", "a "),
+            ("f(\"x // y\") // z", "f(\"\") "),
+            ("f(\"a\\\"b\", c)", "f(\"\", c)"),
+            ("'\"' => g(\"s\")", "' => g(\"\")"),
+            ("//! all", ""),
+        ] {
+            assert_eq!(code_of(line), code, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_whole() {
+        assert!(has_word("use fuser::X", "fuser"));
+        assert!(!has_word("fusermount3", "fuser"));
+        assert!(!has_word("my_fuser", "fuser"));
+        assert!(has_word("_fuser fuser", "fuser"));
+    }
+}
