@@ -5,4 +5,5 @@
 mod block_device;
 mod conformance;
 mod host;
+mod memory;
 mod model;

@@ -1,0 +1,172 @@
+//! What only the memory leaf promises: its bounds, and that it forgets.
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Capacity, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, XattrMode};
+
+const PAGE: u64 = 4096;
+
+fn small(pages: u64) -> MemFs {
+    MemFs::new(Capacity { bytes: pages * PAGE, inodes: 8 })
+}
+
+fn errno<T>(answer: fslab_vfs::Result<T>) -> Option<Errno> {
+    answer.err().map(|error| error.errno())
+}
+
+fn pages_free(memory: &MemFs) -> u64 {
+    let client = Client::new(memory);
+    memory.statfs(&client.request(), Ino::ROOT).unwrap().blocks_free
+}
+
+#[test]
+fn full_file_system_takes_what_fits() {
+    let memory = small(4);
+    let client = Client::new(&memory);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
+    assert_eq!(file.write(0, &[1; 6 * PAGE as usize]).unwrap(), 4 * PAGE as usize);
+    assert_eq!(errno(file.write(4 * PAGE, b"x")), Some(Errno::NOSPC));
+    assert_eq!(file.attr().unwrap().size, 4 * PAGE);
+    assert_eq!(file.write(0, b"overwriting needs no space").unwrap(), 26);
+    assert_eq!(pages_free(&memory), 0);
+}
+
+#[test]
+fn space_comes_back() {
+    let memory = small(4);
+    let client = Client::new(&memory);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
+    file.write_all(0, &[1; 4 * PAGE as usize]).unwrap();
+    file.truncate(PAGE + 1).unwrap();
+    assert_eq!(pages_free(&memory), 2);
+    let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    file.fallocate(0, PAGE, punch).unwrap();
+    assert_eq!(pages_free(&memory), 3);
+    client.unlink(Ino::ROOT, "file").unwrap();
+    assert_eq!(pages_free(&memory), 3, "an open file keeps its space");
+    file.close().unwrap();
+    client.forget(attr.ino);
+    assert_eq!(pages_free(&memory), 4);
+}
+
+#[test]
+fn reservation_is_whole_or_nothing() {
+    let memory = small(4);
+    let client = Client::new(&memory);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
+    assert_eq!(errno(file.fallocate(0, 5 * PAGE, FallocateMode::empty())), Some(Errno::NOSPC));
+    assert_eq!((file.attr().unwrap().size, pages_free(&memory)), (0, 4));
+    // Far more than fits must be refused at once, not page by page.
+    let all = i64::MAX as u64;
+    assert_eq!(errno(file.fallocate(0, all, FallocateMode::empty())), Some(Errno::NOSPC));
+    file.fallocate(PAGE, 3 * PAGE, FallocateMode::empty()).unwrap();
+    assert_eq!(pages_free(&memory), 1);
+    file.write_all(PAGE, &[1; 3 * PAGE as usize]).unwrap();
+    assert_eq!(pages_free(&memory), 1);
+}
+
+#[test]
+fn inodes_are_bounded() {
+    let memory = small(4);
+    let client = Client::new(&memory);
+    for index in 0..7 {
+        client.mkdir(Ino::ROOT, format!("{index}")).unwrap();
+    }
+    assert_eq!(errno(client.mkdir(Ino::ROOT, "more")), Some(Errno::NOSPC));
+    let all = memory.statfs(&client.request(), Ino::ROOT).unwrap();
+    assert_eq!((all.files, all.files_free), (8, 0));
+    client.rmdir(Ino::ROOT, "0").unwrap();
+    assert_eq!(errno(client.mkdir(Ino::ROOT, "more")), Some(Errno::NOSPC), "it is remembered");
+    client.forget(client.lookup(Ino::ROOT, "1").unwrap().ino);
+    drop(client);
+    assert!(Client::new(&memory).mkdir(Ino::ROOT, "more").is_ok());
+}
+
+#[test]
+fn names_of_a_file_are_bounded_as_on_ext4() {
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    let ino = client.file(Ino::ROOT, "0", b"").unwrap();
+    for index in 1..65_000 {
+        client.link(ino, Ino::ROOT, format!("{index}")).unwrap();
+    }
+    assert_eq!(errno(client.link(ino, Ino::ROOT, "more")), Some(Errno::MLINK));
+    client.unlink(Ino::ROOT, "7").unwrap();
+    assert!(client.link(ino, Ino::ROOT, "more").is_ok());
+}
+
+#[test]
+fn largest_file_ends_at_the_largest_offset() {
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
+    let largest = i64::MAX as u64;
+    assert_eq!(file.write(largest - 2, b"abc").unwrap(), 2, "what fits is written");
+    assert_eq!(file.attr().unwrap().size, largest);
+    assert_eq!(file.read(largest - 3, 100).unwrap(), b"\0ab");
+    assert_eq!(errno(file.write(largest, b"x")), Some(Errno::FBIG));
+    assert_eq!(errno(file.truncate(largest + 1)), Some(Errno::FBIG));
+}
+
+#[test]
+fn attributes_are_bounded() {
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    let ino = client.file(Ino::ROOT, "file", b"").unwrap();
+    let value = vec![1; 64 << 10];
+    for index in 0..16 {
+        client.setxattr(ino, &format!("user.{index}"), &value).unwrap();
+    }
+    let more = client.setxattr_mode(ino, "user.more", b"x", XattrMode::empty());
+    assert_eq!(errno(more), Some(Errno::NOSPC));
+    client.setxattr(ino, "user.0", b"a shorter value makes room").unwrap();
+    client.setxattr(ino, "user.more", b"x").unwrap();
+}
+
+#[test]
+fn used_up_handles_and_inodes_are_noticed() {
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
+    let handle = file.handle;
+    file.close().unwrap();
+    let read = memory.read(&client.request(), attr.ino, handle, 0, &mut [0; 10]);
+    assert_eq!(errno(read), Some(Errno::BADF));
+    client.unlink(Ino::ROOT, "file").unwrap();
+    assert_eq!(client.attr(attr.ino).unwrap().links, 0);
+    client.forget(attr.ino);
+    assert_eq!(errno(client.attr(attr.ino)), Some(Errno::STALE));
+    assert_eq!(memory.inodes(), 1);
+}
+
+#[test]
+fn a_sink_may_use_the_file_system() {
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    for index in 0..200 {
+        client.file(Ino::ROOT, format!("{index}"), b"").unwrap();
+    }
+    let request = client.request();
+    let handle = memory.opendir(&request, Ino::ROOT).unwrap();
+    let mut found = 0;
+    memory
+        .readdir(&request, Ino::ROOT, handle, 0, &mut |entry| {
+            if entry.name != "." && entry.name != ".." {
+                found += usize::from(client.lookup(Ino::ROOT, entry.name).is_ok());
+            }
+            true
+        })
+        .unwrap();
+    memory.releasedir(&request, Ino::ROOT, handle).unwrap();
+    assert_eq!(found, 200);
+}
+
+#[test]
+fn file_capabilities_end_with_the_contents() {
+    const CAPABILITY: &str = "security.capability";
+    let memory = MemFs::default();
+    let client = Client::new(&memory);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::empty()).unwrap();
+    client.setxattr(attr.ino, CAPABILITY, b"value").unwrap();
+    file.write_all(0, b"x").unwrap();
+    assert_eq!(errno(client.getxattr(attr.ino, CAPABILITY)), Some(Errno::NODATA));
+}
