@@ -31,7 +31,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, S
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::host::directory::OpenDirectory;
-use crate::host::lower::{ITSELF, Lower, proc_path};
+use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
@@ -129,6 +129,9 @@ impl HostFs {
         let file = Arc::new(file);
         let stat = attr::stat(&file)?;
         let entry = self.lower.enter(Arc::clone(&file), &stat)?;
+        if stat.stx_nlink == 0 {
+            self.lower.pin_if_nameless(Some(reopen_as_path(&file)?))?;
+        }
         Ok((entry, self.opened(file)))
     }
 

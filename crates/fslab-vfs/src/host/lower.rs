@@ -162,7 +162,7 @@ pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
 }
 
 /// A descriptor to keep: one open for writing would make the file busy for execution.
-fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
+pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(proc_path(descriptor), flags, Mode::empty())?)
 }
