@@ -272,7 +272,7 @@ impl FileSystem for HostFs {
     }
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let file = self.lower.open(ino, to_flags(mode))?;
+        let file = self.lower.open_file(ino, to_flags(mode))?;
         Ok(self.opened(Arc::new(file)))
     }
 
@@ -322,10 +322,14 @@ impl FileSystem for HostFs {
     ) -> Result<usize> {
         let file = self.files.get(handle)?;
         let mut done = 0;
-        while done < buffer.len() {
+        loop {
             match rustix::io::pread(&*file, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
+                Ok(count) => {
+                    done += count;
+                    if count == 0 || done == buffer.len() {
+                        break;
+                    }
+                }
                 Err(Errno::INTR) => {}
                 // What was read is good; the error comes again with the next request.
                 Err(_) if done > 0 => break,
@@ -346,7 +350,7 @@ impl FileSystem for HostFs {
     ) -> Result<usize> {
         let file = self.files.get(handle)?;
         let count = rustix::io::retry_on_intr(|| rustix::io::pwrite(&*file, data, offset))?;
-        if options.kill_set_id {
+        if options.kill_set_id && count > 0 {
             self.clear_set_id(ino)?;
         }
         Ok(count)
