@@ -40,8 +40,14 @@ pub(super) struct Acl {
 }
 
 impl Acl {
-    /// Reads the wire format; `None` for a list without entries, which means no list.
+    /// Reads the wire format and checks the list; `None` for one without entries, which means no
+    /// list.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
+        Self::decode(bytes)?.map(Self::checked).transpose()
+    }
+
+    /// Reads the wire format of a list that may be nonsense; `None` for one without entries.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(Errno::INVAL)?;
         if header != VERSION.to_le_bytes() {
             return Err(Errno::OPNOTSUPP);
@@ -49,12 +55,15 @@ impl Acl {
         if body.len() % ENTRY_BYTES != 0 {
             return Err(Errno::INVAL);
         }
-        let entries = body.chunks_exact(ENTRY_BYTES).map(parse_entry).collect::<Result<_, _>>()?;
-        let acl = Self { entries };
-        if acl.entries.is_empty() {
-            return Ok(None);
-        }
-        if acl.is_well_formed() { Ok(Some(acl)) } else { Err(Errno::INVAL) }
+        let entries: Vec<AclEntry> =
+            body.chunks_exact(ENTRY_BYTES).map(parse_entry).collect::<Result<_, _>>()?;
+        Ok((!entries.is_empty()).then_some(Self { entries }))
+    }
+
+    /// Refuses a list that means nothing.
+    pub fn checked(self) -> Result<Self, Errno> {
+        let permissions_exist = self.entries.iter().all(|entry| entry.permissions <= 7);
+        if permissions_exist && self.is_well_formed() { Ok(self) } else { Err(Errno::INVAL) }
     }
 
     /// Tags in order, the three base entries once each, and a mask wherever ids are named.
@@ -132,10 +141,7 @@ fn parse_entry(bytes: &[u8]) -> Result<AclEntry, Errno> {
         _ => return Err(Errno::INVAL),
     };
     let names_somebody = !matches!(tag, USER | GROUP) || id != NO_ID;
-    if permissions > 7 || !names_somebody {
-        return Err(Errno::INVAL);
-    }
-    Ok(AclEntry { tag, permissions, id })
+    if names_somebody { Ok(AclEntry { tag, permissions, id }) } else { Err(Errno::INVAL) }
 }
 
 #[cfg(test)]

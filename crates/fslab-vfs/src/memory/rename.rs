@@ -28,8 +28,13 @@ impl Tree {
         if !known.contains(mode) || mode == known {
             return Err(Errno::INVAL.into());
         }
-        self.node(to.parent)?.directory()?;
+        let new_parent = self.node(to.parent)?;
+        new_parent.directory()?;
+        let new_parent_is_removed = new_parent.links == 0;
         let source = self.child(from.parent, from.name)?.clone();
+        if new_parent_is_removed {
+            return Err(Errno::NOENT.into());
+        }
         let target = self.child(to.parent, to.name).ok().cloned();
         self.check_ancestors(&source, target.as_ref(), from, to, mode)?;
         match target {

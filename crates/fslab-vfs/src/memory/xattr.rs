@@ -159,11 +159,17 @@ fn set_access_acl(node: &mut Node, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Whether the list makes sense is looked at only where there can be one, as in the kernel.
 fn set_default_acl(node: &mut Node, value: &[u8]) -> Result<()> {
-    match if value.is_empty() { None } else { Acl::parse(value)? } {
+    let decoded = if value.is_empty() { None } else { Acl::decode(value)? };
+    match decoded {
         Some(_) if node.kind != FileKind::Directory => return Err(Errno::ACCESS.into()),
-        Some(default) => node.xattrs.insert(acl::DEFAULT.into(), default.to_bytes()),
-        None => node.xattrs.remove(OsStr::new(acl::DEFAULT)),
-    };
+        Some(default) => {
+            node.xattrs.insert(acl::DEFAULT.into(), default.checked()?.to_bytes());
+        }
+        None => {
+            node.xattrs.remove(OsStr::new(acl::DEFAULT));
+        }
+    }
     Ok(())
 }

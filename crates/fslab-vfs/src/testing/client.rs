@@ -339,12 +339,12 @@ impl Client<'_> {
         self.subject().setxattr(&self.request(), ino, name.as_ref(), value, mode)
     }
 
-    /// The names of all xattrs, sorted, but those that a security module adds by itself.
+    /// The names of all xattrs, sorted, but those that a security module or xfs adds by itself.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<String>> {
         let bytes = self.subject().listxattr(&self.request(), ino)?;
         let mut names: Vec<String> = bytes
             .split(|byte| *byte == 0)
-            .filter(|name| !name.is_empty() && *name != b"security.selinux")
+            .filter(|name| !name.is_empty() && !is_added_by_itself(name))
             .map(|name| OsStr::from_bytes(name).to_string_lossy().into_owned())
             .collect();
         names.sort();
@@ -370,6 +370,11 @@ impl Client<'_> {
         let opened = self.subject().open(&self.request(), ino, flags)?;
         Ok(File::new(self, ino, opened.handle))
     }
+}
+
+/// SELinux labels files, and xfs shows a second time where it keeps access control lists.
+fn is_added_by_itself(name: &[u8]) -> bool {
+    name == b"security.selinux" || name.starts_with(b"trusted.SGI_ACL_")
 }
 
 /// An open file; released when dropped.

@@ -123,11 +123,11 @@ fn open_flags() -> impl Strategy<Value = OpenMode> + Clone {
 }
 
 /// Any operation.
-pub(super) fn any(zero_range: bool) -> impl Strategy<Value = Operation> + Clone {
+pub(super) fn any() -> impl Strategy<Value = Operation> + Clone {
     prop_oneof![
         6 => naming(),
         3 => creating(),
-        8 => data(zero_range),
+        8 => data(),
         4 => attributes(),
         3 => xattrs(),
     ]
@@ -170,13 +170,18 @@ fn creating() -> impl Strategy<Value = Operation> + Clone {
     ]
 }
 
-fn data(zero_range: bool) -> impl Strategy<Value = Operation> + Clone {
+fn data() -> impl Strategy<Value = Operation> + Clone {
     let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
-    let mut modes = vec![FallocateMode::empty(), FallocateMode::KEEP_SIZE, punch, punch, punch];
-    if zero_range {
-        modes.push(FallocateMode::ZERO_RANGE);
-        modes.push(FallocateMode::ZERO_RANGE | FallocateMode::KEEP_SIZE);
-    }
+    let zero = FallocateMode::ZERO_RANGE;
+    let modes = vec![
+        FallocateMode::empty(),
+        FallocateMode::KEEP_SIZE,
+        punch,
+        punch,
+        punch,
+        zero,
+        zero | FallocateMode::KEEP_SIZE,
+    ];
     prop_oneof![
         3 => (choice(), open_flags()).prop_map(|(file, flags)| Operation::Open { file, flags }),
         1 => choice().prop_map(|handle| Operation::Close { handle }),
@@ -219,13 +224,8 @@ fn xattrs() -> impl Strategy<Value = Operation> + Clone {
     let name = || select(vec!["user.a", "user.a", "user.b", "trusted.a", ACCESS, DEFAULT]);
     let plain_name = select(vec!["user.a", "user.a", "user.b", "trusted.a"]);
     let value = select(vec![b"".to_vec(), b"1".to_vec(), b"a longer value".to_vec()]);
-    let mode = select(vec![
-        XattrMode::empty(),
-        XattrMode::empty(),
-        XattrMode::CREATE,
-        XattrMode::REPLACE,
-        XattrMode::CREATE | XattrMode::REPLACE,
-    ]);
+    let mode =
+        select(vec![XattrMode::empty(), XattrMode::empty(), XattrMode::CREATE, XattrMode::REPLACE]);
     let plain = (choice(), plain_name, value, mode)
         .prop_map(|(node, name, value, mode)| Operation::SetXattr { node, name, value, mode });
     let list = (choice(), select(vec![ACCESS, DEFAULT]), select(acls())).prop_map(
