@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 
@@ -16,9 +17,9 @@ pub trait Host: Sync {
     fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
 
     /// Constructs a file system in this process from its specification, such as `mem:` or
-    /// `null,mem:`.
+    /// `null / mem:`.
     ///
     /// # Errors
     /// For a specification that names nothing.
-    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
+    fn file_system(&self, specification: &str) -> Result<Arc<dyn FileSystem>, HostError>;
 }

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::Renderer;
 use super::format::{bytes, percent, rate, seconds};
@@ -16,6 +15,10 @@ pub(super) const SPEC: Renderer = Renderer {
     help: "tables for a terminal, after the manner of benchstat",
     render: |report| Ok(render(report)),
 };
+
+/// One rule, below the header.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 const HEADER: [&str; 7] = ["phase", "target", "median", "±", "each", "against baseline", "cache"];
 
@@ -75,7 +78,7 @@ fn note_line(note: &Note) -> String {
 
 fn table(groups: &[&Group]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(HEADER);
     for group in groups {
         for (index, row) in group.rows.iter().enumerate() {

@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 /// How long a mount command may take until something is mounted, and a daemon until it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a command that has mounted may take to return before it counts as one that stays.
+const GRACE: Duration = Duration::from_millis(500);
+
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Command lines with every place filled in.
@@ -43,8 +46,8 @@ impl ForeignMount {
     /// writes to standard error (a pipe would be held open by the daemon).
     pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
         let mut child = Guard(Some(start(&commands.mount, messages)?));
-        // Adopted first, so that a mount that comes late is undone as well.
         let end = Instant::now() + PATIENCE;
+        let mut since_mounted = None;
         loop {
             let ended = child.try_wait(&commands.mount)?;
             let mounted = is_mounted(mountpoint)?;
@@ -55,7 +58,13 @@ impl ForeignMount {
                     }
                     return Err(refused(&commands.mount, status, messages));
                 }
-                _ if mounted => break,
+                Some(_) if mounted => break,
+                // It may still be about to return, or it stays.
+                None if mounted
+                    && since_mounted.get_or_insert_with(Instant::now).elapsed() > GRACE =>
+                {
+                    break;
+                }
                 _ if Instant::now() > end => return Err(not_mounted(&commands.mount, mountpoint)),
                 _ => sleep(PAUSE),
             }

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fslab_vfs::{
@@ -19,12 +20,12 @@ use crate::error::Result;
 
 /// A file system of this process.
 pub(crate) struct StackTree {
-    file_system: Box<dyn FileSystem>,
+    file_system: Arc<dyn FileSystem>,
     directories: RefCell<HashMap<String, Ino>>,
 }
 
 impl StackTree {
-    pub fn new(file_system: Box<dyn FileSystem>) -> Self {
+    pub fn new(file_system: Arc<dyn FileSystem>) -> Self {
         Self { file_system, directories: RefCell::default() }
     }
 
