@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 
@@ -21,5 +20,5 @@ pub trait Host: Sync {
     ///
     /// # Errors
     /// For a specification that names nothing.
-    fn file_system(&self, specification: &str) -> Result<Arc<dyn FileSystem>, HostError>;
+    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
 }

@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use fslab_vfs::{
@@ -20,12 +19,12 @@ use crate::error::Result;
 
 /// A file system of this process.
 pub(crate) struct StackTree {
-    file_system: Arc<dyn FileSystem>,
+    file_system: Box<dyn FileSystem>,
     directories: RefCell<HashMap<String, Ino>>,
 }
 
 impl StackTree {
-    pub fn new(file_system: Arc<dyn FileSystem>) -> Self {
+    pub fn new(file_system: Box<dyn FileSystem>) -> Self {
         Self { file_system, directories: RefCell::default() }
     }
 
