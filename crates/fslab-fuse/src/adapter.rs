@@ -1,9 +1,10 @@
 //! fuser's requests as calls of the trait, and the answers back. No decision about files is made
 //! here.
 
+mod answer;
+
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,22 +12,22 @@ use std::time::SystemTime;
 
 use fslab_sys::identity::has_cap_fsetid;
 use fslab_vfs::{
-    DirectoryEntry, Entry, Errno, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, Name,
-    OpenMode, Opened, RenameMode, Request, Result, SeekTo, WriteOptions, XattrMode,
+    DirectoryEntry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino, Name, OpenMode,
+    RenameMode, Result, SeekTo, WriteOptions, XattrMode,
 };
 use fuser::{
-    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, FileHandle, FopenFlags, Generation,
-    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyBmap,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FopenFlags, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
+use crate::adapter::answer::reply_xattr;
 use crate::backing::BackingFiles;
-use crate::convert::{
-    bare_file_attr, to_changes, to_file_attr, to_file_type, to_open_mode, to_request,
-};
+use crate::convert::{to_changes, to_file_attr, to_file_type, to_open_mode};
 use crate::guard::run;
 use crate::negotiate::{Granted, negotiate};
+use crate::notices::Notices;
 use crate::options::MountOptions;
 
 /// The longest copy one COPY_FILE_RANGE reply can report, rounded to whole pages.
@@ -49,6 +50,7 @@ pub(crate) struct Adapter {
     granted: Arc<OnceLock<Granted>>,
     backing: BackingFiles,
     activity: Arc<Activity>,
+    notices: Notices,
 }
 
 thread_local! {
@@ -57,13 +59,14 @@ thread_local! {
 }
 
 impl Adapter {
-    pub fn new(file_system: Arc<dyn FileSystem>, options: MountOptions) -> Self {
+    pub fn new(file_system: Arc<dyn FileSystem>, options: MountOptions, notices: Notices) -> Self {
         Self {
             file_system,
             options,
             granted: Arc::default(),
             backing: BackingFiles::default(),
             activity: Arc::default(),
+            notices,
         }
     }
 
@@ -74,142 +77,17 @@ impl Adapter {
     pub fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
     }
-
-    fn has(&self, feature: impl FnOnce(&Granted) -> bool) -> bool {
-        self.granted.get().is_some_and(feature)
-    }
-
-    fn request(&self, request: &fuser::Request, umask: u32) -> Request {
-        self.activity.0.store(true, Ordering::Relaxed);
-        to_request(request, umask)
-    }
-
-    /// Runs an operation that answers with an entry.
-    fn entry(
-        &self,
-        operation: &'static str,
-        request: &fuser::Request,
-        umask: u32,
-        reply: ReplyEntry,
-        body: impl FnOnce(&Request) -> Result<Entry>,
-    ) {
-        let caller = self.request(request, umask);
-        match run(operation, request, || body(&caller)) {
-            Ok(entry) => reply.entry_with_ttls(
-                &self.options.attr_timeout,
-                &self.options.entry_timeout,
-                &to_file_attr(&entry.attr),
-                Generation(entry.generation),
-            ),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    /// Runs an operation that answers with nothing.
-    fn empty(
-        &self,
-        operation: &'static str,
-        request: &fuser::Request,
-        reply: ReplyEmpty,
-        body: impl FnOnce(&Request) -> Result<()>,
-    ) {
-        let caller = self.request(request, 0);
-        match run(operation, request, || body(&caller)) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    /// The backing file an opening must use; `None` for the daemon.
-    fn backing(
-        &self,
-        ino: Ino,
-        opened: &Opened,
-        register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
-    ) -> Option<Arc<BackingId>> {
-        if !self.has(|granted| granted.passthrough) {
-            return None;
-        }
-        self.backing.open(ino, opened.backing.as_deref(), register)
-    }
-
-    fn reply_opened(&self, ino: Ino, opened: &Opened, reply: ReplyOpen) {
-        let handle = FileHandle(opened.handle.0);
-        match self.backing(ino, opened, |lower| reply.open_backing(lower)) {
-            Some(backing) => reply.opened_passthrough(handle, passthrough_flags(opened), &backing),
-            None => reply.opened(handle, daemon_flags(opened)),
-        }
-    }
-
-    fn reply_created(&self, entry: &Entry, opened: &Opened, reply: ReplyCreate) {
-        let handle = FileHandle(opened.handle.0);
-        let ttl = &self.options.attr_timeout;
-        let (attr, generation) = (to_file_attr(&entry.attr), Generation(entry.generation));
-        match self.backing(entry.attr.ino, opened, |lower| reply.open_backing(lower)) {
-            Some(backing) => {
-                let flags = passthrough_flags(opened);
-                reply.created_passthrough(ttl, &attr, generation, handle, flags, &backing);
-            }
-            None => reply.created(ttl, &attr, generation, handle, daemon_flags(opened)),
-        }
-    }
-
-    /// Lists a directory with the attributes of every entry; each delivered one counts a lookup.
-    fn list_plus(
-        &self,
-        caller: &Request,
-        (ino, handle, offset): (Ino, Handle, u64),
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Result<()> {
-        let file_system = &*self.file_system;
-        file_system.readdir(caller, ino, handle, offset, &mut |listed| {
-            self.add_plus(caller, ino, &listed, reply)
-        })
-    }
-
-    /// Answers `false` when there is no room.
-    fn add_plus(
-        &self,
-        caller: &Request,
-        parent: Ino,
-        listed: &DirectoryEntry<'_>,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> bool {
-        // `.` and `..` are no names, and a name may be gone meanwhile: listed without attributes.
-        let found = Name::new(listed.name)
-            .map_err(Error::from)
-            .and_then(|name| self.file_system.lookup(caller, parent, name));
-        let ttl = &self.options.attr_timeout;
-        let (next, name) = (listed.next_offset, listed.name);
-        match found {
-            Ok(entry) => {
-                let attr = to_file_attr(&entry.attr);
-                let generation = Generation(entry.generation);
-                let full = reply.add(attr.ino, next, name, ttl, &attr, generation);
-                if full {
-                    self.file_system.forget(entry.attr.ino, 1);
-                }
-                !full
-            }
-            Err(_) => {
-                let attr = bare_file_attr(listed.ino, listed.kind.unwrap_or(FileKind::Regular));
-                !reply.add(INodeNo(0), next, name, ttl, &attr, Generation(0))
-            }
-        }
-    }
 }
 
-fn daemon_flags(opened: &Opened) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
-    flags.set(FopenFlags::FOPEN_NOFLUSH, opened.no_flush);
-    flags
-}
-
-/// The kernel takes no other flag beside passthrough.
-fn passthrough_flags(opened: &Opened) -> FopenFlags {
-    daemon_flags(opened) & FopenFlags::FOPEN_NOFLUSH
+/// What an LSEEK request looks for.
+fn to_seek(offset: i64, whence: i32) -> Result<(u64, SeekTo)> {
+    let to = match whence {
+        3 => SeekTo::Data,
+        4 => SeekTo::Hole,
+        _ => return Err(Errno::INVAL.into()),
+    };
+    let offset = u64::try_from(offset).map_err(|_negative| Errno::NXIO)?;
+    Ok((offset, to))
 }
 
 fn ino(number: INodeNo) -> Ino {
@@ -249,7 +127,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let caller = self.request(request, 0);
-        let attr = run("getattr", request, || {
+        let attr = run("getattr", request.unique().0, || {
             self.file_system.getattr(&caller, ino(number), open.map(handle))
         });
         match attr {
@@ -281,7 +159,7 @@ impl fuser::Filesystem for Adapter {
             && self.has(|granted| granted.kill_set_id)
             && !has_cap_fsetid(request.pid());
         let changes = to_changes(mode, (uid, gid), size, (accessed, modified), kill);
-        let attr = run("setattr", request, || {
+        let attr = run("setattr", request.unique().0, || {
             self.file_system.setattr(&caller, ino(number), open.map(handle), &changes)
         });
         match attr {
@@ -292,7 +170,9 @@ impl fuser::Filesystem for Adapter {
 
     fn readlink(&self, request: &fuser::Request, number: INodeNo, reply: ReplyData) {
         let caller = self.request(request, 0);
-        match run("readlink", request, || self.file_system.readlink(&caller, ino(number))) {
+        match run("readlink", request.unique().0, || {
+            self.file_system.readlink(&caller, ino(number))
+        }) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(errno) => reply.error(errno),
         }
@@ -386,7 +266,8 @@ impl fuser::Filesystem for Adapter {
     fn open(&self, request: &fuser::Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = self.request(request, 0);
         let mode = to_open_mode(flags.0, self.has(|granted| granted.writeback));
-        match run("open", request, || self.file_system.open(&caller, ino(number), mode)) {
+        match run("open", request.unique().0, || self.file_system.open(&caller, ino(number), mode))
+        {
             Ok(opened) => self.reply_opened(ino(number), &opened, reply),
             Err(errno) => reply.error(errno),
         }
@@ -409,7 +290,7 @@ impl fuser::Filesystem for Adapter {
                 buffer.resize(size as usize, 0);
             }
             let buffer = &mut buffer[..size as usize];
-            let read = run("read", request, || {
+            let read = run("read", request.unique().0, || {
                 self.file_system.read(&caller, ino(number), handle(open), offset, buffer)
             });
             match read {
@@ -434,7 +315,7 @@ impl fuser::Filesystem for Adapter {
         let caller = self.request(request, 0);
         let kill_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let options = WriteOptions { kill_set_id };
-        let written = run("write", request, || {
+        let written = run("write", request.unique().0, || {
             self.file_system.write(&caller, ino(number), handle(open), offset, data, options)
         });
         match written {
@@ -494,7 +375,8 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyOpen,
     ) {
         let caller = self.request(request, 0);
-        match run("opendir", request, || self.file_system.opendir(&caller, ino(number))) {
+        match run("opendir", request.unique().0, || self.file_system.opendir(&caller, ino(number)))
+        {
             Ok(opened) => reply.opened(FileHandle(opened.0), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         }
@@ -509,7 +391,7 @@ impl fuser::Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let caller = self.request(request, 0);
-        let listed = run("readdir", request, || {
+        let listed = run("readdir", request.unique().0, || {
             let mut add = |entry: DirectoryEntry<'_>| {
                 let kind = to_file_type(entry.kind.unwrap_or(FileKind::Regular));
                 !reply.add(INodeNo(entry.ino.0), entry.next_offset, kind, entry.name)
@@ -532,7 +414,8 @@ impl fuser::Filesystem for Adapter {
     ) {
         let caller = self.request(request, 0);
         let place = (ino(number), handle(open), offset);
-        match run("readdirplus", request, || self.list_plus(&caller, place, &mut reply)) {
+        match run("readdirplus", request.unique().0, || self.list_plus(&caller, place, &mut reply))
+        {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -566,7 +449,7 @@ impl fuser::Filesystem for Adapter {
 
     fn statfs(&self, request: &fuser::Request, number: INodeNo, reply: ReplyStatfs) {
         let caller = self.request(request, 0);
-        match run("statfs", request, || self.file_system.statfs(&caller, ino(number))) {
+        match run("statfs", request.unique().0, || self.file_system.statfs(&caller, ino(number))) {
             Ok(stat) => reply.statfs(
                 stat.blocks,
                 stat.blocks_free,
@@ -606,14 +489,17 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         let caller = self.request(request, 0);
-        let value =
-            run("getxattr", request, || self.file_system.getxattr(&caller, ino(number), name));
+        let value = run("getxattr", request.unique().0, || {
+            self.file_system.getxattr(&caller, ino(number), name)
+        });
         reply_xattr(value, size, reply);
     }
 
     fn listxattr(&self, request: &fuser::Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = self.request(request, 0);
-        let names = run("listxattr", request, || self.file_system.listxattr(&caller, ino(number)));
+        let names = run("listxattr", request.unique().0, || {
+            self.file_system.listxattr(&caller, ino(number))
+        });
         reply_xattr(names, size, reply);
     }
 
@@ -652,7 +538,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let caller = self.request(request, umask);
         let wanted = to_open_mode(flags, self.has(|granted| granted.writeback));
-        let created = run("create", request, || {
+        let created = run("create", request.unique().0, || {
             let name = Name::new(name)?;
             // Permissions were checked for a name that did not exist. If somebody else has made
             // it meanwhile, ESTALE lets the kernel look again and check that file.
@@ -723,18 +609,23 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         let caller = self.request(request, 0);
-        let found = run("lseek", request, || {
-            let to = match whence {
-                3 => SeekTo::Data,
-                4 => SeekTo::Hole,
-                _ => return Err(Errno::INVAL.into()),
-            };
-            let offset = u64::try_from(offset).map_err(|_negative| Errno::NXIO)?;
-            self.file_system.lseek(&caller, ino(number), handle(open), offset, to)
-        });
-        match found {
-            Ok(position) => reply.offset(i64::try_from(position).unwrap_or(i64::MAX)),
-            Err(errno) => reply.error(errno),
+        let unique = request.unique().0;
+        let file_system = Arc::clone(&self.file_system);
+        let seek = move || {
+            let found = run("lseek", unique, || {
+                let (offset, to) = to_seek(offset, whence)?;
+                file_system.lseek(&caller, ino(number), handle(open), offset, to)
+            });
+            match found {
+                Ok(position) => reply.offset(i64::try_from(position).unwrap_or(i64::MAX)),
+                Err(errno) => reply.error(errno),
+            }
+        };
+        if self.has(|granted| granted.writeback) {
+            // Bytes that only the kernel's cache holds are data too.
+            self.notices.write_back_then(ino(number), seek);
+        } else {
+            seek();
         }
     }
 
@@ -752,7 +643,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let caller = self.request(request, 0);
-        let copied = run("copy_file_range", request, || {
+        let copied = run("copy_file_range", request.unique().0, || {
             let source = (ino(source), handle(source_open), source_offset);
             let target = (ino(target), handle(target_open), target_offset);
             let length = length.min(COPY_BYTES_MAX);
@@ -762,15 +653,5 @@ impl fuser::Filesystem for Adapter {
             Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }
-    }
-}
-
-/// Answers a value, or its size where only that was asked.
-fn reply_xattr(value: std::result::Result<Vec<u8>, fuser::Errno>, size: u32, reply: ReplyXattr) {
-    match value {
-        Err(errno) => reply.error(errno),
-        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(value) => reply.data(&value),
     }
 }

@@ -9,7 +9,7 @@ use crate::convert::to_errno;
 /// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
 pub(crate) fn run<T>(
     operation: &'static str,
-    request: &fuser::Request,
+    unique: u64,
     body: impl FnOnce() -> fslab_vfs::Result<T>,
 ) -> Result<T, fuser::Errno> {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -23,8 +23,7 @@ pub(crate) fn run<T>(
         Err(_) => {
             tracing::error!(
                 operation,
-                unique = request.unique().0,
-                pid = request.pid(),
+                unique,
                 "the file system panicked; this request fails with EIO"
             );
             Err(fuser::Errno::EIO)

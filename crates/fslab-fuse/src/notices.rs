@@ -4,24 +4,27 @@
 //! wait for one to be delivered.
 
 use std::ffi::{OsStr, OsString};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fslab_vfs::{Ino, KernelCache};
 use fuser::{INodeNo, Notifier};
 
-/// Notices that may wait. Beyond that, senders wait too: a lost invalidation is wrong bytes.
-const QUEUE_LENGTH_MAX: usize = 4096;
-
-#[derive(Debug)]
+/// What to tell the kernel.
 enum Notice {
     Inode(Ino),
     Entry(Ino, OsString),
+    /// Have the inode's dirty pages written back, then go on.
+    WriteBack(Ino, Box<dyn FnOnce() + Send>),
 }
 
 /// The file systems' end of the queue.
-#[derive(Debug)]
+///
+/// It has no bound of its own: a request that waited here for room could be the one that the
+/// kernel needs answered before it takes the next notice. What it can hold is bounded by the
+/// changes that file systems make behind the mount.
+#[derive(Clone, Debug)]
 pub(crate) struct Notices {
-    queue: SyncSender<Notice>,
+    queue: Sender<Notice>,
 }
 
 /// The kernel's end of the queue.
@@ -30,22 +33,20 @@ pub(crate) struct Pending(Receiver<Notice>);
 
 /// A new queue.
 pub(crate) fn queue() -> (Notices, Pending) {
-    let (sender, receiver) = sync_channel(QUEUE_LENGTH_MAX);
+    let (sender, receiver) = channel();
     (Notices { queue: sender }, Pending(receiver))
 }
 
 impl Notices {
+    /// Has the kernel write an inode's dirty pages back, which arrives as ordinary requests, and
+    /// then runs `next`, on the thread of the notices.
+    pub fn write_back_then(&self, ino: Ino, next: impl FnOnce() + Send + 'static) {
+        self.send(Notice::WriteBack(ino, Box::new(next)));
+    }
+
     fn send(&self, notice: Notice) {
-        match self.queue.try_send(notice) {
-            Ok(()) => {}
-            Err(TrySendError::Full(notice)) => {
-                if self.queue.send(notice).is_err() {
-                    tracing::debug!("a notice came after the end of the mount");
-                }
-            }
-            Err(TrySendError::Disconnected(_)) => {
-                tracing::debug!("a notice came after the end of the mount");
-            }
+        if self.queue.send(notice).is_err() {
+            tracing::debug!("a notice came after the end of the mount");
         }
     }
 }
@@ -65,8 +66,8 @@ impl Pending {
     pub fn deliver_through(self, notifier: Notifier) -> std::io::Result<()> {
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
-                if let Err(error) = deliver(&notifier, &notice) {
-                    tracing::warn!(%error, ?notice, "the kernel refused a notice");
+                if let Err(error) = deliver(&notifier, notice) {
+                    tracing::warn!(%error, "the kernel refused a notice");
                 }
             }
         })?;
@@ -74,9 +75,15 @@ impl Pending {
     }
 }
 
-fn deliver(notifier: &Notifier, notice: &Notice) -> std::io::Result<()> {
+fn deliver(notifier: &Notifier, notice: Notice) -> std::io::Result<()> {
     match notice {
         Notice::Inode(ino) => notifier.inval_inode(INodeNo(ino.0), 0, 0),
-        Notice::Entry(parent, name) => notifier.inval_entry(INodeNo(parent.0), name),
+        Notice::Entry(parent, name) => notifier.inval_entry(INodeNo(parent.0), &name),
+        Notice::WriteBack(ino, next) => {
+            // Dropping the pages of an inode makes the kernel write the dirty ones first.
+            let written = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+            next();
+            written
+        }
     }
 }

@@ -47,8 +47,8 @@ pub fn mount(
     }
     let mount_point = absolute(mount_point)?;
     let (notices, pending) = notices::queue();
-    file_system.attach(Arc::new(notices));
-    let adapter = Adapter::new(Arc::clone(&file_system), options.clone());
+    file_system.attach(Arc::new(notices.clone()));
+    let adapter = Adapter::new(Arc::clone(&file_system), options.clone(), notices);
     let (grants, activity) = (adapter.grants(), adapter.activity());
     let session = fuser::Session::new(adapter, &mount_point, &options.to_config())
         .map_err(|source| Error::Mount { mount_point: mount_point.clone(), source })?;

@@ -145,6 +145,8 @@ pub struct Device {
 pub struct Cache {
     /// What the phase asked for.
     pub asked: CacheState,
+    /// Everything was unmounted and mounted before.
+    pub remounted: bool,
     /// Whether it is proven. Cold: the file systems were unmounted and mounted, no page of a file
     /// was resident when it was opened, and the device was read. Warm: the device was not read.
     pub proven: bool,
@@ -152,6 +154,23 @@ pub struct Cache {
     pub resident_pages: Option<u64>,
     /// Pages of the device itself that were cached between unmount and mount.
     pub device_pages: Option<u64>,
+}
+
+impl Cache {
+    /// With the verdict that follows from what is known and from what the device did.
+    #[must_use]
+    pub(crate) fn judged(self, device: Option<Device>) -> Self {
+        let device_read = device.map(|device| device.sectors_read > 0);
+        let proven = match self.asked {
+            CacheState::NotAsked => false,
+            CacheState::Cold => {
+                let nothing_resident = self.resident_pages.unwrap_or(0) == 0;
+                self.remounted && nothing_resident && device_read == Some(true)
+            }
+            CacheState::Warm => device_read == Some(false),
+        };
+        Self { proven, ..self }
+    }
 }
 
 /// What a phase asks of the caches.

@@ -31,7 +31,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, S
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::host::directory::OpenDirectory;
-use crate::host::lower::{ITSELF, Lower, proc_path};
+use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
@@ -129,6 +129,9 @@ impl HostFs {
         let file = Arc::new(file);
         let stat = attr::stat(&file)?;
         let entry = self.lower.enter(Arc::clone(&file), &stat)?;
+        if stat.stx_nlink == 0 {
+            self.lower.pin_if_nameless(Some(reopen_as_path(&file)?))?;
+        }
         Ok((entry, self.opened(file)))
     }
 
@@ -269,7 +272,7 @@ impl FileSystem for HostFs {
     }
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let file = self.lower.open(ino, to_flags(mode))?;
+        let file = self.lower.open_file(ino, to_flags(mode))?;
         Ok(self.opened(Arc::new(file)))
     }
 
@@ -319,10 +322,14 @@ impl FileSystem for HostFs {
     ) -> Result<usize> {
         let file = self.files.get(handle)?;
         let mut done = 0;
-        while done < buffer.len() {
+        loop {
             match rustix::io::pread(&*file, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
+                Ok(count) => {
+                    done += count;
+                    if count == 0 || done == buffer.len() {
+                        break;
+                    }
+                }
                 Err(Errno::INTR) => {}
                 // What was read is good; the error comes again with the next request.
                 Err(_) if done > 0 => break,
@@ -343,7 +350,7 @@ impl FileSystem for HostFs {
     ) -> Result<usize> {
         let file = self.files.get(handle)?;
         let count = rustix::io::retry_on_intr(|| rustix::io::pwrite(&*file, data, offset))?;
-        if options.kill_set_id {
+        if options.kill_set_id && count > 0 {
             self.clear_set_id(ino)?;
         }
         Ok(count)

@@ -229,8 +229,12 @@ fn sums(samples: &[&Sample], sizes: usize) -> Vec<Sample> {
 fn sum(parts: &[&Sample]) -> Sample {
     let total = |part: fn(&Sample) -> u64| parts.iter().map(|sample| part(sample)).sum::<u64>();
     let first = parts.first().map(|sample| (*sample).clone()).unwrap_or_default();
-    let mut cache = first.cache;
-    cache.proven = parts.iter().all(|sample| sample.cache.proven);
+    let device = parts.iter().map(|part| part.device).reduce(|a, b| Some(add(a?, b?))).flatten();
+    let cache = crate::sample::Cache {
+        remounted: parts.iter().all(|part| part.cache.remounted),
+        resident_pages: parts.iter().map(|part| part.cache.resident_pages).sum(),
+        ..first.cache
+    };
     Sample {
         size_bytes: None,
         operations: total(|s| s.operations),
@@ -240,9 +244,9 @@ fn sum(parts: &[&Sample]) -> Sample {
         user_ns: total(|s| s.user_ns),
         system_ns: total(|s| s.system_ns),
         daemon_cpu_ns: parts.iter().map(|sample| sample.daemon_cpu_ns).sum(),
-        device: parts.iter().map(|sample| sample.device).reduce(|a, b| Some(add(a?, b?))).flatten(),
+        device,
         contaminated: parts.iter().find_map(|sample| sample.contaminated.clone()),
-        cache,
+        cache: cache.judged(device),
         ..first
     }
 }

@@ -137,28 +137,22 @@ impl<'a> Session<'a> {
             ..self.template.clone()
         };
         after.record_since(&before, &mut sample);
-        sample.cache = self.cache(phase.cache, resident_pages, sample.device);
+        sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
         sample.contaminated = contamination(&sample);
         self.samples.push(sample);
         Ok(())
     }
 
-    /// What was asked of the cache against what is known of it.
-    fn cache(&self, asked: CacheState, resident: Option<u64>, device: Option<Device>) -> Cache {
-        let remounted = self.remounted;
-        let device_read = device.map(|device| device.sectors_read > 0);
-        let proven = match asked {
-            CacheState::NotAsked => false,
-            CacheState::Cold => {
-                remounted.is_some() && resident.unwrap_or(0) == 0 && device_read == Some(true)
-            }
-            CacheState::Warm => device_read == Some(false),
-        };
-        let device_pages = match asked {
-            CacheState::Cold => remounted.and_then(|remounted| remounted.device_pages),
-            CacheState::NotAsked | CacheState::Warm => None,
-        };
-        Cache { asked, proven, resident_pages: resident, device_pages }
+    /// What was asked of the cache, and what is known of it.
+    fn cache(&self, asked: CacheState, resident_pages: Option<u64>) -> Cache {
+        let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
+        Cache {
+            asked,
+            remounted: remounted.is_some(),
+            proven: false,
+            resident_pages,
+            device_pages: remounted.and_then(|remounted| remounted.device_pages),
+        }
     }
 }
 
@@ -309,7 +303,15 @@ fn contamination(sample: &Sample) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, Sample, contamination};
+    use std::fs;
+
+    use fslab_sys::block_counters::DeviceNumber;
+    use fslab_sys::signals::Interrupt;
+
+    use super::{CacheState, Machine, Phase, Sample, Session, contamination};
+    use crate::error::{Error, Result};
+    use crate::target::{Remounted, Target};
+    use crate::tree::{HostTree, Tree};
 
     fn sample(elapsed_ms: u64, foreign_ms: u64, steal_ms: u64) -> Sample {
         let machine = Machine {
@@ -333,5 +335,58 @@ mod tests {
     fn the_daemon_does_not_count_as_foreign() {
         let own = Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) };
         assert_eq!(contamination(&own), None);
+    }
+
+    /// A target that claims to have been remounted and has not: its files stay cached.
+    struct Warm(HostTree);
+
+    impl Target for Warm {
+        fn tree(&self) -> Result<&dyn Tree> {
+            Ok(&self.0)
+        }
+        fn remount(&mut self) -> Result<Option<Remounted>> {
+            Ok(Some(Remounted { device_pages: Some(0) }))
+        }
+        fn device(&self) -> Option<DeviceNumber> {
+            None
+        }
+        fn daemon(&self) -> Option<u32> {
+            None
+        }
+        fn sync_below(&self) -> Result<()> {
+            Ok(())
+        }
+        fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_cold_run_on_a_warm_target_is_not_proven() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        fs::write(directory.path().join("file"), vec![1; 1 << 16]).unwrap();
+        let mut target = Warm(HostTree::open(directory.path()).unwrap());
+        let mut session = Session::new(&mut target, Sample::default(), Interrupt::default());
+        session.make_cold().unwrap();
+        let phase = Phase::new("read").cache(CacheState::Cold);
+        session.measure(phase, |timed| timed.open_for_reading("file").map(|_| ())).unwrap();
+        let samples = session.into_samples();
+        assert!(samples[0].cache.resident_pages.unwrap() > 0);
+        assert!(samples[0].cache.remounted && !samples[0].cache.proven);
+    }
+
+    #[test]
+    fn an_interrupted_session_stops_before_and_within_a_phase() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let mut target = Warm(HostTree::open(directory.path()).unwrap());
+        let interrupt = Interrupt::default();
+        let mut session = Session::new(&mut target, Sample::default(), interrupt.clone());
+        let within = session.measure(Phase::new("work"), |timed| {
+            interrupt.raise();
+            timed.check()
+        });
+        assert!(matches!(within, Err(Error::Interrupted)));
+        assert!(matches!(session.make_cold(), Err(Error::Interrupted)));
+        assert!(session.into_samples().is_empty());
     }
 }

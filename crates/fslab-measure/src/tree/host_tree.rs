@@ -125,9 +125,7 @@ impl TreeFile for HostFile {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // Linux closes the descriptor whatever it answers, and what `close` could report has been
-        // reported by the fsync every writing phase does.
-        drop(self);
-        Ok(())
+        let Self { file, path } = *self;
+        fslab_sys::descriptor::close(file).map_err(failed("close", &path))
     }
 }

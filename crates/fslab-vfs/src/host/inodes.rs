@@ -14,7 +14,7 @@ use fslab_sys::file_handle::FileHandle;
 use parking_lot::RwLock;
 
 use crate::error::{Error, Result};
-use crate::types::Ino;
+use crate::types::{FileKind, Ino};
 
 /// Index of a device among those met below the root; 0 is the root's own.
 pub(super) type DeviceIndex = u16;
@@ -80,6 +80,7 @@ impl Reference {
 #[derive(Debug)]
 struct Node {
     identity: Identity,
+    kind: FileKind,
     lookups: u64,
     reference: Reference,
     /// The reference was exchanged for a descriptor because the last name is gone.
@@ -105,7 +106,8 @@ struct Table {
 impl Inodes {
     /// A table that knows the root; it keeps at most `pinned_max` descriptors of removed inodes.
     pub fn new(root: Identity, reference: Reference, pinned_max: usize) -> Self {
-        let root = Node { identity: root, lookups: 1, reference, pinned: false };
+        let kind = FileKind::Directory;
+        let root = Node { identity: root, kind, lookups: 1, reference, pinned: false };
         let table = Table {
             nodes: HashMap::from([(Ino::ROOT, root)]),
             displaced: HashMap::new(),
@@ -117,8 +119,8 @@ impl Inodes {
     }
 
     /// Counts one lookup of an inode and answers its number.
-    pub fn remember(&self, identity: Identity, reference: Reference) -> Ino {
-        self.table.write().remember(identity, reference)
+    pub fn remember(&self, identity: Identity, kind: FileKind, reference: Reference) -> Ino {
+        self.table.write().remember(identity, kind, reference)
     }
 
     /// Gives lookups back; `true` when the inode is forgotten.
@@ -131,6 +133,12 @@ impl Inodes {
         let table = self.table.read();
         let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
         Ok((node.identity, node.reference.clone()))
+    }
+
+    /// What an inode is.
+    pub fn kind(&self, ino: Ino) -> Result<FileKind> {
+        let table = self.table.read();
+        Ok(table.nodes.get(&ino).ok_or(Error::Stale { ino })?.kind)
     }
 
     /// Keeps an inode usable after its last name is gone. Beyond the bound it is not kept, and
@@ -146,7 +154,7 @@ impl Inodes {
 }
 
 impl Table {
-    fn remember(&mut self, identity: Identity, reference: Reference) -> Ino {
+    fn remember(&mut self, identity: Identity, kind: FileKind, reference: Reference) -> Ino {
         if let Some(ino) = self.find(identity, &reference) {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.lookups += 1;
@@ -154,7 +162,7 @@ impl Table {
             return ino;
         }
         let ino = self.free_number(identity);
-        let node = Node { identity, lookups: 1, reference, pinned: false };
+        let node = Node { identity, kind, lookups: 1, reference, pinned: false };
         self.nodes.insert(ino, node);
         ino
     }
@@ -242,12 +250,16 @@ mod tests {
         let (old, new) = two_references();
         let inodes = table();
         let identity = Identity { device: 0, number: 77 };
-        let first = inodes.remember(identity, old);
-        let second = inodes.remember(identity, new.clone());
+        let first = inodes.remember(identity, FileKind::Regular, old);
+        let second = inodes.remember(identity, FileKind::Regular, new.clone());
         assert_eq!(first, Ino(77));
         assert_ne!(first, second);
         assert!(inodes.forget(first, 1));
-        assert_eq!(inodes.remember(identity, new), second, "a remembered inode keeps its number");
+        assert_eq!(
+            inodes.remember(identity, FileKind::Regular, new),
+            second,
+            "a remembered inode keeps its number"
+        );
         assert!(!inodes.forget(second, 1));
         assert!(inodes.forget(second, 1));
         assert_eq!(inodes.len(), 1);
@@ -258,8 +270,9 @@ mod tests {
         let (reference, _) = two_references();
         let inodes = table();
         let number = 77;
-        let one = inodes.remember(Identity { device: 0, number }, reference.clone());
-        let other = inodes.remember(Identity { device: 1, number }, reference);
+        let one =
+            inodes.remember(Identity { device: 0, number }, FileKind::Regular, reference.clone());
+        let other = inodes.remember(Identity { device: 1, number }, FileKind::Regular, reference);
         assert_ne!(one, other);
     }
 

@@ -7,7 +7,7 @@ use quick_cache::sync::Cache;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
 
-use crate::error::{Error, Result};
+use crate::error::{Errno, Error, Result};
 use crate::host::attr;
 use crate::host::devices::Devices;
 use crate::host::inodes::{Identity, Inodes, Reference};
@@ -68,6 +68,17 @@ impl Lower {
         Ok(descriptor)
     }
 
+    /// Opens a regular file. Opening anything else could have effects of its own, from waiting
+    /// for a reader of a pipe to rewinding a tape.
+    pub fn open_file(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
+        match self.inodes.kind(ino)? {
+            FileKind::Regular => self.open(ino, flags),
+            FileKind::Directory => Err(Errno::ISDIR.into()),
+            FileKind::Symlink => Err(Errno::LOOP.into()),
+            _ => Err(Errno::NXIO.into()),
+        }
+    }
+
     /// Opens a file or directory for reading or writing.
     pub fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -98,7 +109,8 @@ impl Lower {
             None => Reference::Descriptor(Arc::new(reopen_as_path(&descriptor)?)),
         };
         let generation = reference.generation();
-        let ino = self.inodes.remember(identity, reference);
+        let kind = FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?;
+        let ino = self.inodes.remember(identity, kind, reference);
         let attr = attr::to_attr(ino, stat)?;
         if attr.kind == FileKind::Directory {
             self.directories.insert(ino, descriptor);
@@ -162,7 +174,7 @@ pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
 }
 
 /// A descriptor to keep: one open for writing would make the file busy for execution.
-fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
+pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(proc_path(descriptor), flags, Mode::empty())?)
 }

@@ -22,7 +22,7 @@ impl HostFs {
         if let Some(size) = changes.size {
             match file {
                 Some(file) => rustix::fs::ftruncate(file, size)?,
-                None => rustix::fs::ftruncate(self.lower.open(ino, OFlags::WRONLY)?, size)?,
+                None => rustix::fs::ftruncate(self.lower.open_file(ino, OFlags::WRONLY)?, size)?,
             }
             if changes.kill_set_id {
                 self.clear_set_id(ino)?;

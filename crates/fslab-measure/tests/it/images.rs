@@ -1,0 +1,141 @@
+//! Comparisons on real file systems: images on loop devices, as root.
+
+use std::path::Path;
+
+use fslab_measure::sample::{CacheState, NoteKind, Record};
+use fslab_sys::signals::Interrupt;
+
+use crate::leaks::assert_nothing_left;
+use crate::support::{Silent, TestHost, can_mount, has_program, run, samples};
+
+const WORKLOADS: &str = r#"
+[[workload]]
+name = "file-attributes"
+files = 30
+[[workload]]
+name = "file-copy"
+largest = "64 KiB"
+most_files = 1
+[[workload]]
+name = "create-delete"
+files = 20
+"#;
+
+fn plan(targets: &str) -> String {
+    format!("name = \"images\"\nrounds = 1\nimage_size = \"320 MiB\"\n{targets}{WORKLOADS}")
+}
+
+fn target(name: &str, keys: &str) -> String {
+    format!("[[target]]\nname = \"{name}\"\n{keys}\n")
+}
+
+#[track_caller]
+fn compare(directory: &Path, plan: &str) -> (fslab_measure::Outcome, Vec<Record>) {
+    let result = run(plan, directory, &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert_nothing_left(directory);
+    result
+}
+
+/// On every file system the tools are here for, cold is cold and warm is warm, by the counters.
+#[test]
+fn cold_and_warm_are_proven_on_images() {
+    if !can_mount("comparison on images") {
+        return;
+    }
+    let kinds = [
+        ("ext4", "mkfs.ext4"),
+        ("ext2", "mkfs.ext2"),
+        ("xfs", "mkfs.xfs"),
+        ("btrfs", "mkfs.btrfs"),
+    ];
+    let targets: String = kinds
+        .into_iter()
+        .filter(|(_, program)| has_program("a file system on an image", program))
+        .map(|(kind, _)| target(kind, &format!("filesystem = \"{kind}\"\nmount = \"noatime\"")))
+        .collect();
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (outcome, records) = compare(directory.path(), &plan(&targets));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    let samples = samples(&records);
+    // The first cold listing reads the device whatever the file system; so does the largest file.
+    let cold = samples.iter().filter(|s| {
+        s.phase == "list cold" || s.size_bytes == Some(65536) && s.phase == "read cold"
+    });
+    for sample in cold.clone() {
+        assert_eq!(sample.cache.asked, CacheState::Cold);
+        assert!(sample.cache.proven, "{sample:?}");
+        assert_eq!(sample.cache.device_pages, Some(0), "{sample:?}");
+    }
+    assert!(cold.count() >= 2);
+    assert!(samples.iter().filter(|s| s.cache.asked == CacheState::Warm).all(|s| s.cache.proven));
+    let written = samples.iter().filter(|s| s.phase == "build");
+    assert!(written.clone().all(|s| s.device.unwrap().sectors_written > 0 && s.flush_ns > 0));
+    let Some(Record::Target(first)) = records.iter().find(|r| matches!(r, Record::Target(_)))
+    else {
+        panic!("no target record");
+    };
+    assert!(first.mkfs.as_ref().is_some_and(|mkfs| mkfs.contains("/dev/loop")), "{first:?}");
+    assert!(first.loop_direct_io.is_some() && first.scheduler.is_some());
+}
+
+/// Layers and foreign commands are mounted, remounted for cold phases, and their daemons' time is
+/// found.
+#[test]
+fn file_systems_in_user_space_are_mounted_over_images() {
+    if !can_mount("bindfs over an image") || !has_program("bindfs over an image", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let targets = target("ext4", "filesystem = \"ext4\"")
+        + &target("layers", "filesystem = \"ext4\"\nlayers = [\"stand-in\"]")
+        + &target(
+            "foreign",
+            "over = \"ext4\"\nmount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\nunmount_command = [\"umount\", \"{mountpoint}\"]",
+        );
+    let (outcome, records) = compare(directory.path(), &plan(&targets));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    for name in ["layers", "foreign"] {
+        let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
+        assert!(own.iter().all(|s| s.daemon_cpu_ns.is_some()), "{name}: no daemon");
+        assert!(own.iter().any(|s| s.daemon_cpu_ns > Some(0)), "{name}: an idle daemon");
+        let cold = own.iter().filter(|s| s.phase == "list cold");
+        assert!(cold.clone().count() == 1 && cold.clone().all(|s| s.cache.proven), "{name}");
+    }
+}
+
+/// A command that fails, one that mounts nothing, mkfs and mount options that are wrong, a tool
+/// that is missing: each is reported in one line, and the others are measured.
+#[test]
+fn targets_that_fail_are_reported_and_leave_nothing() {
+    if !can_mount("failing targets") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let targets = target("good", "filesystem = \"ext4\"")
+        + &target(
+            "refused",
+            "over = \"ext4\"\nmount_command = [\"ls\", \"--wrong\", \"{lower}\", \"{mountpoint}\"]",
+        )
+        + &target(
+            "missing",
+            "over = \"ext4\"\nmount_command = [\"no-such-fs\", \"{lower}\", \"{mountpoint}\"]",
+        )
+        + &target("bad mkfs", "filesystem = \"ext4\"\nmkfs = [\"-O\", \"nonsense\"]")
+        + &target("bad mount", "filesystem = \"ext4\"\nmount = \"nonsense\"");
+    let (outcome, records) = compare(directory.path(), &plan(&targets));
+    let note = |name: &str| {
+        outcome.notes.iter().find(|note| note.target.as_deref() == Some(name)).unwrap()
+    };
+    assert_eq!(note("missing").kind, NoteKind::LeftOut);
+    assert!(note("missing").text.contains("no-such-fs"));
+    for (name, text) in
+        [("refused", "ls --wrong"), ("bad mkfs", "nonsense"), ("bad mount", "nonsense")]
+    {
+        assert_eq!(note(name).kind, NoteKind::Failed, "{name}");
+        let found = &note(name).text;
+        assert!(name == "bad mount" || found.contains(text), "{name}: {found}");
+        assert_eq!(found.lines().count(), 1, "{name}: {found}");
+    }
+    assert!(samples(&records).iter().all(|s| s.target == "good"));
+    assert!(!samples(&records).is_empty());
+}

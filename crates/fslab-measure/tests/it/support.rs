@@ -1,0 +1,104 @@
+//! What the tests share: a host, runs, and saying aloud what can't be tested.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use fslab_measure::sample::{self, Note, Record, Sample};
+use fslab_measure::{Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
+use fslab_sys::signals::Interrupt;
+use fslab_vfs::{FileSystem, MemFs};
+
+/// Offers memory in process, and for layers bindfs: a stand-in that mounts.
+pub struct TestHost;
+
+impl Host for TestHost {
+    fn mount_command(&self, _layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString> {
+        vec!["bindfs".into(), lower.into(), mountpoint.into()]
+    }
+
+    fn file_system(
+        &self,
+        specification: &str,
+    ) -> std::result::Result<Box<dyn FileSystem>, HostError> {
+        match specification {
+            "mem:" => Ok(Box::new(MemFs::default())),
+            other => Err(format!("no such file system: {other}").into()),
+        }
+    }
+}
+
+/// Hears nothing.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _done: u64, _total: u64, _next: &str) {}
+    fn note(&mut self, _note: &Note) {}
+}
+
+pub fn seed() -> u64 {
+    let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11);
+    eprintln!("FSLAB_SEED={seed}");
+    seed
+}
+
+/// Runs a plan below `directory` and reads its records back.
+pub fn run(
+    plan: &str,
+    directory: &Path,
+    host: &dyn Host,
+    interrupt: Interrupt,
+    observer: &mut dyn Observer,
+) -> Result<(Outcome, Vec<Record>)> {
+    let plan = Plan::parse("test", plan)?;
+    let samples = fslab_measure::samples_path(directory);
+    let options = RunOptions {
+        plan: &plan,
+        seed: seed(),
+        rounds: plan.rounds,
+        work_parent: directory,
+        samples: &samples,
+        command: "fslab compare test",
+        host,
+        interrupt,
+        remarks: Vec::new(),
+    };
+    let outcome = fslab_measure::run(options, observer)?;
+    Ok((outcome, sample::read(&samples)?))
+}
+
+pub fn samples(records: &[Record]) -> Vec<&Sample> {
+    let mut samples = Vec::new();
+    for record in records {
+        if let Record::Sample(sample) = record {
+            samples.push(sample);
+        }
+    }
+    samples
+}
+
+/// Whether images can be mounted here; says aloud if not, and fails where that must not be.
+pub fn can_mount(what: &str) -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "not root"
+    } else if !Path::new("/dev/loop-control").exists() {
+        "no /dev/loop-control"
+    } else {
+        return true;
+    };
+    skip(what, reason)
+}
+
+/// Whether a programme can be run here; as above.
+pub fn has_program(what: &str, program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.any(|directory| directory.join(program).exists())
+        || skip(what, &format!("{program} is not installed"))
+}
+
+fn skip(what: &str, reason: &str) -> bool {
+    eprintln!("SKIPPED {what}: {reason}");
+    let required = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "{what} must not be skipped: {reason}");
+    false
+}
