@@ -30,6 +30,7 @@ mod names;
 mod ownership;
 mod rename;
 mod times;
+mod unnamed;
 mod xattrs;
 
 pub use check::{Outcome, Stop};
@@ -49,6 +50,7 @@ pub struct Case {
 const AREAS: &[&[Case]] = &[
     names::CASES,
     files::CASES,
+    unnamed::CASES,
     data::CASES,
     holes::CASES,
     links::CASES,

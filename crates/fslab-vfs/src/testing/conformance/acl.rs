@@ -22,7 +22,7 @@ cases! { "acl":
     default_list_is_for_directories, file_inherits_the_default_list,
     directory_inherits_both_lists, umask_is_not_applied_under_a_default_list,
     wanted_mode_restricts_the_inherited_list, plain_default_list_sets_the_mode,
-    symlink_inherits_nothing, unnamed_file_inherits, node_inherits, lists_are_listed,
+    symlink_inherits_nothing, node_inherits, lists_are_listed,
     list_without_a_mask_is_refused_where_ids_are_named,
 }
 
@@ -37,7 +37,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 }
 
 /// user::rwx user:1000:rw- group::r-x mask::`mask` other::r--
-fn named(mask: u16) -> Vec<u8> {
+pub(super) fn named(mask: u16) -> Vec<u8> {
     list(&[
         (USER_OBJECT, 7, NO_ID),
         (USER, 6, 1000),
@@ -200,14 +200,6 @@ fn symlink_inherits_nothing(client: &Client<'_>, top: Ino) -> Outcome {
     let directory = handing_down(client, top, &named(7))?;
     let link = client.symlink(directory, "link", "x")?;
     ensure_eq!(client.listxattr(link.ino)?, Vec::<String>::new());
-    Ok(())
-}
-
-fn unnamed_file_inherits(client: &Client<'_>, top: Ino) -> Outcome {
-    let directory = handing_down(client, top, &named(7))?;
-    let (attr, _file) = client.tmpfile(directory, 0o777, OpenMode::empty())?;
-    ensure_eq!(attr.permissions.bits(), 0o774);
-    ensure_eq!(client.getxattr(attr.ino, ACCESS)?, named(7));
     Ok(())
 }
 

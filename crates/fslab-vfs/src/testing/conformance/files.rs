@@ -16,8 +16,7 @@ cases! { "files":
     node_of_regular_kind_is_a_file, fifo_and_socket_keep_their_kind,
     device_numbers_are_kept, unknown_node_kinds_are_refused, symlink_keeps_its_target,
     symlink_of_4095_bytes_works, symlink_of_4096_bytes_is_refused, empty_symlink_is_refused,
-    symlink_target_is_not_interpreted, only_symlinks_have_targets, unnamed_file_is_in_no_listing,
-    unnamed_file_can_be_named, exclusive_unnamed_file_can_not_be_named, mode_of_creation_is_set,
+    symlink_target_is_not_interpreted, only_symlinks_have_targets, mode_of_creation_is_set,
     read_only_creation_mode_does_not_bind_the_creator,
 }
 
@@ -185,30 +184,6 @@ fn only_symlinks_have_targets(client: &Client<'_>, top: Ino) -> Outcome {
     refused(client.readlink(file), Errno::INVAL)?;
     let directory = client.mkdir(top, "directory")?;
     refused(client.readlink(directory), Errno::INVAL)
-}
-
-fn unnamed_file_is_in_no_listing(client: &Client<'_>, top: Ino) -> Outcome {
-    let (attr, file) = client.tmpfile(top, 0o600, OpenMode::empty())?;
-    ensure_eq!((attr.links, attr.kind), (0, FileKind::Regular));
-    file.write_all(0, b"data")?;
-    ensure_eq!(file.read(0, 10)?, b"data");
-    ensure_eq!(client.list(top)?, vec![]);
-    Ok(file.close()?)
-}
-
-fn unnamed_file_can_be_named(client: &Client<'_>, top: Ino) -> Outcome {
-    let (attr, file) = client.tmpfile(top, 0o600, OpenMode::empty())?;
-    file.write_all(0, b"data")?;
-    let named = client.link(attr.ino, top, "name")?;
-    ensure_eq!((named.ino, named.links), (attr.ino, 1));
-    file.close()?;
-    ensure_eq!(client.contents(client.lookup(top, "name")?.ino)?, b"data");
-    Ok(())
-}
-
-fn exclusive_unnamed_file_can_not_be_named(client: &Client<'_>, top: Ino) -> Outcome {
-    let (attr, _file) = client.tmpfile(top, 0o600, OpenMode::EXCLUSIVE)?;
-    refused(client.link(attr.ino, top, "name"), Errno::NOENT)
 }
 
 fn mode_of_creation_is_set(client: &Client<'_>, top: Ino) -> Outcome {
