@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::error::{Error, Result};
+use crate::error::{Errno, Error, Result};
 use crate::types::{Attr, FileKind, Timestamp};
 
 /// An answer without what file systems may choose.
@@ -54,13 +54,22 @@ pub(super) type Answer = Result<Seen>;
 pub(super) fn same(subject: &Answer, model: &Answer) -> std::result::Result<(), String> {
     let agree = match (subject, model) {
         (Ok(subject), Ok(model)) => subject == model,
-        (Err(subject), Err(model)) => subject.errno() == model.errno(),
+        (Err(subject), Err(model)) => posix(subject) == posix(model),
         _ => false,
     };
     if agree {
         Ok(())
     } else {
         Err(format!("subject: {}, model: {}", shown(subject), shown(model)))
+    }
+}
+
+/// The errno, with one name for what POSIX lets a file system name either way: a directory that is
+/// not empty (xfs says `EEXIST` where it is to be replaced).
+fn posix(error: &Error) -> Errno {
+    match error.errno() {
+        Errno::EXIST => Errno::NOTEMPTY,
+        errno => errno,
     }
 }
 
