@@ -7,13 +7,16 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use fslab_sys::fuse_device::{register_backing, release_backing};
 use fslab_vfs::Ino;
-use fuser::BackingId;
 use parking_lot::Mutex;
 
+use crate::channel::DeviceChannel;
+
 /// How the openings of each open inode read and write.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BackingFiles {
+    channel: Arc<DeviceChannel>,
     open: Mutex<HashMap<Ino, OpenInode>>,
 }
 
@@ -21,30 +24,40 @@ pub(crate) struct BackingFiles {
 struct OpenInode {
     openings: u64,
     /// `None`: through the daemon.
-    backing: Option<Arc<BackingId>>,
+    backing: Option<i32>,
 }
 
 impl BackingFiles {
-    /// Counts an opening and answers the backing file it must use, `None` for the daemon.
+    pub fn new(channel: Arc<DeviceChannel>) -> Self {
+        Self { channel, open: Mutex::default() }
+    }
+
+    /// Counts an opening and answers the number of the backing file it must use, `None` for the
+    /// daemon.
     ///
-    /// `register` makes a lower file known to the kernel; it is called for the first opening of
-    /// an inode only. Where there is nothing to register or the kernel refuses, this and all
-    /// further openings go through the daemon until the inode is closed.
-    pub fn open(
-        &self,
-        ino: Ino,
-        lower: Option<&OwnedFd>,
-        register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
-    ) -> Option<Arc<BackingId>> {
+    /// Where there is no lower file to register or the kernel refuses it, this and all further
+    /// openings go through the daemon until the inode is closed.
+    pub fn open(&self, ino: Ino, lower: Option<&OwnedFd>) -> Option<i32> {
         let mut open = self.open.lock();
         let inode = open.entry(ino).or_insert_with(|| OpenInode {
             openings: 0,
-            backing: lower
-                .and_then(|lower| register(lower).map_err(say_refusal).ok())
-                .map(Arc::new),
+            backing: lower.and_then(|lower| self.register(lower)),
         });
         inode.openings += 1;
-        inode.backing.clone()
+        inode.backing
+    }
+
+    fn register(&self, lower: &OwnedFd) -> Option<i32> {
+        let registered = register_backing(self.channel.device(), lower);
+        registered
+            .inspect_err(|error| {
+                tracing::warn!(
+                    %error,
+                    "the kernel refuses passthrough for a file; it is read and written through \
+                     the daemon"
+                );
+            })
+            .ok()
     }
 
     /// Counts a close; the last one releases the backing file.
@@ -52,16 +65,13 @@ impl BackingFiles {
         let mut open = self.open.lock();
         let Some(inode) = open.get_mut(&ino) else { return };
         inode.openings -= 1;
-        if inode.openings == 0 {
-            open.remove(&ino);
+        if inode.openings > 0 {
+            return;
+        }
+        let backing = open.remove(&ino).and_then(|inode| inode.backing);
+        let released = backing.map(|id| release_backing(self.channel.device(), id));
+        if let Some(Err(error)) = released {
+            tracing::error!(%error, "the kernel keeps a backing file");
         }
     }
-}
-
-fn say_refusal(error: std::io::Error) -> std::io::Error {
-    tracing::warn!(
-        %error,
-        "the kernel refuses passthrough for a file; its reads and writes go through the daemon"
-    );
-    error
 }

@@ -1,20 +1,31 @@
 //! The boundary to the kernel: serves a `FileSystem` through FUSE.
 //!
-//! Behind [`mount`] is the fuser crate, which is named nowhere outside this crate. What the kernel
-//! and the privileges granted is in [`Granted`]; whatever was asked and not granted is said, never
-//! silently replaced.
+//! - [`mount`] attaches a connection to a place (`connect`), agrees with the kernel on features
+//!   (`negotiate`) and starts to serve (`server`).
+//! - A request's way: `channel` reads it, `incoming` takes it apart, `operations` calls the trait
+//!   and fills `output`, `channel` answers. `crew` decides which thread reads next.
+//! - `notices` tells the kernel what changed behind its back; `backing` keeps the files that it
+//!   reads and writes without asking.
 //!
-//! This crate knows no layer and no leaf.
+//! What the kernel and the privileges granted is in [`Granted`]; whatever was asked and not
+//! granted is said, never silently replaced. This crate knows no layer and no leaf.
 
-mod adapter;
 mod backing;
+mod channel;
+mod connect;
 mod convert;
+mod crew;
 mod error;
-mod guard;
+mod incoming;
+mod monitor;
 mod negotiate;
 mod notices;
+mod operations;
 mod options;
+mod output;
+mod protocol;
 mod read_ahead;
+mod server;
 mod session;
 
 pub use error::{Error, Result};

@@ -6,8 +6,13 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use fslab_vfs::{Ino, KernelCache};
-use fuser::{INodeNo, Notifier};
+use fslab_vfs::{Errno, Ino, KernelCache};
+use zerocopy::IntoBytes;
+
+use crate::channel::Channel;
+use crate::protocol::reply::{
+    NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
+};
 
 /// What to tell the kernel.
 enum Notice {
@@ -63,10 +68,13 @@ impl KernelCache for Notices {
 
 impl Pending {
     /// Starts the thread that delivers; it ends when the file system is dropped.
-    pub fn deliver_through(self, notifier: Notifier) -> std::io::Result<()> {
+    pub fn deliver_through(
+        self,
+        channel: std::sync::Arc<impl Channel + 'static>,
+    ) -> std::io::Result<()> {
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
-                if let Err(error) = deliver(&notifier, notice) {
+                if let Err(error) = deliver(&*channel, notice) {
                     tracing::warn!(%error, "the kernel refused a notice");
                 }
             }
@@ -75,15 +83,31 @@ impl Pending {
     }
 }
 
-fn deliver(notifier: &Notifier, notice: Notice) -> std::io::Result<()> {
-    match notice {
-        Notice::Inode(ino) => notifier.inval_inode(INodeNo(ino.0), 0, 0),
-        Notice::Entry(parent, name) => notifier.inval_entry(INodeNo(parent.0), &name),
+fn deliver(channel: &impl Channel, notice: Notice) -> Result<(), Errno> {
+    let sent = match notice {
+        Notice::Inode(ino) => invalidate_inode(channel, ino),
+        Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name),
         Notice::WriteBack(ino, next) => {
             // Dropping the pages of an inode makes the kernel write the dirty ones first.
-            let written = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+            let written = invalidate_inode(channel, ino);
             next();
             written
         }
+    };
+    match sent {
+        // The kernel has forgotten it already.
+        Err(Errno::NOENT) => Ok(()),
+        sent => sent,
     }
+}
+
+fn invalidate_inode(channel: &impl Channel, ino: Ino) -> Result<(), Errno> {
+    let notice = NotifyInvalInode { ino: ino.0, off: 0, len: 0 };
+    channel.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
+}
+
+fn invalidate_entry(channel: &impl Channel, parent: Ino, name: &OsStr) -> Result<(), Errno> {
+    let namelen = u32::try_from(name.len()).map_err(|_long| Errno::NAMETOOLONG)?;
+    let notice = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
+    channel.notify(NOTIFY_INVAL_ENTRY, &[notice.as_bytes(), name.as_encoded_bytes(), &[0]])
 }

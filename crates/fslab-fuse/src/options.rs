@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::mount::MountFlags;
+
 /// How a file system is mounted. The defaults are those of a file system to live in: permissions
 /// checked by the kernel, no set-id programs and no devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct MountOptions {
     pub entry_timeout: Duration,
     /// How long the kernel may believe attributes, 0 to ask each time.
     pub attr_timeout: Duration,
-    /// Threads that serve requests. `None`: by the number of processors.
+    /// Threads that serve requests, at most. `None`: by the number of processors.
     pub threads: Option<usize>,
     /// Unmount when nothing was asked for so long and nothing is in use.
     pub idle_timeout: Option<Duration>,
@@ -55,41 +57,37 @@ impl MountOptions {
         self.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root())
     }
 
-    /// The source as mount(2) takes it, or escaped for fusermount3, which mounts for others.
-    fn source_for_mount(&self) -> String {
-        if rustix::process::geteuid().is_root() {
-            self.source.clone()
-        } else {
-            escape(&self.source)
-        }
-    }
-
-    /// Threads to start: one blocked in a slow call must not hold up the others.
+    /// At most so many threads serve; one blocked in a slow call must not hold up the others.
     pub(crate) fn thread_count(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or((2 * processors).clamp(4, 16)).max(1)
+        self.threads.unwrap_or((4 * processors).clamp(8, 32)).max(1)
     }
 
-    /// The options as fuser takes them.
-    pub(crate) fn to_config(&self) -> fuser::Config {
-        use fuser::MountOption;
+    /// The flags of mount(2).
+    pub(crate) fn to_flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NOSUID, !self.set_id);
+        flags.set(MountFlags::NODEV, !self.devices);
+        flags.set(MountFlags::NOEXEC, !self.execute);
+        flags
+    }
+
+    /// The options as fusermount3 takes them, which mounts for ordinary users.
+    pub(crate) fn to_helper_options(&self) -> String {
         let choose = |wanted, yes, no| if wanted { yes } else { no };
-        let mut config = fuser::Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(self.source_for_mount()),
-            // fuser's own option for the subtype reaches fusermount3 only.
-            MountOption::CUSTOM("subtype=fslab".to_owned()),
-            MountOption::DefaultPermissions,
-            choose(self.read_only, MountOption::RO, MountOption::RW),
-            choose(self.set_id, MountOption::Suid, MountOption::NoSuid),
-            choose(self.devices, MountOption::Dev, MountOption::NoDev),
-            choose(self.execute, MountOption::Exec, MountOption::NoExec),
+        let mut words = vec![
+            format!("fsname={}", escape(&self.source)),
+            "subtype=fslab".to_owned(),
+            "default_permissions".to_owned(),
+            choose(self.read_only, "ro", "rw").to_owned(),
+            choose(self.execute, "exec", "noexec").to_owned(),
         ];
-        config.acl =
-            if self.lets_others_in() { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
-        config.n_threads = Some(self.thread_count());
-        config.clone_fd = true;
-        config
+        // The helper refuses what only root may ask for; the opposite is its default.
+        words.extend(self.set_id.then(|| "suid".to_owned()));
+        words.extend(self.devices.then(|| "dev".to_owned()));
+        words.extend(self.lets_others_in().then(|| "allow_other".to_owned()));
+        words.join(",")
     }
 }
 
@@ -116,9 +114,9 @@ mod tests {
 
     #[test]
     fn the_defaults_refuse_set_id_programs_and_devices() {
-        let options = MountOptions::default().to_config().mount_options;
-        assert!(options.contains(&fuser::MountOption::NoSuid));
-        assert!(options.contains(&fuser::MountOption::NoDev));
-        assert!(options.contains(&fuser::MountOption::DefaultPermissions));
+        let flags = MountOptions::default().to_flags();
+        assert_eq!(flags, MountFlags::NOSUID | MountFlags::NODEV);
+        let words = MountOptions::default().to_helper_options();
+        assert!(words.contains("default_permissions") && !words.contains("suid"), "{words}");
     }
 }

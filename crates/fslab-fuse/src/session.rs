@@ -1,6 +1,7 @@
 //! One mount: from the first request to the last.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,22 +9,22 @@ use std::time::{Duration, Instant};
 use fslab_vfs::FileSystem;
 use rustix::mount::UnmountFlags;
 
-use crate::adapter::{Activity, Adapter};
+use crate::channel::DeviceChannel;
+use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
 use crate::negotiate::Granted;
 use crate::notices;
 use crate::options::MountOptions;
 use crate::read_ahead::{device_at, raise};
+use crate::server::Server;
 
 /// How often an idle mount is looked at, at most.
 const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// A mounted file system being served.
 pub struct Session {
-    background: fuser::BackgroundSession,
-    file_system: Arc<dyn FileSystem>,
+    server: Arc<Server>,
     unmounter: Unmounter,
-    granted: Granted,
 }
 
 /// Unmounts a session, from any thread.
@@ -46,32 +47,48 @@ pub fn mount(
         return Err(Error::NoDevice);
     }
     let mount_point = absolute(mount_point)?;
-    let (notices, pending) = notices::queue();
-    file_system.attach(Arc::new(notices.clone()));
-    let adapter = Adapter::new(Arc::clone(&file_system), options.clone(), notices);
-    let (grants, activity) = (adapter.grants(), adapter.activity());
-    let session = fuser::Session::new(adapter, &mount_point, &options.to_config())
-        .map_err(|source| Error::Mount { mount_point: mount_point.clone(), source })?;
-    let serve_error = |source| Error::Serve { mount_point: mount_point.clone(), source };
-    pending.deliver_through(session.notifier()).map_err(serve_error)?;
-    let background = session.spawn().map_err(serve_error)?;
+    let mount_error = |source| Error::Mount { mount_point: mount_point.clone(), source };
+    let device = attach(&mount_point, options).map_err(mount_error)?;
+    let unmounter = Unmounter::of(&mount_point).map_err(|errno| mount_error(errno.into()))?;
+    let started = start(file_system, device, options)
+        .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
+    // Nobody would serve what is mounted already.
+    let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
     raise(&mount_point);
-    let device = device_at(&mount_point).map_err(|errno| serve_error(errno.into()))?;
-    let unmounter = Unmounter { mount_point: mount_point.clone(), device };
-    let granted = grants.get().cloned().ok_or_else(|| {
-        serve_error(io::Error::other("the kernel ended the start of the connection early"))
-    })?;
     if let Some(timeout) = options.idle_timeout {
-        unmount_when_idle(unmounter.clone(), activity, timeout).map_err(serve_error)?;
+        let idle = unmount_when_idle(unmounter.clone(), Arc::clone(&server), timeout);
+        idle.inspect_err(|_| detach_or_say(&unmounter)).map_err(mount_error)?;
     }
-    Ok(Session { background, file_system, unmounter, granted })
+    Ok(Session { server, unmounter })
+}
+
+fn start(
+    file_system: Arc<dyn FileSystem>,
+    device: OwnedFd,
+    options: &MountOptions,
+) -> io::Result<Arc<Server>> {
+    let channel = Arc::new(DeviceChannel::new(device));
+    let granted = greet(&channel, options)?;
+    tracing::info!("the kernel granted: {granted}");
+    let (notices, pending) = notices::queue();
+    pending.deliver_through(Arc::clone(&channel))?;
+    file_system.attach(Arc::new(notices.clone()));
+    let server = Arc::new(Server::new(file_system, options.clone(), granted, notices, channel));
+    server.start()?;
+    Ok(server)
+}
+
+fn detach_or_say(unmounter: &Unmounter) {
+    if let Err(error) = unmounter.detach() {
+        tracing::error!(%error, "a mount is left behind");
+    }
 }
 
 impl Session {
     /// What the kernel granted.
     #[must_use]
     pub fn granted(&self) -> &Granted {
-        &self.granted
+        &self.server.granted
     }
 
     /// A handle to unmount with.
@@ -86,18 +103,18 @@ impl Session {
     /// Names what broke the connection, or what could not be written back.
     pub fn wait(self) -> Result<()> {
         let mount_point = self.unmounter.mount_point;
-        let connection = |source| Error::Connection { mount_point: mount_point.clone(), source };
-        match self.background.join() {
-            // How the kernel ends a connection that was aborted.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            ended => ended.map_err(connection)?,
-        }
-        let written_back = self.file_system.shutdown();
-        written_back.map_err(|error| connection(error.errno().into()))
+        let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };
+        self.server.wait().map_err(|errno| failed(errno.into()))?;
+        let written_back = self.server.file_system.shutdown();
+        written_back.map_err(|error| failed(error.errno().into()))
     }
 }
 
 impl Unmounter {
+    fn of(mount_point: &Path) -> rustix::io::Result<Self> {
+        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)? })
+    }
+
     /// Unmounts if nothing is in use; `false` when something is.
     ///
     /// # Errors
@@ -155,7 +172,7 @@ fn absolute(mount_point: &Path) -> Result<PathBuf> {
 
 fn unmount_when_idle(
     unmounter: Unmounter,
-    activity: Arc<Activity>,
+    server: Arc<Server>,
     timeout: Duration,
 ) -> io::Result<()> {
     let check = (timeout / 4).clamp(Duration::from_millis(50), IDLE_CHECK_MAX);
@@ -163,7 +180,7 @@ fn unmount_when_idle(
         let mut idle_since = Instant::now();
         loop {
             std::thread::sleep(check);
-            if activity.take() {
+            if server.take_activity() {
                 idle_since = Instant::now();
             } else if idle_since.elapsed() >= timeout {
                 match unmounter.unmount_if_unused() {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Errno;
@@ -205,6 +206,40 @@ pub struct Request {
     pub umask: u32,
     /// The time of the request.
     pub now: Timestamp,
+    /// Whether the caller still waits.
+    pub cancellation: Cancellation,
+}
+
+/// Tells an operation that waits that its caller has been signalled.
+///
+/// Whoever waits without bound asks now and then, and ends with `EINTR` when it is so. The default
+/// is never cancelled.
+#[derive(Clone, Debug, Default)]
+pub struct Cancellation {
+    /// The number of the request to be cancelled, and this request's own.
+    watched: Option<(Arc<AtomicU64>, u64)>,
+}
+
+impl Cancellation {
+    /// Cancelled while `cancelled` holds the request's number.
+    #[must_use]
+    pub fn new(cancelled: Arc<AtomicU64>, number: u64) -> Self {
+        Self { watched: Some((cancelled, number)) }
+    }
+
+    /// Whether the caller no longer waits.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.watched
+            .as_ref()
+            .is_some_and(|(cancelled, number)| cancelled.load(Ordering::SeqCst) == *number)
+    }
+
+    /// # Errors
+    /// `EINTR` when the caller no longer waits.
+    pub fn check(&self) -> Result<(), Errno> {
+        if self.is_cancelled() { Err(Errno::INTR) } else { Ok(()) }
+    }
 }
 
 /// What `stat` shows.

@@ -138,6 +138,7 @@ fn request() -> Request {
         pid: 0,
         umask: 0o022,
         now: SystemTime::now().into(),
+        cancellation: fslab_vfs::Cancellation::default(),
     }
 }
 

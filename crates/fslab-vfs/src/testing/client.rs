@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Errno, Error, Result};
 use crate::file_system::FileSystem;
+use crate::types::Cancellation;
 use crate::types::{
     Attr, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Permissions,
     RenameMode, Request, SeekTo, SetAttr, WriteOptions, XattrMode,
@@ -102,6 +103,7 @@ impl<'a> Client<'a> {
             pid: 0,
             umask: self.umask,
             now: SystemTime::now().into(),
+            cancellation: Cancellation::default(),
         }
     }
 

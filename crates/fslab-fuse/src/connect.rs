@@ -1,0 +1,123 @@
+//! Attaching a connection to a mount point, and the first words on it.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Command;
+
+use fslab_vfs::Errno;
+use rustix::io::FdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::channel::{Channel, DeviceChannel};
+use crate::incoming::Incoming;
+use crate::negotiate::{Granted, negotiate};
+use crate::options::MountOptions;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::reply::InitOut;
+use crate::protocol::request::InitIn;
+use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
+
+/// The least the kernel hands a request to.
+const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
+
+/// Mounts and answers the device of the connection. What is mounted waits for [`greet`].
+pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    if rustix::process::geteuid().is_root() {
+        Ok(mount_as_root(mount_point, options)?)
+    } else {
+        mount_by_helper(mount_point, options)
+    }
+}
+
+fn mount_as_root(mount_point: &Path, options: &MountOptions) -> Result<OwnedFd, Errno> {
+    let device = fslab_sys::fuse_device::open()?;
+    let others = if options.lets_others_in() { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{others}",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    let data = std::ffi::CString::new(data).map_err(|_nul| Errno::INVAL)?;
+    let (source, flags) = (options.source.as_str(), options.to_flags());
+    rustix::mount::mount(source, mount_point, "fuse.fslab", flags, data.as_c_str())?;
+    Ok(device)
+}
+
+/// fusermount3 mounts for ordinary users and passes the device through a socket.
+fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let kind = SocketType::STREAM;
+    let (own, helpers) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::io::fcntl_setfd(&helpers, FdFlags::empty())?;
+    let output = Command::new("fusermount3")
+        .args(["-o", &options.to_helper_options(), "--"])
+        .arg(mount_point)
+        .env("_FUSE_COMMFD", helpers.as_raw_fd().to_string())
+        .output()
+        .map_err(|error| {
+            io::Error::new(error.kind(), format!("fusermount3 (Debian: fuse3): {error}"))
+        })?;
+    drop(helpers);
+    if output.status.success() {
+        receive_descriptor(&own)
+    } else {
+        let message = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(message.trim().to_owned()))
+    }
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let slices = &mut [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| io::Error::other("fusermount3 passed no descriptor"))
+}
+
+/// Answers the kernel's first request, INIT. The kernel sends it when something is mounted, and
+/// nothing else before the answer.
+pub(crate) fn greet(channel: &DeviceChannel, options: &MountOptions) -> io::Result<Granted> {
+    let mut buffer = vec![0; FIRST_BUFFER_BYTES];
+    loop {
+        let length = channel.receive(&mut buffer)?.ok_or(Errno::NOTCONN)?;
+        let mut incoming = Incoming::parse(&buffer[..length]).map_err(io::Error::other)?;
+        let unique = incoming.header.unique;
+        if incoming.header.opcode != Opcode::Init as u32 {
+            channel.reply(unique, Err(Errno::IO))?;
+            return Err(io::Error::other("the kernel's first request was not INIT"));
+        }
+        let offer: InitIn = incoming.take_padded();
+        if offer.major > MAJOR {
+            // The kernel then begins again with the version it is told.
+            channel.reply(unique, Ok(own_version().as_bytes()))?;
+            continue;
+        }
+        if offer.major < MAJOR || offer.minor < MINOR_MIN {
+            channel.reply(unique, Err(Errno::PROTO))?;
+            let (major, minor) = (offer.major, offer.minor);
+            return Err(io::Error::other(format!(
+                "the kernel speaks FUSE {major}.{minor}; {MAJOR}.{MINOR_MIN} (Linux 5.4) is needed"
+            )));
+        }
+        let (reply, granted) = negotiate(&offer, options);
+        channel.reply(unique, Ok(reply.as_bytes()))?;
+        return Ok(granted);
+    }
+}
+
+fn own_version() -> InitOut {
+    let mut reply = InitOut::new_zeroed();
+    (reply.major, reply.minor) = (MAJOR, MINOR_MAX);
+    reply
+}

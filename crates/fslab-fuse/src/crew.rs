@@ -1,0 +1,316 @@
+//! Who reads the next request.
+//!
+//! A request that wakes a thread on another processor costs several times what it takes to serve
+//! it, and the kernel wakes waiting readers in turn. So there is one *reader* as long as that is
+//! enough: it serves what it reads, while the other threads are parked where nothing wakes them.
+//! A second reader is let in
+//! - before an operation that will wait for a device (`hand_off`),
+//! - when a monitor finds the reader busy for a millisecond (`hand_off` too), and
+//! - when requests are waiting already each time a reader comes back (`widen`), up to one a
+//!   processor; readers that come back to an empty queue again and again leave (`narrow`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Consecutive reads that found a request waiting, after which one more reader is let in.
+const WIDEN_AFTER: u32 = 16;
+/// Consecutive reads that had to wait, after which a reader too many leaves.
+const NARROW_AFTER: u32 = 64;
+/// A read that took less found its request waiting.
+const WAITING_MAX: Duration = Duration::from_micros(5);
+/// A parked thread beyond the readers and one spare ends after this.
+const PARKED_MAX: Duration = Duration::from_secs(10);
+
+/// The threads of one mount.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    state: Mutex<State>,
+    /// A place for a reader is free, or all is over.
+    place_free: Condvar,
+    /// A thread has ended.
+    ended: Condvar,
+    threads_max: usize,
+    readers_max: usize,
+    epoch: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    workers: Vec<Arc<Worker>>,
+    /// Threads that read, or serve and will read again.
+    readers: usize,
+    /// How many of them there should be.
+    wanted: usize,
+    parked: usize,
+    over: bool,
+}
+
+/// One thread, as the others see it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Whether the thread may read when it has served its request.
+    reads: AtomicBool,
+    /// When the present request came, in nanoseconds of the crew's clock; 0 between requests.
+    busy_since_ns: AtomicU64,
+    /// The present request.
+    unique: AtomicU64,
+    /// The request to be cancelled, if it is still the present one.
+    cancelled: Arc<AtomicU64>,
+}
+
+/// How a thread has lately found the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Experience {
+    found_waiting: u32,
+    had_to_wait: u32,
+}
+
+impl Crew {
+    /// A crew of at most so many threads.
+    pub fn new(threads_max: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let state = State { workers: Vec::new(), readers: 0, wanted: 1, parked: 0, over: false };
+        Self {
+            state: Mutex::new(state),
+            place_free: Condvar::new(),
+            ended: Condvar::new(),
+            threads_max,
+            readers_max: processors.min(threads_max),
+            epoch: Instant::now(),
+        }
+    }
+
+    /// A new thread's entry; `None` where there are enough.
+    pub fn enlist(&self) -> Option<Arc<Worker>> {
+        let mut state = self.state.lock();
+        if state.over || state.workers.len() >= self.threads_max {
+            return None;
+        }
+        let worker = Arc::new(Worker {
+            reads: AtomicBool::new(false),
+            busy_since_ns: AtomicU64::new(0),
+            unique: AtomicU64::new(0),
+            cancelled: Arc::default(),
+        });
+        state.workers.push(Arc::clone(&worker));
+        Some(worker)
+    }
+
+    /// A thread's end.
+    pub fn discharge(&self, worker: &Arc<Worker>) {
+        let mut state = self.state.lock();
+        state.workers.retain(|other| !Arc::ptr_eq(other, worker));
+        if worker.reads.swap(false, Ordering::SeqCst) {
+            state.readers -= 1;
+            self.place_free.notify_one();
+        }
+        self.ended.notify_all();
+    }
+
+    /// Waits until the thread may read; `false` when it is no longer needed.
+    pub fn may_read(&self, worker: &Worker) -> bool {
+        if worker.reads.load(Ordering::SeqCst) {
+            return true;
+        }
+        let mut state = self.state.lock();
+        loop {
+            if state.over {
+                return false;
+            }
+            if state.readers < state.wanted {
+                state.readers += 1;
+                worker.reads.store(true, Ordering::SeqCst);
+                return true;
+            }
+            state.parked += 1;
+            let timed_out = self.place_free.wait_for(&mut state, PARKED_MAX).timed_out();
+            state.parked -= 1;
+            if timed_out && state.parked > 0 {
+                return false;
+            }
+        }
+    }
+
+    /// Gives the place of a reader that is, or will be, busy to somebody else; `true` when a new
+    /// thread must be started for it.
+    pub fn hand_off(&self, worker: &Worker) -> bool {
+        let mut state = self.state.lock();
+        let can_start = state.workers.len() < self.threads_max;
+        if (state.parked == 0 && !can_start) || !worker.reads.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        state.readers -= 1;
+        self.place_free.notify_one();
+        state.parked == 0
+    }
+
+    /// Takes note of how long a read took; `true` when a new thread must be started.
+    pub fn learn(&self, worker: &Worker, waited: Duration, experience: &mut Experience) -> bool {
+        if waited < WAITING_MAX {
+            experience.had_to_wait = 0;
+            experience.found_waiting += 1;
+            experience.found_waiting.is_multiple_of(WIDEN_AFTER) && self.widen()
+        } else {
+            experience.found_waiting = 0;
+            experience.had_to_wait += 1;
+            if experience.had_to_wait.is_multiple_of(NARROW_AFTER) {
+                self.narrow(worker);
+            }
+            false
+        }
+    }
+
+    fn widen(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.wanted >= self.readers_max {
+            return false;
+        }
+        state.wanted += 1;
+        self.place_free.notify_one();
+        state.parked == 0
+    }
+
+    fn narrow(&self, worker: &Worker) {
+        let mut state = self.state.lock();
+        if state.wanted > 1 {
+            state.wanted -= 1;
+            if state.readers > state.wanted && worker.reads.swap(false, Ordering::SeqCst) {
+                state.readers -= 1;
+            }
+        }
+    }
+
+    /// Gives the places of readers that have been busy for too long to others; answers how many
+    /// threads must be started.
+    pub fn relieve(&self, busy_max: Duration) -> usize {
+        let now_ns = self.now_ns();
+        let limit_ns = u64::try_from(busy_max.as_nanos()).unwrap_or(u64::MAX);
+        let workers = self.state.lock().workers.clone();
+        let is_late = |worker: &&Arc<Worker>| {
+            let since_ns = worker.busy_since_ns.load(Ordering::SeqCst);
+            since_ns != 0
+                && now_ns.saturating_sub(since_ns) > limit_ns
+                && worker.reads.load(Ordering::SeqCst)
+        };
+        workers.iter().filter(is_late).filter(|worker| self.hand_off(worker)).count()
+    }
+
+    /// Whether any thread serves a request.
+    pub fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        state.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Marks a request as to be given up; `false` when no thread serves it.
+    pub fn cancel(&self, unique: u64) -> bool {
+        let state = self.state.lock();
+        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
+        match state.workers.iter().find(serving) {
+            Some(worker) => {
+                worker.cancelled.store(unique, Ordering::SeqCst);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Tells all threads that the mount is gone.
+    pub fn end(&self) {
+        self.state.lock().over = true;
+        self.place_free.notify_all();
+    }
+
+    /// Whether the mount is gone.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// Waits until every thread has ended.
+    pub fn wait(&self) {
+        let mut state = self.state.lock();
+        while !(state.over && state.workers.is_empty()) {
+            self.ended.wait(&mut state);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Never 0, which means "between requests".
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+impl Worker {
+    /// Notes the beginning of a request and answers where its cancellation will be seen.
+    pub fn begin(&self, unique: u64, crew: &Crew) -> Arc<AtomicU64> {
+        self.unique.store(unique, Ordering::SeqCst);
+        self.busy_since_ns.store(crew.now_ns(), Ordering::SeqCst);
+        Arc::clone(&self.cancelled)
+    }
+
+    /// Notes the end of a request.
+    pub fn finish(&self) {
+        self.busy_since_ns.store(0, Ordering::SeqCst);
+        self.unique.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_reader_until_it_is_busy() {
+        let crew = Crew::new(2);
+        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        assert!(crew.enlist().is_none(), "two threads at most");
+        assert!(crew.may_read(&first));
+        first.begin(1, &crew);
+        assert_eq!(crew.relieve(Duration::from_secs(60)), 0, "not busy for long");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| crew.may_read(&second));
+            while crew.state.lock().parked == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(crew.relieve(Duration::ZERO), 0, "a parked thread takes the place");
+            assert!(waiting.join().unwrap());
+        });
+        first.finish();
+        assert!(!first.reads.load(Ordering::SeqCst), "the first must wait for a place again");
+    }
+
+    #[test]
+    fn a_place_is_kept_where_nobody_could_take_it() {
+        let crew = Crew::new(1);
+        let only = crew.enlist().unwrap();
+        assert!(crew.may_read(&only));
+        assert!(!crew.hand_off(&only));
+        assert!(crew.may_read(&only), "still the reader");
+    }
+
+    #[test]
+    fn only_the_present_request_is_cancelled() {
+        let crew = Crew::new(1);
+        let worker = crew.enlist().unwrap();
+        let cancelled = worker.begin(7, &crew);
+        assert!(!crew.cancel(8));
+        assert!(crew.cancel(7));
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        worker.finish();
+        assert!(!crew.cancel(7));
+    }
+
+    #[test]
+    fn the_end_reaches_parked_threads() {
+        let crew = Crew::new(2);
+        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        assert!(crew.may_read(&first));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| crew.may_read(&second));
+            crew.end();
+            assert!(!waiting.join().unwrap());
+        });
+    }
+}

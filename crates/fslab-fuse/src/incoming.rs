@@ -1,0 +1,124 @@
+//! One request as it came: bytes of unknown origin, taken apart piece by piece.
+//!
+//! Nothing here trusts a length or a position; what doesn't fit is [`Malformed`].
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fslab_vfs::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::protocol::request::InHeader;
+
+/// A request that doesn't hold what its kind must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a request is shorter or longer than its kind allows")]
+pub(crate) struct Malformed;
+
+impl From<Malformed> for fslab_vfs::Error {
+    fn from(_: Malformed) -> Self {
+        Self::Errno(Errno::IO)
+    }
+}
+
+/// A request, of which the pieces are taken in their order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    pub header: InHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Incoming<'a> {
+    /// Splits the header off and leaves out the extensions behind the body.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_short| Malformed)?;
+        let extensions = usize::from(header.total_extlen) * 8;
+        let length = body.len().checked_sub(extensions).ok_or(Malformed)?;
+        if header.len as usize != bytes.len() {
+            return Err(Malformed);
+        }
+        Ok(Self { header, body: &body[..length] })
+    }
+
+    /// Takes a structure.
+    pub fn take<T: FromBytes>(&mut self) -> Result<T, Malformed> {
+        let (value, rest) = T::read_from_prefix(self.body).map_err(|_short| Malformed)?;
+        self.body = rest;
+        Ok(value)
+    }
+
+    /// Takes a structure of which older kernels send only the beginning.
+    pub fn take_padded<T: FromBytes + IntoBytes>(&mut self) -> T {
+        let mut value = T::new_zeroed();
+        let length = self.body.len().min(size_of::<T>());
+        value.as_mut_bytes()[..length].copy_from_slice(&self.body[..length]);
+        self.body = &self.body[length..];
+        value
+    }
+
+    /// Takes a string up to its NUL.
+    pub fn take_name(&mut self) -> Result<&'a OsStr, Malformed> {
+        let end = self.body.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
+        let (name, rest) = self.body.split_at(end);
+        self.body = &rest[1..];
+        Ok(OsStr::from_bytes(name))
+    }
+
+    /// Takes so many bytes.
+    pub fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.body.split_at_checked(length).ok_or(Malformed)?;
+        self.body = rest;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(body: &[u8], total_extlen: u16) -> Vec<u8> {
+        let header = InHeader {
+            len: (40 + body.len()) as u32,
+            opcode: 1,
+            unique: 7,
+            nodeid: 1,
+            uid: 0,
+            gid: 0,
+            pid: 1,
+            total_extlen,
+            padding: 0,
+        };
+        [header.as_bytes(), body].concat()
+    }
+
+    #[test]
+    fn pieces_come_in_order_and_never_beyond_the_end() {
+        let bytes = request(b"\x05\0\0\0one\0two\0rest", 0);
+        let mut incoming = Incoming::parse(&bytes).unwrap();
+        assert_eq!(incoming.take::<u32>(), Ok(5));
+        assert_eq!(incoming.take_name(), Ok(OsStr::new("one")));
+        assert_eq!(incoming.take_name(), Ok(OsStr::new("two")));
+        assert_eq!(incoming.take_bytes(5), Err(Malformed));
+        assert_eq!(incoming.take_bytes(4), Ok(&b"rest"[..]));
+        assert_eq!(incoming.take::<u32>(), Err(Malformed));
+        assert_eq!(incoming.take_name(), Err(Malformed));
+        assert_eq!(incoming.take_padded::<u32>(), 0);
+    }
+
+    #[test]
+    fn extensions_are_no_part_of_the_body() {
+        let bytes = request(b"name\0\0\0\0extended", 1);
+        let mut incoming = Incoming::parse(&bytes).unwrap();
+        assert_eq!(incoming.take_name(), Ok(OsStr::new("name")));
+        assert_eq!(incoming.take_bytes(4), Err(Malformed));
+        assert_eq!(Incoming::parse(&request(b"1234567", 1)).unwrap_err(), Malformed);
+    }
+
+    #[test]
+    fn a_wrong_length_is_malformed() {
+        let mut bytes = request(b"name\0", 0);
+        bytes.push(0);
+        assert_eq!(Incoming::parse(&bytes).unwrap_err(), Malformed);
+        assert_eq!(Incoming::parse(&bytes[..39]).unwrap_err(), Malformed);
+    }
+}

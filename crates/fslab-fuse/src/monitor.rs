@@ -1,0 +1,67 @@
+//! The thread that notices busy readers. It sleeps as long as the mount does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// How often readers are looked at while requests come.
+const PERIOD: Duration = Duration::from_millis(1);
+/// Quiet periods after which the monitor goes to sleep.
+const QUIET_PERIODS_MAX: u32 = 20;
+
+/// Wakes with the first request and sleeps after the last.
+#[derive(Debug, Default)]
+pub(crate) struct Monitor {
+    awake: AtomicBool,
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Monitor {
+    /// To be called at each request; costs one load while the monitor is awake.
+    pub fn wake_if_asleep(&self) {
+        if !self.awake.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the monitor.
+    pub fn wake(&self) {
+        let _held = self.lock.lock();
+        self.awake.store(true, Ordering::SeqCst);
+        self.woken.notify_one();
+    }
+
+    /// Calls `look` every period while it finds something going on; ends with `is_over`.
+    pub fn run(&self, is_over: impl Fn() -> bool, look: impl Fn() -> bool) {
+        let mut quiet_periods = 0;
+        while !is_over() {
+            if look() {
+                quiet_periods = 0;
+            } else {
+                quiet_periods += 1;
+            }
+            if quiet_periods < QUIET_PERIODS_MAX {
+                std::thread::sleep(PERIOD);
+            } else {
+                quiet_periods = 0;
+                self.sleep(&look);
+            }
+        }
+    }
+
+    /// Sleeps until woken. A request that came while `awake` still stood is found by looking once
+    /// more after it was taken down: either that request sees the flag down, or this sees it.
+    fn sleep(&self, look: &impl Fn() -> bool) {
+        let mut held = self.lock.lock();
+        self.awake.store(false, Ordering::SeqCst);
+        if look() {
+            self.awake.store(true, Ordering::SeqCst);
+            return;
+        }
+        while !self.awake.load(Ordering::SeqCst) {
+            self.woken.wait(&mut held);
+        }
+    }
+}

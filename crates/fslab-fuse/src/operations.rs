@@ -1,0 +1,95 @@
+//! The one table from requests to calls of the trait.
+
+mod attributes;
+mod data;
+mod directories;
+mod names;
+mod open;
+mod xattrs;
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Handle, Ino, Request, Result};
+
+use crate::channel::DeviceChannel;
+use crate::incoming::Incoming;
+use crate::output::Output;
+use crate::protocol::opcode::Opcode;
+use crate::server::Server;
+
+/// A request being served.
+pub(crate) struct Job<'a> {
+    pub incoming: Incoming<'a>,
+    pub request: Request,
+    pub output: &'a mut Output,
+    pub channel: &'a Arc<DeviceChannel>,
+}
+
+/// Who answers.
+pub(crate) enum Answer {
+    /// The payload is in the output.
+    Now,
+    /// Somebody else will, on the same channel.
+    Later,
+}
+
+impl Job<'_> {
+    /// The inode the request is about.
+    fn ino(&self) -> Ino {
+        Ino(self.incoming.header.nodeid)
+    }
+}
+
+fn handle(number: u64) -> Handle {
+    Handle(number)
+}
+
+impl Server {
+    /// Has a request done.
+    pub fn perform(&self, opcode: Opcode, job: &mut Job<'_>) -> Result<Answer> {
+        match opcode {
+            Opcode::Lookup => self.lookup(job),
+            Opcode::Forget => self.forget(job),
+            Opcode::BatchForget => self.batch_forget(job),
+            Opcode::Getattr => self.getattr(job),
+            Opcode::Statx => self.statx(job),
+            Opcode::Setattr => self.setattr(job),
+            Opcode::Readlink => self.readlink(job),
+            Opcode::Symlink => self.symlink(job),
+            Opcode::Mknod => self.mknod(job),
+            Opcode::Mkdir => self.mkdir(job),
+            Opcode::Unlink => self.unlink(job),
+            Opcode::Rmdir => self.rmdir(job),
+            Opcode::Rename => self.rename(job),
+            Opcode::Rename2 => self.rename2(job),
+            Opcode::Link => self.link(job),
+            Opcode::Open => self.open(job),
+            Opcode::Create => self.create(job),
+            Opcode::Tmpfile => self.tmpfile(job),
+            Opcode::Read => self.read(job),
+            Opcode::Write => self.write(job),
+            Opcode::Flush => self.flush(job),
+            Opcode::Release => self.release(job),
+            Opcode::Fsync => self.fsync(job),
+            Opcode::Fallocate => self.fallocate(job),
+            Opcode::Lseek => self.lseek(job),
+            Opcode::CopyFileRange => self.copy_file_range(job),
+            Opcode::CopyFileRange64 => self.copy_file_range_64(job),
+            Opcode::Opendir => self.opendir(job),
+            Opcode::Readdir => self.readdir(job),
+            Opcode::Readdirplus => self.readdirplus(job),
+            Opcode::Releasedir => self.releasedir(job),
+            Opcode::Fsyncdir => self.fsyncdir(job),
+            Opcode::Statfs => self.statfs(job),
+            Opcode::Syncfs => self.syncfs(job),
+            Opcode::Getxattr => self.getxattr(job),
+            Opcode::Setxattr => self.setxattr(job),
+            Opcode::Listxattr => self.listxattr(job),
+            Opcode::Removexattr => self.removexattr(job),
+            Opcode::Ioctl => Err(Errno::NOTTY.into()),
+            Opcode::Destroy => Ok(Answer::Now),
+            // One began the connection, and interrupts were taken out before.
+            Opcode::Init | Opcode::Interrupt => Err(Errno::IO.into()),
+        }
+    }
+}

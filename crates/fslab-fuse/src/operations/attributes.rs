@@ -1,0 +1,109 @@
+//! Requests about attributes of inodes and of the file system.
+
+use fslab_vfs::{Attr, Handle, Result, SetAttr, SetTime, Timestamp};
+
+use super::{Answer, Job, handle};
+use crate::convert::{to_attr, to_statx};
+use crate::protocol::flags::{GETATTR_FH, SetattrValid};
+use crate::protocol::reply::{AttrOut, StatfsOut, StatxOut};
+use crate::protocol::request::{GetattrIn, SetattrIn, StatxIn};
+use crate::server::Server;
+
+impl Server {
+    fn put_attr(&self, job: &mut Job<'_>, attr: &Attr) -> Answer {
+        let timeout = self.options.attr_timeout;
+        job.output.put(&AttrOut {
+            attr_valid: timeout.as_secs(),
+            attr_valid_nsec: timeout.subsec_nanos(),
+            dummy: 0,
+            attr: to_attr(attr),
+        });
+        Answer::Now
+    }
+
+    pub(super) fn getattr(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: GetattrIn = job.incoming.take()?;
+        let open = open_handle(wanted.getattr_flags, wanted.fh);
+        let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
+        Ok(self.put_attr(job, &attr))
+    }
+
+    pub(super) fn statx(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: StatxIn = job.incoming.take()?;
+        let open = open_handle(wanted.getattr_flags, wanted.fh);
+        let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
+        let timeout = self.options.attr_timeout;
+        job.output.put(&StatxOut {
+            attr_valid: timeout.as_secs(),
+            attr_valid_nsec: timeout.subsec_nanos(),
+            flags: 0,
+            spare: [0; 2],
+            stat: to_statx(&attr),
+        });
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn setattr(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: SetattrIn = job.incoming.take()?;
+        let valid = SetattrValid::from_bits_retain(wanted.valid);
+        let open = valid.contains(SetattrValid::FH).then(|| handle(wanted.fh));
+        let changes = to_changes(&wanted, valid);
+        let attr = self.file_system.setattr(&job.request, job.ino(), open, &changes)?;
+        Ok(self.put_attr(job, &attr))
+    }
+
+    pub(super) fn statfs(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let stat = self.file_system.statfs(&job.request, job.ino())?;
+        job.output.put(&StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_available,
+            files: stat.files,
+            ffree: stat.files_free,
+            bsize: stat.block_size,
+            namelen: stat.name_max,
+            frsize: stat.fragment_size,
+            padding: 0,
+            spare: [0; 6],
+        });
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn syncfs(&self, job: &mut Job<'_>) -> Result<Answer> {
+        self.file_system.syncfs(&job.request, job.ino())?;
+        Ok(Answer::Now)
+    }
+}
+
+fn open_handle(flags: u32, number: u64) -> Option<Handle> {
+    (flags & GETATTR_FH != 0).then(|| handle(number))
+}
+
+fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> SetAttr {
+    let given = |flag: SetattrValid, value: u32| valid.contains(flag).then_some(value);
+    SetAttr {
+        permissions: given(SetattrValid::MODE, wanted.mode).map(fslab_vfs::Permissions::new),
+        uid: given(SetattrValid::UID, wanted.uid),
+        gid: given(SetattrValid::GID, wanted.gid),
+        size: valid.contains(SetattrValid::SIZE).then_some(wanted.size),
+        accessed: to_set_time(
+            valid.contains(SetattrValid::ATIME),
+            valid.contains(SetattrValid::ATIME_NOW),
+            (wanted.atime, wanted.atimensec),
+        ),
+        modified: to_set_time(
+            valid.contains(SetattrValid::MTIME),
+            valid.contains(SetattrValid::MTIME_NOW),
+            (wanted.mtime, wanted.mtimensec),
+        ),
+        kill_set_id: valid.contains(SetattrValid::KILL_SUIDGID),
+    }
+}
+
+fn to_set_time(given: bool, now: bool, (seconds, nanoseconds): (i64, u32)) -> Option<SetTime> {
+    match (given, now) {
+        (false, _) => None,
+        (true, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::To(Timestamp { seconds, nanoseconds })),
+    }
+}

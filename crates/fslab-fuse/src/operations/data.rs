@@ -1,0 +1,117 @@
+//! Requests about the bytes of open files.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, WriteOptions};
+use zerocopy::IntoBytes;
+
+use super::{Answer, Job, handle};
+use crate::channel::Channel;
+use crate::convert::to_errno;
+use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_KILL_SUIDGID};
+use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
+use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, ReadIn, WriteIn};
+use crate::server::Server;
+
+/// The longest copy that the older reply can report, rounded to whole pages.
+const COPY_BYTES_MAX: u64 = 0xffff_f000;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Server {
+    pub(super) fn read(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: ReadIn = job.incoming.take()?;
+        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let size = wanted.size.min(self.granted.write_bytes_max) as usize;
+        let room = job.output.room(size);
+        let count = self.file_system.read(&job.request, ino, open, wanted.offset, room)?;
+        job.output.add_used(count);
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn write(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: WriteIn = job.incoming.take()?;
+        let data = job.incoming.take_bytes(wanted.size as usize)?;
+        let options = WriteOptions { kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0 };
+        let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
+        let count = self.file_system.write(&job.request, ino, open, offset, data, options)?;
+        // No more than was given, which is a 32-bit number.
+        job.output.put(&WriteOut { size: count as u32, padding: 0 });
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn fsync(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: FsyncIn = job.incoming.take()?;
+        let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
+        self.file_system.fsync(&job.request, job.ino(), handle(wanted.fh), data_only)?;
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn fallocate(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: FallocateIn = job.incoming.take()?;
+        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let (offset, length) = (wanted.offset, wanted.length);
+        let mode = FallocateMode::from_bits_retain(wanted.mode);
+        self.file_system.fallocate(&job.request, ino, open, offset, length, mode)?;
+        Ok(Answer::Now)
+    }
+
+    /// In writeback mode, bytes that only the kernel's cache holds are data too: the kernel is
+    /// made to write them first, which needs this thread free.
+    pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: LseekIn = job.incoming.take()?;
+        let ino = job.ino();
+        if !self.granted.writeback {
+            let found = seek(&*self.file_system, &job.request, ino, &wanted)?;
+            job.output.put(&found);
+            return Ok(Answer::Now);
+        }
+        let (file_system, request) = (Arc::clone(&self.file_system), job.request.clone());
+        let (channel, unique) = (Arc::clone(job.channel), job.incoming.header.unique);
+        self.notices.write_back_then(ino, move || {
+            let found = seek(&*file_system, &request, ino, &wanted);
+            let answer = found.as_ref().map(IntoBytes::as_bytes);
+            let answer = answer.map_err(|error| to_errno("lseek", error));
+            if let Err(error) = channel.reply(unique, answer) {
+                tracing::debug!(%error, "an lseek was given up before its answer");
+            }
+        });
+        Ok(Answer::Later)
+    }
+
+    pub(super) fn copy_file_range(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let count = self.copy(job, COPY_BYTES_MAX)?;
+        job.output.put(&WriteOut { size: count as u32, padding: 0 });
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn copy_file_range_64(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let bytes_copied = self.copy(job, u64::MAX)?;
+        job.output.put(&CopyFileRangeOut { bytes_copied });
+        Ok(Answer::Now)
+    }
+
+    fn copy(&self, job: &mut Job<'_>, length_max: u64) -> Result<u64> {
+        let wanted: CopyFileRangeIn = job.incoming.take()?;
+        let source = (job.ino(), handle(wanted.fh_in), wanted.off_in);
+        let target = (Ino(wanted.nodeid_out), handle(wanted.fh_out), wanted.off_out);
+        let length = wanted.len.min(length_max);
+        self.file_system.copy_file_range(&job.request, source, target, length)
+    }
+}
+
+fn seek(
+    file_system: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    wanted: &LseekIn,
+) -> Result<LseekOut> {
+    let to = match wanted.whence {
+        SEEK_DATA => SeekTo::Data,
+        SEEK_HOLE => SeekTo::Hole,
+        _ => return Err(Errno::INVAL.into()),
+    };
+    let offset = file_system.lseek(request, ino, handle(wanted.fh), wanted.offset, to)?;
+    Ok(LseekOut { offset })
+}

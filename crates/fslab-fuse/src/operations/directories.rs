@@ -1,0 +1,131 @@
+//! Requests about directories.
+
+use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
+use zerocopy::IntoBytes;
+
+use super::{Answer, Job, handle};
+use crate::output::Output;
+use crate::protocol::flags::FSYNC_FDATASYNC;
+use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
+use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};
+use crate::server::Server;
+
+impl Server {
+    pub(super) fn opendir(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let opened = self.file_system.opendir(&job.request, job.ino())?;
+        job.output.put(&OpenOut { fh: opened.0, open_flags: 0, backing_id: 0 });
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn readdir(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: ReadIn = job.incoming.take()?;
+        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let Job { output, request, .. } = job;
+        let mut listing = Listing { output, room: wanted.size as usize };
+        let mut add = |entry: DirectoryEntry<'_>| listing.add(None, &entry);
+        let listed = self.file_system.readdir(request, ino, open, wanted.offset, &mut add);
+        what_was_listed(listed, output)
+    }
+
+    pub(super) fn readdirplus(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: ReadIn = job.incoming.take()?;
+        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let Job { output, request, .. } = job;
+        let mut listing = Listing { output, room: wanted.size as usize };
+        let mut add = |entry: DirectoryEntry<'_>| self.add_plus(request, ino, &entry, &mut listing);
+        let listed = self.file_system.readdir(request, ino, open, wanted.offset, &mut add);
+        what_was_listed(listed, output)
+    }
+
+    /// Adds an entry with its attributes, which counts a lookup; `false` when there is no room.
+    fn add_plus(
+        &self,
+        request: &Request,
+        parent: Ino,
+        listed: &DirectoryEntry<'_>,
+        listing: &mut Listing<'_>,
+    ) -> bool {
+        if !listing.has_room(true, listed) {
+            return false;
+        }
+        // `.` and `..` are no names, and a name may be gone meanwhile: without attributes, which
+        // the node number 0 tells.
+        let found = Name::new(listed.name)
+            .map_err(Error::from)
+            .and_then(|name| self.file_system.lookup(request, parent, name));
+        let entry = match found {
+            Ok(entry) => self.to_entry_out(&entry),
+            Err(_) => without_attributes(listed),
+        };
+        listing.add(Some(&entry), listed)
+    }
+
+    pub(super) fn releasedir(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: ReleaseIn = job.incoming.take()?;
+        self.file_system.releasedir(&job.request, job.ino(), handle(wanted.fh))?;
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn fsyncdir(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: FsyncIn = job.incoming.take()?;
+        let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
+        self.file_system.fsyncdir(&job.request, job.ino(), handle(wanted.fh), data_only)?;
+        Ok(Answer::Now)
+    }
+}
+
+/// An error behind entries that are listed already will come again with the next request, while
+/// the entries, and the lookups they count, would be lost.
+fn what_was_listed(listed: Result<()>, output: &Output) -> Result<Answer> {
+    match listed {
+        Err(error) if output.payload().is_empty() => Err(error),
+        _ => Ok(Answer::Now),
+    }
+}
+
+/// Entries being packed into the room the kernel gave.
+struct Listing<'a> {
+    output: &'a mut Output,
+    room: usize,
+}
+
+impl Listing<'_> {
+    fn has_room(&self, with_attributes: bool, listed: &DirectoryEntry<'_>) -> bool {
+        let attributes = if with_attributes { size_of::<EntryOut>() } else { 0 };
+        let length = attributes + size_of::<Dirent>() + listed.name.len();
+        self.output.payload().len() + length.next_multiple_of(8) <= self.room
+    }
+
+    /// Answers `false` when there is no room.
+    fn add(&mut self, entry: Option<&EntryOut>, listed: &DirectoryEntry<'_>) -> bool {
+        if !self.has_room(entry.is_some(), listed) {
+            return false;
+        }
+        if let Some(entry) = entry {
+            self.output.put_bytes(entry.as_bytes());
+        }
+        let name = listed.name.as_encoded_bytes();
+        self.output.put(&Dirent {
+            ino: listed.ino.0,
+            off: listed.next_offset,
+            namelen: name.len() as u32,
+            kind: listed.kind.map_or(0, to_dirent_kind),
+        });
+        self.output.put_bytes(name);
+        let padding = name.len().next_multiple_of(8) - name.len();
+        self.output.put_bytes(&[0; 8][..padding]);
+        true
+    }
+}
+
+/// The kind as in `d_type`: the format bits of the mode, moved down.
+fn to_dirent_kind(kind: FileKind) -> u32 {
+    kind.mode_bits() >> 12
+}
+
+fn without_attributes(listed: &DirectoryEntry<'_>) -> EntryOut {
+    let mut entry: EntryOut = zerocopy::FromZeros::new_zeroed();
+    entry.attr.ino = listed.ino.0;
+    entry.attr.mode = listed.kind.unwrap_or(FileKind::Regular).mode_bits();
+    entry
+}

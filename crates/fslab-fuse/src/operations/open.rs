@@ -1,0 +1,109 @@
+//! Requests that open and close files.
+
+use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Result, SetAttr};
+
+use super::{Answer, Job, handle};
+use crate::convert::to_open_mode;
+use crate::protocol::flags::{OPEN_KILL_SUIDGID, OpenFlags};
+use crate::protocol::reply::OpenOut;
+use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
+use crate::server::Server;
+
+impl Server {
+    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, opened: &Opened) {
+        let daemon = daemon_flags(opened);
+        let backing = if self.granted.passthrough {
+            self.backing.open(ino, opened.backing.as_deref())
+        } else {
+            None
+        };
+        let (flags, backing_id) = match backing {
+            // The kernel takes no other flag beside passthrough.
+            Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
+            None => (daemon, 0),
+        };
+        let open_flags = flags.bits();
+        job.output.put(&OpenOut { fh: opened.handle.0, open_flags, backing_id });
+    }
+
+    fn to_mode(&self, flags: u32) -> OpenMode {
+        to_open_mode(flags, self.granted.writeback)
+    }
+
+    pub(super) fn open(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: OpenIn = job.incoming.take()?;
+        let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
+        let opened = self.file_system.open(&job.request, ino, mode)?;
+        if mode.contains(OpenMode::TRUNCATE) && wanted.open_flags & OPEN_KILL_SUIDGID != 0 {
+            self.clear_set_id(job, ino, &opened)?;
+        }
+        self.put_opened(job, ino, &opened);
+        Ok(Answer::Now)
+    }
+
+    /// Truncation by an opening clears the set-id bits as any other does.
+    fn clear_set_id(&self, job: &Job<'_>, ino: Ino, opened: &Opened) -> Result<()> {
+        let changes = SetAttr { size: Some(0), kill_set_id: true, ..SetAttr::default() };
+        let cleared =
+            self.file_system.setattr(&job.request, ino, Some(opened.handle), &changes).map(drop);
+        if cleared.is_err() {
+            self.file_system.release(&job.request, ino, opened.handle)?;
+        }
+        cleared
+    }
+
+    pub(super) fn create(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: CreateIn = job.incoming.take()?;
+        let name = Name::new(job.incoming.take_name()?)?;
+        job.request.umask = wanted.umask;
+        let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
+        // Permissions were checked for a name that did not exist. If somebody else has made it
+        // meanwhile, ESTALE lets the kernel look again and check that file.
+        let exclusive = flags | OpenMode::EXCLUSIVE;
+        match self.file_system.create(&job.request, parent, name, wanted.mode, exclusive) {
+            Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
+                Err(Errno::STALE.into())
+            }
+            created => Ok(self.put_created(job, &created?)),
+        }
+    }
+
+    pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: CreateIn = job.incoming.take()?;
+        job.request.umask = wanted.umask;
+        let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
+        let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
+        Ok(self.put_created(job, &created))
+    }
+
+    fn put_created(
+        &self,
+        job: &mut Job<'_>,
+        (entry, opened): &(fslab_vfs::Entry, Opened),
+    ) -> Answer {
+        job.output.put(&self.to_entry_out(entry));
+        self.put_opened(job, entry.attr.ino, opened);
+        Answer::Now
+    }
+
+    pub(super) fn flush(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: FlushIn = job.incoming.take()?;
+        self.file_system.flush(&job.request, job.ino(), handle(wanted.fh))?;
+        Ok(Answer::Now)
+    }
+
+    pub(super) fn release(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: ReleaseIn = job.incoming.take()?;
+        self.backing.close(job.ino());
+        self.file_system.release(&job.request, job.ino(), handle(wanted.fh))?;
+        Ok(Answer::Now)
+    }
+}
+
+fn daemon_flags(opened: &Opened) -> OpenFlags {
+    let mut flags = OpenFlags::empty();
+    flags.set(OpenFlags::KEEP_CACHE, opened.keep_cache);
+    flags.set(OpenFlags::DIRECT_IO, opened.direct);
+    flags.set(OpenFlags::NOFLUSH, opened.no_flush);
+    flags
+}

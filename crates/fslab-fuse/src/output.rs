@@ -1,0 +1,64 @@
+//! The payload of one reply, in a buffer that a thread keeps.
+
+use zerocopy::{Immutable, IntoBytes};
+
+/// A reply being put together. The buffer only grows, so that no byte is cleared twice.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    buffer: Vec<u8>,
+    used: usize,
+}
+
+impl Output {
+    /// Begins a new reply.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// The payload so far.
+    pub fn payload(&self) -> &[u8] {
+        &self.buffer[..self.used]
+    }
+
+    /// Appends a structure.
+    pub fn put<T: IntoBytes + Immutable>(&mut self, value: &T) {
+        self.put_bytes(value.as_bytes());
+    }
+
+    /// Appends bytes.
+    pub fn put_bytes(&mut self, bytes: &[u8]) {
+        let start = self.used;
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.used = start + bytes.len();
+    }
+
+    /// Space behind the payload, of undefined contents; [`Self::add_used`] makes it part of it.
+    pub fn room(&mut self, length: usize) -> &mut [u8] {
+        let end = self.used + length;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        &mut self.buffer[self.used..end]
+    }
+
+    /// Makes the first bytes of the room part of the payload.
+    pub fn add_used(&mut self, length: usize) {
+        self.used = (self.used + length).min(self.buffer.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_holds_what_was_put_and_nothing_of_the_one_before() {
+        let mut output = Output::default();
+        output.put_bytes(b"long before");
+        output.clear();
+        output.put(&1_u32);
+        output.room(100)[..2].copy_from_slice(b"ab");
+        output.add_used(2);
+        assert_eq!(output.payload(), b"\x01\0\0\0ab");
+    }
+}

@@ -1,0 +1,61 @@
+//! Bits of the protocol's flag words.
+
+bitflags::bitflags! {
+    /// What the kernel offers at INIT and a server asks for; both words as one number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct InitFlags: u64 {
+        const ASYNC_READ = 1 << 0;
+        const ATOMIC_O_TRUNC = 1 << 3;
+        const BIG_WRITES = 1 << 5;
+        const DONT_MASK = 1 << 6;
+        const AUTO_INVAL_DATA = 1 << 12;
+        const DO_READDIRPLUS = 1 << 13;
+        const READDIRPLUS_AUTO = 1 << 14;
+        const ASYNC_DIO = 1 << 15;
+        const WRITEBACK_CACHE = 1 << 16;
+        const PARALLEL_DIROPS = 1 << 18;
+        const POSIX_ACL = 1 << 20;
+        const MAX_PAGES = 1 << 22;
+        const CACHE_SYMLINKS = 1 << 23;
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        const SETXATTR_EXT = 1 << 29;
+        const INIT_EXT = 1 << 30;
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        const PASSTHROUGH = 1 << 37;
+        const _ = !0;
+    }
+
+    /// Which attributes a SETATTR request changes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct SetattrValid: u32 {
+        const MODE = 1 << 0;
+        const UID = 1 << 1;
+        const GID = 1 << 2;
+        const SIZE = 1 << 3;
+        const ATIME = 1 << 4;
+        const MTIME = 1 << 5;
+        const FH = 1 << 6;
+        const ATIME_NOW = 1 << 7;
+        const MTIME_NOW = 1 << 8;
+        const KILL_SUIDGID = 1 << 11;
+        const _ = !0;
+    }
+
+    /// How an opened file is to be treated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct OpenFlags: u32 {
+        const DIRECT_IO = 1 << 0;
+        const KEEP_CACHE = 1 << 1;
+        const NOFLUSH = 1 << 5;
+        const PASSTHROUGH = 1 << 7;
+    }
+}
+
+/// GETATTR: the handle is valid.
+pub(crate) const GETATTR_FH: u32 = 1;
+/// WRITE: clear the set-id bits.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// OPEN and CREATE with truncation: clear the set-id bits.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
+/// FSYNC: the data suffice.
+pub(crate) const FSYNC_FDATASYNC: u32 = 1;

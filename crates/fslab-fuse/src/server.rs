@@ -1,0 +1,234 @@
+//! Serves one mount: reads requests, has them done, answers.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fslab_vfs::{Cancellation, Credentials, Errno, Error, FileSystem, Request};
+use parking_lot::Mutex;
+
+use crate::backing::BackingFiles;
+use crate::channel::{Channel, DeviceChannel};
+use crate::convert::to_errno;
+use crate::crew::{Crew, Experience, Worker};
+use crate::incoming::Incoming;
+use crate::monitor::Monitor;
+use crate::negotiate::Granted;
+use crate::notices::Notices;
+use crate::operations::{Answer, Job};
+use crate::options::MountOptions;
+use crate::output::Output;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::request::{InHeader, InterruptIn};
+
+/// Room for a request beside the data of a write.
+const HEADERS_MAX: usize = 4096;
+
+/// A reader that serves one request for longer lets another thread read.
+const BUSY_MAX: Duration = Duration::from_millis(1);
+
+/// One mount being served.
+pub(crate) struct Server {
+    pub file_system: Arc<dyn FileSystem>,
+    pub options: MountOptions,
+    pub granted: Granted,
+    pub backing: BackingFiles,
+    pub notices: Notices,
+    /// Whether anything was asked since somebody looked.
+    activity: AtomicBool,
+    channel: Arc<DeviceChannel>,
+    crew: Crew,
+    monitor: Monitor,
+    /// What broke the connection, if something did.
+    failure: Mutex<Option<Errno>>,
+}
+
+impl Server {
+    pub fn new(
+        file_system: Arc<dyn FileSystem>,
+        options: MountOptions,
+        granted: Granted,
+        notices: Notices,
+        channel: Arc<DeviceChannel>,
+    ) -> Self {
+        Self {
+            file_system,
+            granted,
+            backing: BackingFiles::new(Arc::clone(&channel)),
+            notices,
+            activity: AtomicBool::default(),
+            channel,
+            crew: Crew::new(options.thread_count()),
+            monitor: Monitor::default(),
+            failure: Mutex::default(),
+            options,
+        }
+    }
+
+    /// Starts to serve.
+    pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        let server = Arc::clone(self);
+        let watch = move || server.monitor.run(|| server.crew.is_over(), || server.relieve());
+        std::thread::Builder::new().name("fslab-monitor".to_owned()).spawn(watch)?;
+        self.add_thread()
+    }
+
+    /// Serves until the mount is gone and every thread has ended.
+    pub fn wait(&self) -> Result<(), Errno> {
+        self.crew.wait();
+        self.monitor.wake();
+        self.failure.lock().map_or(Ok(()), Err)
+    }
+
+    /// Whether anything was asked since the last call.
+    pub fn take_activity(&self) -> bool {
+        self.activity.swap(false, Ordering::Relaxed)
+    }
+
+    /// Lets others read for readers that have been busy for long; `true` while any thread serves.
+    fn relieve(self: &Arc<Self>) -> bool {
+        for _ in 0..self.crew.relieve(BUSY_MAX) {
+            self.add_thread_or_say();
+        }
+        self.crew.is_busy()
+    }
+
+    fn add_thread_or_say(self: &Arc<Self>) {
+        if let Err(error) = self.add_thread() {
+            tracing::warn!(%error, "can't start one more thread; requests wait for the others");
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        let Some(worker) = self.crew.enlist() else { return Ok(()) };
+        let started = self.channel.another().map_err(io::Error::from).and_then(|channel| {
+            let (server, worker) = (Arc::clone(self), Arc::clone(&worker));
+            std::thread::Builder::new()
+                .name("fslab-fuse".to_owned())
+                .spawn(move || server.work(&worker, &Arc::new(channel)))
+        });
+        if started.is_err() {
+            self.crew.discharge(&worker);
+        }
+        started.map(|_detached| ())
+    }
+
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, channel: &Arc<DeviceChannel>) {
+        let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
+        let mut output = Output::default();
+        let mut experience = Experience::default();
+        while self.crew.may_read(worker) {
+            let asked = Instant::now();
+            let Some(length) = self.receive(channel, &mut buffer) else { break };
+            if self.crew.learn(worker, asked.elapsed(), &mut experience) {
+                self.add_thread_or_say();
+            }
+            match Incoming::parse(&buffer[..length]) {
+                Ok(incoming) => self.serve(worker, channel, incoming, &mut output),
+                Err(error) => tracing::error!(%error, length, "left unanswered"),
+            }
+        }
+        self.crew.discharge(worker);
+    }
+
+    /// The length of the next request; `None` at the end of the mount, which all threads then
+    /// learn of.
+    fn receive(&self, channel: &DeviceChannel, buffer: &mut [u8]) -> Option<usize> {
+        let received = channel.receive(buffer);
+        if let Err(errno) = received {
+            *self.failure.lock() = Some(errno);
+        }
+        let length = received.ok().flatten();
+        if length.is_none() {
+            self.crew.end();
+        }
+        length
+    }
+
+    fn serve(
+        self: &Arc<Self>,
+        worker: &Worker,
+        channel: &Arc<DeviceChannel>,
+        incoming: Incoming<'_>,
+        output: &mut Output,
+    ) {
+        let header = incoming.header;
+        let Some(opcode) = Opcode::from_number(header.opcode) else {
+            return answer(channel, header.unique, Err(Errno::NOSYS));
+        };
+        self.activity.store(true, Ordering::Relaxed);
+        if opcode == Opcode::Interrupt {
+            return self.interrupt(incoming, channel);
+        }
+        let cancelled = worker.begin(header.unique, &self.crew);
+        self.monitor.wake_if_asleep();
+        if opcode.is_slow() && self.crew.hand_off(worker) {
+            self.add_thread_or_say();
+        }
+        output.clear();
+        let request = to_request(&header, Cancellation::new(cancelled, header.unique));
+        let mut job = Job { incoming, request, output, channel };
+        let done = guarded(opcode, header, || self.perform(opcode, &mut job));
+        match done {
+            _ if opcode.has_no_reply() => {}
+            Ok(Answer::Later) => {}
+            Ok(Answer::Now) => answer(channel, header.unique, Ok(output.payload())),
+            Err(errno) => answer(channel, header.unique, Err(errno)),
+        }
+        worker.finish();
+    }
+
+    /// The caller of a request was signalled. If no thread serves it yet, the kernel must ask
+    /// again, because another thread may just be taking it.
+    fn interrupt(&self, mut incoming: Incoming<'_>, channel: &DeviceChannel) {
+        let Ok(interrupt) = incoming.take::<InterruptIn>() else { return };
+        if !self.crew.cancel(interrupt.unique) {
+            answer(channel, incoming.header.unique, Err(Errno::AGAIN));
+        }
+    }
+}
+
+fn answer(channel: &DeviceChannel, unique: u64, answer: Result<&[u8], Errno>) {
+    match channel.reply(unique, answer) {
+        // The request was aborted meanwhile: nobody waits for the answer.
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
+    }
+}
+
+fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
+    Request {
+        credentials: Credentials { uid: header.uid, gid: header.gid },
+        pid: header.pid,
+        umask: 0,
+        now: std::time::SystemTime::now().into(),
+        cancellation,
+    }
+}
+
+/// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
+fn guarded(
+    opcode: Opcode,
+    header: InHeader,
+    body: impl FnOnce() -> fslab_vfs::Result<Answer>,
+) -> Result<Answer, Errno> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            if matches!(error, Error::Damaged { .. }) {
+                tracing::error!(operation = opcode.name(), %error, "damaged");
+            }
+            Err(to_errno(opcode.name(), &error))
+        }
+        Err(_) => {
+            tracing::error!(
+                operation = opcode.name(),
+                ?header,
+                "the file system panicked; this request fails with EIO"
+            );
+            Err(Errno::IO)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the kernel caches, and what it is told when that is no longer right.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fslab_fuse::MountOptions;
+use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name, OpenMode, Result, WriteOptions};
+use parking_lot::Mutex;
+
+use crate::support::{Mounted, find, root};
+
+/// Keeps hold of the cache it is to tell of changes.
+#[derive(Default)]
+struct Told {
+    inner: MemFs,
+    cache: Mutex<Option<Arc<dyn KernelCache>>>,
+}
+
+impl FileSystem for Told {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn attach(&self, cache: Arc<dyn KernelCache>) {
+        *self.cache.lock() = Some(cache);
+    }
+}
+
+/// Believes everything for an hour.
+fn believing() -> MountOptions {
+    let hour = Duration::from_secs(3600);
+    MountOptions { entry_timeout: hour, attr_timeout: hour, ..MountOptions::default() }
+}
+
+fn soon(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn changes_behind_the_mount_are_seen_once_told() {
+    let told = Arc::new(Told::default());
+    let test = "caching::changes_behind_the_mount_are_seen_once_told";
+    let shared: Arc<dyn FileSystem> = told.clone();
+    let Some(mounted) = Mounted::new(test, shared, &believing()) else { return };
+    let path = mounted.path().join("file");
+    fs::write(&path, "before").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+
+    let ino = find(&told.inner, "file");
+    rewrite(&told.inner, ino, b"behind").unwrap();
+    let name = Name::new("file".as_ref()).unwrap();
+    let new_name = Name::new("moved".as_ref()).unwrap();
+    let cache = told.cache.lock().clone().unwrap();
+    cache.invalidate_inode(ino);
+    soon("the new bytes", || fs::read_to_string(&path).unwrap() == "behind");
+
+    let mode = fslab_vfs::RenameMode::empty();
+    told.inner.rename(&root(), Ino::ROOT, name, Ino::ROOT, new_name, mode).unwrap();
+    assert!(path.exists(), "believed for an hour");
+    cache.invalidate_entry(Ino::ROOT, name.as_os_str());
+    soon("the name is gone", || !path.exists());
+    cache.invalidate_entry(Ino::ROOT, "never-known".as_ref());
+    assert_eq!(fs::read_to_string(mounted.path().join("moved")).unwrap(), "behind");
+    mounted.end();
+}
+
+fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
+    let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
+    let (handle, options) = (opened.handle, WriteOptions::default());
+    file_system.write(&root(), ino, handle, 0, data, options)?;
+    file_system.release(&root(), ino, handle)
+}
+
+/// Promise 1: who copies a file that somebody is writing gets what was written, although the
+/// kernel still holds it and cp looks for holes.
+#[test]
+fn a_copy_of_a_file_being_written_is_right() {
+    for writeback in [false, true] {
+        let options = MountOptions { writeback, ..MountOptions::default() };
+        let test = "caching::a_copy_of_a_file_being_written_is_right";
+        let memory = Arc::new(MemFs::default());
+        let Some(mounted) = Mounted::new(test, memory, &options) else { return };
+        assert_eq!(mounted.session().granted().writeback, writeback);
+        let path = mounted.path().join("being-written");
+        let writer = File::create(&path).unwrap();
+        writer.set_len(3 << 20).unwrap();
+        for (offset, byte) in [(0, 1), (1 << 20, 2), ((2 << 20) + 5, 3)] {
+            writer.write_all_at(&[byte; 70_000], offset).unwrap();
+        }
+        let copy = mounted.path().join("copy");
+        let mut cp = Command::new("cp");
+        cp.args(["--sparse=auto", "--reflink=never"]).arg(&path).arg(&copy);
+        assert!(cp.status().unwrap().success());
+        assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap(), "writeback: {writeback}");
+        drop(writer);
+        mounted.end();
+    }
+}
+
+#[test]
+fn birth_times_and_unnamed_files_are_served() {
+    let test = "caching::birth_times_and_unnamed_files_are_served";
+    let memory = Arc::new(MemFs::default());
+    let Some(mounted) = Mounted::new(test, memory, &MountOptions::default()) else { return };
+    let path = mounted.path().join("file");
+    fs::write(&path, "x").unwrap();
+    assert!(fs::metadata(&path).unwrap().created().is_ok());
+    let unnamed = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::TMPFILE.bits().cast_signed())
+        .open(mounted.path())
+        .unwrap();
+    unnamed.write_all_at(b"nameless", 0).unwrap();
+    let mut buffer = [0; 8];
+    unnamed.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"nameless");
+    drop(unnamed);
+    mounted.end();
+}

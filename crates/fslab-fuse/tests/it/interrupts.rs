@@ -1,0 +1,86 @@
+//! A caller that is signalled does not wait for an operation that may take for ever.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fslab_fuse::MountOptions;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::Mounted;
+
+/// How often a reader is signalled; `FSLAB_INTERRUPTS` asks for more.
+const INTERRUPTS: usize = 60;
+
+/// Reading waits until the reader gives up, as for a tape that nobody mounts.
+struct Waiting {
+    inner: MemFs,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl FileSystem for Waiting {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    /// Pages that the kernel reads ahead are asked for by nobody, and their requests are never
+    /// interrupted; a file that may make its readers wait is opened for direct reading.
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let opened = self.inner.open(request, ino, mode)?;
+        Ok(Opened { direct: true, ..opened })
+    }
+
+    fn read(&self, request: &Request, _: Ino, _: Handle, _: u64, _: &mut [u8]) -> Result<usize> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            if let Err(error) = request.cancellation.check() {
+                self.ended.fetch_add(1, Ordering::SeqCst);
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_blocked_read_ends_with_its_reader() {
+    let waiting = Arc::new(Waiting {
+        inner: MemFs::default(),
+        begun: AtomicUsize::new(0),
+        ended: AtomicUsize::new(0),
+    });
+    let shared: Arc<dyn FileSystem> = waiting.clone();
+    let test = "interrupts::a_blocked_read_ends_with_its_reader";
+    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
+    std::fs::write(mounted.path().join("tape"), "far away").unwrap();
+    let times = std::env::var("FSLAB_INTERRUPTS").ok().and_then(|text| text.parse().ok());
+    let mut slowest = Duration::ZERO;
+    for number in 0..times.unwrap_or(INTERRUPTS) {
+        let signal = [Signal::INT, Signal::KILL][number % 2];
+        slowest = slowest.max(signalled_once(&mounted, &waiting, number, signal));
+    }
+    eprintln!("slowest end after a signal: {slowest:?}");
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+    assert_eq!(waiting.begun.load(Ordering::SeqCst), waiting.ended.load(Ordering::SeqCst));
+    mounted.end();
+}
+
+/// Answers how long the reader took to end after the signal.
+fn signalled_once(mounted: &Mounted, waiting: &Waiting, number: usize, signal: Signal) -> Duration {
+    let mut reader = Command::new("cat")
+        .arg(mounted.path().join("tape"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while waiting.begun.load(Ordering::SeqCst) <= number {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let start = Instant::now();
+    kill_process(Pid::from_child(&reader), signal).unwrap();
+    assert!(!reader.wait().unwrap().success());
+    start.elapsed()
+}

@@ -1,0 +1,7 @@
+//! Mounts served by this process, over file systems that misbehave on purpose.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod caching;
+mod interrupts;
+mod misbehaviour;
+mod support;

@@ -1,0 +1,111 @@
+//! File systems that panic or are slow: one request suffers, the mount and the others live on.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use fslab_fuse::MountOptions;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result};
+use parking_lot::Mutex;
+
+use crate::support::Mounted;
+
+/// Panics at every listing of extended attributes.
+struct Panicking(MemFs);
+
+impl FileSystem for Panicking {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
+    }
+
+    fn listxattr(&self, _: &Request, _: Ino) -> Result<Vec<u8>> {
+        panic!("planted")
+    }
+}
+
+#[test]
+fn a_panic_fails_one_request() {
+    let shared = Arc::new(Panicking(MemFs::default()));
+    let test = "misbehaviour::a_panic_fails_one_request";
+    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
+    let path = mounted.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    for _ in 0..20 {
+        let error = rustix::fs::listxattr(&path, &mut [0_u8; 100][..]).unwrap_err();
+        assert_eq!(error, rustix::io::Errno::IO);
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
+    mounted.end();
+}
+
+/// Removing an extended attribute waits until it is let go, and fsync takes its time.
+struct Slow {
+    inner: MemFs,
+    begun: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl FileSystem for Slow {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn removexattr(&self, _: &Request, _: Ino, _: &std::ffi::OsStr) -> Result<()> {
+        self.begun.send(()).unwrap();
+        self.go_on.lock().recv().unwrap();
+        Ok(())
+    }
+
+    fn fsync(&self, _: &Request, _: Ino, _: Handle, _: bool) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    }
+}
+
+/// One reader at a time must not mean one request at a time.
+#[test]
+fn slow_requests_do_not_hold_up_others() {
+    const SLOW: usize = 5;
+    let ((begun, has_begun), (go_on, let_go)) = (sync_channel(SLOW), sync_channel(SLOW));
+    let inner = MemFs::default();
+    let shared = Arc::new(Slow { inner, begun, go_on: Mutex::new(let_go) });
+    let test = "misbehaviour::slow_requests_do_not_hold_up_others";
+    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
+    std::thread::scope(|scope| {
+        for number in 0..SLOW {
+            // One each: the kernel lets changes of one file come one after the other.
+            let path = mounted.path().join(format!("slow-{number}"));
+            std::fs::write(&path, "x").unwrap();
+            scope.spawn(move || rustix::fs::removexattr(&path, "user.slow").unwrap());
+            has_begun.recv_timeout(Duration::from_secs(10)).unwrap();
+        }
+        let start = Instant::now();
+        for number in 0..50 {
+            std::fs::write(mounted.path().join(number.to_string()), "y").unwrap();
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        for _ in 0..SLOW {
+            go_on.send(()).unwrap();
+        }
+    });
+    mounted.end();
+}
+
+#[test]
+fn waits_for_devices_run_side_by_side() {
+    let (begun, _keep) = sync_channel(1);
+    let (_never, let_go) = sync_channel(1);
+    let inner = MemFs::default();
+    let shared = Arc::new(Slow { inner, begun, go_on: Mutex::new(let_go) });
+    let test = "misbehaviour::waits_for_devices_run_side_by_side";
+    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let path = mounted.path().join(number.to_string());
+            scope.spawn(move || std::fs::File::create(path).unwrap().sync_all().unwrap());
+        }
+    });
+    assert!(start.elapsed() < Duration::from_millis(900), "six of 300 ms: {:?}", start.elapsed());
+    mounted.end();
+}

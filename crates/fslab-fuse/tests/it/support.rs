@@ -1,0 +1,72 @@
+//! A mount that is taken away on every path out of a test, and requests made without it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fslab_fuse::{MountOptions, Session, Unmounter};
+use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
+use fslab_vfs::{Cancellation, Credentials, FileSystem, Ino, Name, Request};
+use tempfile::TempDir;
+
+/// A mounted file system.
+pub struct Mounted {
+    point: TempDir,
+    session: Option<Session>,
+    unmounter: Unmounter,
+}
+
+impl Mounted {
+    /// Mounts, or says why that can't be done here.
+    pub fn new(
+        test: &str,
+        file_system: Arc<dyn FileSystem>,
+        options: &MountOptions,
+    ) -> Option<Self> {
+        if let Some(obstacle) = obstacle_to_mounting() {
+            skip(test, obstacle);
+            return None;
+        }
+        let point = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let session = fslab_fuse::mount(file_system, point.path(), options).unwrap();
+        let unmounter = session.unmounter();
+        Some(Self { point, session: Some(session), unmounter })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.point.path()
+    }
+
+    pub fn session(&self) -> &Session {
+        self.session.as_ref().unwrap()
+    }
+
+    /// Unmounts and waits for the last thread: every request must have been answered.
+    pub fn end(mut self) {
+        assert!(self.unmounter.unmount_if_unused().unwrap(), "still in use");
+        self.session.take().unwrap().wait().unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            self.unmounter.detach().unwrap();
+        }
+    }
+}
+
+/// A request by root.
+pub fn root() -> Request {
+    Request {
+        credentials: Credentials { uid: 0, gid: 0 },
+        pid: 0,
+        umask: 0,
+        now: std::time::SystemTime::now().into(),
+        cancellation: Cancellation::default(),
+    }
+}
+
+/// Finds a file of the root directory.
+pub fn find(file_system: &dyn FileSystem, name: &str) -> Ino {
+    file_system.lookup(&root(), Ino::ROOT, Name::new(name.as_ref()).unwrap()).unwrap().attr.ino
+}

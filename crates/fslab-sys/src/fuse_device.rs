@@ -1,0 +1,71 @@
+//! /dev/fuse: opening it, more descriptors of one connection, and backing files.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Result;
+
+use crate::file_handle::check;
+
+/// `_IOR(229, 0, uint32_t)`
+const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+/// `_IOW(229, 1, struct fuse_backing_map)`
+const FUSE_DEV_IOC_BACKING_OPEN: libc::c_ulong = 0x4010_e501;
+/// `_IOW(229, 2, uint32_t)`
+const FUSE_DEV_IOC_BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+
+/// The kernel's `struct fuse_backing_map`.
+#[repr(C)]
+struct BackingMap {
+    descriptor: i32,
+    flags: u32,
+    padding: u64,
+}
+
+/// Opens the device; the descriptor is not yet part of a connection.
+///
+/// # Errors
+/// `ENOENT` without FUSE in the kernel, `EACCES` without the right to use it.
+pub fn open() -> Result<OwnedFd> {
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// One more descriptor of a connection, on which requests can be read side by side.
+///
+/// # Errors
+/// `EINVAL` while the first descriptor is not yet mounted.
+pub fn clone(connection: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let descriptor = open()?;
+    let mut source = connection.as_raw_fd() as u32;
+    // SAFETY: the request reads one 32-bit number through the pointer, to a live local variable.
+    let answer =
+        unsafe { libc::ioctl(descriptor.as_raw_fd(), FUSE_DEV_IOC_CLONE as _, &raw mut source) };
+    check(libc::c_long::from(answer))?;
+    Ok(descriptor)
+}
+
+/// Makes an open file known to the kernel, to be named in replies to openings.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN, `ELOOP` for a file of a stacked file system.
+pub fn register_backing(connection: impl AsFd, file: impl AsFd) -> Result<i32> {
+    let map = BackingMap { descriptor: file.as_fd().as_raw_fd(), flags: 0, padding: 0 };
+    let connection = connection.as_fd().as_raw_fd();
+    // SAFETY: the request reads a `struct fuse_backing_map` through the pointer, to a live local
+    // variable of that layout.
+    let answer = unsafe { libc::ioctl(connection, FUSE_DEV_IOC_BACKING_OPEN as _, &raw const map) };
+    check(libc::c_long::from(answer)).map(|identifier| identifier as i32)
+}
+
+/// Takes a registered file back; openings that use it keep it.
+///
+/// # Errors
+/// `ENOENT` for a number that is not registered.
+pub fn release_backing(connection: impl AsFd, identifier: i32) -> Result<()> {
+    let identifier = identifier as u32;
+    let connection = connection.as_fd().as_raw_fd();
+    // SAFETY: the request reads one 32-bit number through the pointer, to a live local variable.
+    let answer =
+        unsafe { libc::ioctl(connection, FUSE_DEV_IOC_BACKING_CLOSE as _, &raw const identifier) };
+    check(libc::c_long::from(answer)).map(|_| ())
+}
