@@ -16,6 +16,15 @@ pub enum Error {
     /// The plan can't be used.
     #[error(transparent)]
     Plan(#[from] crate::plan::PlanError),
+    /// The plan can't be read.
+    #[error("plan {}: {source}", path.display())]
+    UnreadablePlan {
+        /// The plan.
+        path: PathBuf,
+        /// What the system answered.
+        #[source]
+        source: io::Error,
+    },
     /// A file could not be used.
     #[error("{}: {source}", path.display())]
     File {
@@ -41,6 +50,14 @@ pub enum Error {
     NoProvenance {
         /// The samples file.
         path: PathBuf,
+    },
+    /// A samples file was written by a later fslab.
+    #[error("{}: its records have format {format}, this fslab knows up to {}", path.display(), crate::sample::FORMAT)]
+    NewerFormat {
+        /// The samples file.
+        path: PathBuf,
+        /// The format it has.
+        format: u32,
     },
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]

@@ -21,7 +21,7 @@ use crate::host::Host;
 use crate::plan::{Plan, TargetKind, TargetPlan};
 use crate::provenance::Provenance;
 use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, Writer};
-use crate::target::work_directory::WorkDirectory;
+use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, Workshop};
 use crate::workload::Workload;
 
@@ -152,6 +152,7 @@ impl Runner<'_> {
         for remark in &self.options.remarks {
             self.journal.note(NoteKind::Remark, None, None, remark.clone())?;
         }
+        self.check_space()?;
         let workloads = self.prepare()?;
         let targets = self.try_targets();
         let (reason, rounds) = match targets {
@@ -162,6 +163,16 @@ impl Runner<'_> {
         let end = End { reason, rounds, elapsed_seconds: self.started.elapsed().as_secs() };
         self.journal.writer.append(&Record::End(end.clone()))?;
         Ok(end)
+    }
+
+    /// Refuses before anything is written where an image would not fit.
+    fn check_space(&self) -> Result<()> {
+        let plan = self.options.plan;
+        let on_image = |target: &TargetPlan| matches!(target.kind, TargetKind::Image { .. });
+        if !plan.targets.iter().any(on_image) {
+            return Ok(());
+        }
+        check_space(self.work.path(), plan.image_size)
     }
 
     /// Makes the workloads and what they read.

@@ -22,6 +22,16 @@ pub(super) fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// A ratio; the decimals that matter near 1.
+pub(super) fn factor(value: f64) -> String {
+    let digits = match value {
+        value if value >= 1000.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
 /// A size in binary units.
 pub(super) fn bytes(value: u64) -> String {
     if value == 0 {

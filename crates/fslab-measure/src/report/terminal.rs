@@ -1,11 +1,9 @@
 //! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
 
-use std::fmt::Write;
-
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::Renderer;
-use super::format::{bytes, percent, rate, seconds};
+use super::format::{bytes, factor, percent, rate, seconds};
 use super::model::{Group, Report, Row};
 use crate::sample::{CacheState, EndReason, Note, NoteKind};
 
@@ -124,7 +122,8 @@ fn against(row: &Row) -> String {
     }
     let Some(ratio) = row.ratio else { return "too few rounds".to_owned() };
     let mark = if ratio.shows_difference() { " " } else { "~" };
-    format!("{mark} {:.3} [{:.3}, {:.3}]", ratio.ratio, ratio.low, ratio.high)
+    let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+    format!("{mark} {middle} [{low}, {high}]")
 }
 
 /// What is proven of the cache.
@@ -147,20 +146,20 @@ fn legend(report: &Report) -> String {
         "~ no difference shown: the 95 % interval of the ratio holds 1. Ratios above 1 are slower. ± is SD/mean.",
     );
     if report.contaminated > 0 {
-        // Writing to a string can't fail.
-        let share = format!(
+        text.push_str(&format!(
             "\n{} of {} samples were taken while the machine did other things; they are kept and marked.",
             report.contaminated, report.samples
-        );
-        text.write_str(&share).unwrap_or_default();
-    }
-    let sweeps = report.groups.iter().any(|group| group.size_bytes.is_some());
-    if sweeps {
-        text.push_str(&format!(
-            "\nSizes one by one ({} groups) are in the page and in --json.",
-            report.groups.iter().filter(|g| g.size_bytes.is_some()).count()
         ));
     }
-    let sizes = bytes(report.provenance.image_size);
-    format!("{text}\nEach target was made anew for every run, on an image of {sizes}.")
+    let sweeps = report.groups.iter().filter(|group| group.size_bytes.is_some()).count();
+    if sweeps > 0 {
+        text.push_str("\nSizes one by one are in the page and in --json.");
+    }
+    if report.targets.iter().any(|target| target.mkfs.is_some()) {
+        let size = bytes(report.provenance.image_size);
+        text.push_str(&format!(
+            "\nFile systems were made anew for every run, on images of {size}."
+        ));
+    }
+    text
 }

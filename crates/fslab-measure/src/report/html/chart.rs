@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::super::format::{bytes, seconds, significant};
+use super::super::format::{bytes, factor, seconds, significant};
 use super::super::model::{Group, Row};
 use super::scale::Scale;
 use super::{colour, escape};
@@ -55,7 +55,8 @@ pub(super) fn ratios(group: &Group) -> Option<Chart> {
     for (index, row) in rows.iter().enumerate() {
         let Some(ratio) = row.ratio else { continue };
         let verdict = if ratio.shows_difference() {
-            format!("{:.3}× [{:.3}, {:.3}]", ratio.ratio, ratio.low, ratio.high)
+            let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+            format!("{middle}× [{low}, {high}]")
         } else {
             "~ no difference shown".to_owned()
         };
