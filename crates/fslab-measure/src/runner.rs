@@ -200,6 +200,7 @@ impl Runner<'_> {
                     self.remark_on(plan)?;
                     left.push(plan.clone());
                 }
+                Err(_) if self.options.interrupt.is_raised() => return Err(Error::Interrupted),
                 Err(error) => {
                     let missing = error.is_missing_prerequisite();
                     let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
@@ -284,8 +285,11 @@ impl Runner<'_> {
         }
         match self.measure(cell, plan, workload) {
             Ok(()) => Ok(()),
-            Err(Failure::Ours(error)) | Err(Failure::Target(error @ Error::Interrupted)) => {
-                Err(error)
+            Err(Failure::Ours(error)) => Err(error),
+            // A signal from a terminal reaches mkfs and mount commands as well: what they then
+            // answer is no failure of the target.
+            Err(Failure::Target(_)) if self.options.interrupt.is_raised() => {
+                Err(Error::Interrupted)
             }
             Err(Failure::Target(error)) => {
                 self.given_up.insert(pair);
