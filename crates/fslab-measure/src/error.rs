@@ -183,7 +183,9 @@ impl Error {
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {
             Self::Make(make_file_system::Error::MissingTool { .. })
-            | Self::Loop(loop_device::Error::Unavailable { .. }) => true,
+            | Self::Loop(
+                loop_device::Error::Unavailable { .. } | loop_device::Error::NoneFree { .. },
+            ) => true,
             Self::Mount(mounts::Error::Mount { source, .. }) => {
                 matches!(*source, rustix::io::Errno::NODEV | rustix::io::Errno::PERM)
             }

@@ -51,7 +51,7 @@ impl Args {
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let (plan, mut remarks) = self.plan()?;
         if cfg!(debug_assertions) {
-            remarks.push("this fslab was built without optimisation: its own layers are several times slower than they need be".to_owned());
+            remarks.push("this fslab was built without optimisation: it and its layers are several times slower than they need be".to_owned());
         }
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(plan.rounds);
