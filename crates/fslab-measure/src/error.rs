@@ -52,7 +52,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// A samples file was written by a later fslab.
-    #[error("{}: its records have format {format}, this fslab knows up to {}", path.display(), crate::sample::FORMAT)]
+    #[error(
+        "{}: its records have format {format}, this fslab knows up to {}",
+        path.display(),
+        crate::sample::FORMAT
+    )]
     NewerFormat {
         /// The samples file.
         path: PathBuf,
@@ -136,7 +140,8 @@ pub enum Error {
     },
     /// A file came back other than it was written.
     #[error(
-        "{path}: the contents read back differ from those written (CRC32C {found:#010x}, written {expected:#010x})"
+        "{path}: the contents read back differ from those written \
+         (CRC32C {found:#010x}, written {expected:#010x})"
     )]
     WrongContents {
         /// The path within the target.

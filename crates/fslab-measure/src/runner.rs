@@ -222,7 +222,8 @@ impl Runner<'_> {
                 "a given directory is never remounted: nothing about it was cold"
             }
             TargetKind::InProcess { .. } => {
-                "measured in process, without mount or kernel: nothing about it was cold, and its times do not compare with those of mounted targets"
+                "measured in process, without mount or kernel: nothing about it was cold, and \
+                 its times do not compare with those of mounted targets"
             }
         };
         self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark.to_owned())

@@ -5,7 +5,7 @@ pub(super) fn seconds(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         magnitude if magnitude >= 1.0 => (value, "s"),
         magnitude if magnitude >= 1e-3 => (value * 1e3, "ms"),
-        magnitude if magnitude >= 1e-6 => (value * 1e6, "µs"),
+        magnitude if magnitude >= 1e-6 => (value * 1e6, "\u{b5}s"),
         _ => (value * 1e9, "ns"),
     };
     format!("{} {unit}", significant(scaled))
@@ -66,7 +66,7 @@ mod tests {
     fn numbers_carry_units() {
         assert_eq!(seconds(1.5), "1.50 s");
         assert_eq!(seconds(0.0123), "12.3 ms");
-        assert_eq!(seconds(0.000_004_56), "4.56 µs");
+        assert_eq!(seconds(0.000_004_56), "4.56 \u{b5}s");
         assert_eq!(seconds(3e-8), "30.0 ns");
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");

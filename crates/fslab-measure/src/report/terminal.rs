@@ -16,9 +16,10 @@ pub(super) const SPEC: Renderer = Renderer {
 
 /// One rule, below the header.
 const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+    TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
-const HEADER: [&str; 7] = ["phase", "target", "median", "±", "each", "against baseline", "cache"];
+const HEADER: [&str; 7] =
+    ["phase", "target", "median", "\u{b1}", "each", "against baseline", "cache"];
 
 fn render(report: &Report) -> String {
     let mut text = String::new();
@@ -135,7 +136,7 @@ fn cache(group: &Group, row: &Row) -> String {
     };
     let count = row.seconds.count;
     if row.proven == count {
-        format!("{state} ✓")
+        format!("{state} \u{2713}")
     } else {
         format!("{state}: {} of {count} proven", row.proven)
     }
@@ -143,11 +144,13 @@ fn cache(group: &Group, row: &Row) -> String {
 
 fn legend(report: &Report) -> String {
     let mut text = String::from(
-        "~ no difference shown: the 95 % interval of the ratio holds 1. Ratios above 1 are slower. ± is SD/mean.",
+        "~ no difference shown: the 95 % interval of the ratio holds 1. \
+         Ratios above 1 are slower. \u{b1} is SD/mean.",
     );
     if report.contaminated > 0 {
         text.push_str(&format!(
-            "\n{} of {} samples were taken while the machine did other things; they are kept and marked.",
+            "\n{} of {} samples were taken while the machine did other things; \
+             they are kept and marked.",
             report.contaminated, report.samples
         ));
     }

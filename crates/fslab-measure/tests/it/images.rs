@@ -90,7 +90,9 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         + &target("layers", "filesystem = \"ext4\"\nlayers = [\"stand-in\"]")
         + &target(
             "foreign",
-            "over = \"ext4\"\nmount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\nunmount_command = [\"umount\", \"{mountpoint}\"]",
+            "over = \"ext4\"\n\
+             mount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\n\
+             unmount_command = [\"umount\", \"{mountpoint}\"]",
         );
     let (outcome, records) = compare(directory.path(), &plan(&targets));
     assert_eq!(outcome.notes, [], "nothing to remark");
@@ -122,7 +124,8 @@ fn targets_that_fail_are_reported_and_leave_nothing() {
         )
         + &target(
             "half done",
-            "over = \"ext4\"\nmount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \"{mountpoint}\"]",
+            "over = \"ext4\"\n\
+             mount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \"{mountpoint}\"]",
         )
         + &target("bad mkfs", "filesystem = \"ext4\"\nmkfs = [\"-O\", \"nonsense\"]")
         + &target("bad mount", "filesystem = \"ext4\"\nmount = \"nonsense\"");
