@@ -125,7 +125,8 @@ fn targets_that_fail_are_reported_and_leave_nothing() {
         + &target(
             "half done",
             "over = \"ext4\"\n\
-             mount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \"{mountpoint}\"]",
+             mount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \
+             \"{mountpoint}\"]",
         )
         + &target("bad mkfs", "filesystem = \"ext4\"\nmkfs = [\"-O\", \"nonsense\"]")
         + &target("bad mount", "filesystem = \"ext4\"\nmount = \"nonsense\"");
