@@ -16,6 +16,15 @@ pub enum Error {
     /// The plan can't be used.
     #[error(transparent)]
     Plan(#[from] crate::plan::PlanError),
+    /// The plan can't be read.
+    #[error("plan {}: {source}", path.display())]
+    UnreadablePlan {
+        /// The plan.
+        path: PathBuf,
+        /// What the system answered.
+        #[source]
+        source: io::Error,
+    },
     /// A file could not be used.
     #[error("{}: {source}", path.display())]
     File {
@@ -41,6 +50,18 @@ pub enum Error {
     NoProvenance {
         /// The samples file.
         path: PathBuf,
+    },
+    /// A samples file was written by a later fslab.
+    #[error(
+        "{}: its records have format {format}, this fslab knows up to {}",
+        path.display(),
+        crate::sample::FORMAT
+    )]
+    NewerFormat {
+        /// The samples file.
+        path: PathBuf,
+        /// The format it has.
+        format: u32,
     },
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
@@ -119,7 +140,8 @@ pub enum Error {
     },
     /// A file came back other than it was written.
     #[error(
-        "{path}: the contents read back differ from those written (CRC32C {found:#010x}, written {expected:#010x})"
+        "{path}: the contents read back differ from those written \
+         (CRC32C {found:#010x}, written {expected:#010x})"
     )]
     WrongContents {
         /// The path within the target.
@@ -166,7 +188,9 @@ impl Error {
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {
             Self::Make(make_file_system::Error::MissingTool { .. })
-            | Self::Loop(loop_device::Error::Unavailable { .. }) => true,
+            | Self::Loop(
+                loop_device::Error::Unavailable { .. } | loop_device::Error::NoneFree { .. },
+            ) => true,
             Self::Mount(mounts::Error::Mount { source, .. }) => {
                 matches!(*source, rustix::io::Errno::NODEV | rustix::io::Errno::PERM)
             }

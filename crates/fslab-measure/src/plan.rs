@@ -120,7 +120,8 @@ impl Plan {
     /// # Errors
     /// Where the file can't be read or the plan is wrong.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
         Ok(Self::parse(&path.display().to_string(), &text)?)
     }
 

@@ -11,7 +11,10 @@ use crate::plan::{Over, Plan, TargetKind};
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct Provenance {
+    /// Version of the records that follow.
+    pub format: u32,
     /// Identifies the run among others.
     pub run: String,
     /// Version of fslab.
@@ -70,6 +73,7 @@ impl Provenance {
             text.lines().next().map(|line| line.trim().to_owned())
         };
         Self {
+            format: crate::sample::FORMAT,
             run: format!(
                 "{:08x}{:08x}",
                 now.as_second(),

@@ -21,7 +21,7 @@ use crate::host::Host;
 use crate::plan::{Plan, TargetKind, TargetPlan};
 use crate::provenance::Provenance;
 use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, Writer};
-use crate::target::work_directory::WorkDirectory;
+use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, Workshop};
 use crate::workload::Workload;
 
@@ -152,6 +152,7 @@ impl Runner<'_> {
         for remark in &self.options.remarks {
             self.journal.note(NoteKind::Remark, None, None, remark.clone())?;
         }
+        self.check_space()?;
         let workloads = self.prepare()?;
         let targets = self.try_targets();
         let (reason, rounds) = match targets {
@@ -162,6 +163,16 @@ impl Runner<'_> {
         let end = End { reason, rounds, elapsed_seconds: self.started.elapsed().as_secs() };
         self.journal.writer.append(&Record::End(end.clone()))?;
         Ok(end)
+    }
+
+    /// Refuses before anything is written where an image would not fit.
+    fn check_space(&self) -> Result<()> {
+        let plan = self.options.plan;
+        let on_image = |target: &TargetPlan| matches!(target.kind, TargetKind::Image { .. });
+        if !plan.targets.iter().any(on_image) {
+            return Ok(());
+        }
+        check_space(self.work.path(), plan.image_size)
     }
 
     /// Makes the workloads and what they read.
@@ -189,6 +200,7 @@ impl Runner<'_> {
                     self.remark_on(plan)?;
                     left.push(plan.clone());
                 }
+                Err(_) if self.options.interrupt.is_raised() => return Err(Error::Interrupted),
                 Err(error) => {
                     let missing = error.is_missing_prerequisite();
                     let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
@@ -210,7 +222,8 @@ impl Runner<'_> {
                 "a given directory is never remounted: nothing about it was cold"
             }
             TargetKind::InProcess { .. } => {
-                "measured in process, without mount or kernel: nothing about it was cold, and its times do not compare with those of mounted targets"
+                "measured in process, without mount or kernel: nothing about it was cold, and \
+                 its times do not compare with those of mounted targets"
             }
         };
         self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark.to_owned())
@@ -273,8 +286,11 @@ impl Runner<'_> {
         }
         match self.measure(cell, plan, workload) {
             Ok(()) => Ok(()),
-            Err(Failure::Ours(error)) | Err(Failure::Target(error @ Error::Interrupted)) => {
-                Err(error)
+            Err(Failure::Ours(error)) => Err(error),
+            // A signal from a terminal reaches mkfs and mount commands as well: what they then
+            // answer is no failure of the target.
+            Err(Failure::Target(_)) if self.options.interrupt.is_raised() => {
+                Err(Error::Interrupted)
             }
             Err(Failure::Target(error)) => {
                 self.given_up.insert(pair);

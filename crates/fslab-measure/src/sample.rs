@@ -2,6 +2,9 @@
 //!
 //! The first line is the provenance. A file cut short by an interruption is valid: every whole
 //! line counts. Files of one campaign can be joined by appending one to the other.
+//!
+//! Fields may be added: readers take absent ones as zero or unknown and leave unknown ones alone.
+//! Any other change raises [`FORMAT`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::provenance::Provenance;
+
+/// Version of the records, as the provenance says it.
+pub const FORMAT: u32 = 1;
 
 /// A line of a samples file.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -30,6 +36,7 @@ pub enum Record {
 
 /// How a target was made, as it was done the first time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct TargetRecord {
     /// Its name in the plan.
     pub name: String,
@@ -56,6 +63,7 @@ pub struct TargetRecord {
 
 /// One measured phase of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct Sample {
     /// Id of the provenance it belongs to.
     pub run: String,
@@ -108,6 +116,7 @@ impl Sample {
 
 /// Time of all processors together, exact to a scheduler tick.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct Machine {
     /// In programmes.
     pub user_ns: u64,
@@ -121,6 +130,7 @@ pub struct Machine {
 
 /// Requests completed by a block device. Sectors are 512 bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct Device {
     /// Read requests.
     pub reads: u64,
@@ -142,6 +152,7 @@ pub struct Device {
 
 /// Whether the caches were as the phase asked.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
 pub struct Cache {
     /// What the phase asked for.
     pub asked: CacheState,
@@ -276,8 +287,11 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
             }
         }
     }
-    if matches!(records.first(), Some(Record::Provenance(_))) {
-        return Ok(records);
+    match records.first() {
+        Some(Record::Provenance(first)) if first.format <= FORMAT => Ok(records),
+        Some(Record::Provenance(first)) => {
+            Err(Error::NewerFormat { path: path.to_owned(), format: first.format })
+        }
+        _ => Err(Error::NoProvenance { path: path.to_owned() }),
     }
-    Err(Error::NoProvenance { path: path.to_owned() })
 }

@@ -87,7 +87,8 @@ pub enum Error {
     },
     /// All loop devices are taken.
     #[error(
-        "no free loop device after {attempts} attempts; `losetup -l` lists them, `losetup -d` frees one"
+        "no free loop device after {attempts} attempts; \
+         `losetup -l` lists them, `losetup -d` frees one"
     )]
     NoneFree {
         /// How often a free device was asked for.

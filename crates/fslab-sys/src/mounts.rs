@@ -24,7 +24,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Mounting failed.
-    #[error("mounting {} on {} as {file_system}: {}", source_name.display(), target.display(), explain(*source))]
+    #[error(
+        "mounting {} on {} as {file_system}: {}",
+        source_name.display(),
+        target.display(),
+        explain(*source)
+    )]
     Mount {
         /// What was to be mounted.
         source_name: PathBuf,
@@ -59,9 +64,9 @@ pub enum Error {
 fn explain(errno: Errno) -> String {
     match errno {
         Errno::NODEV => "this kernel does not have that file system".to_owned(),
-        Errno::INVAL => format!(
-            "{errno} (an option the file system does not know, or no such file system on the device)"
-        ),
+        Errno::INVAL => {
+            format!("{errno} (an unknown option, or no such file system on the device)")
+        }
         Errno::PERM => format!("{errno} (mounting needs root)"),
         other => other.to_string(),
     }

@@ -68,7 +68,11 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
 fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
     use fslab_measure::Error;
     match error {
-        Error::Plan(_) | Error::Record { .. } | Error::NoProvenance { .. } => Some(Code::BadInput),
+        Error::Plan(_)
+        | Error::UnreadablePlan { .. }
+        | Error::Record { .. }
+        | Error::NoProvenance { .. }
+        | Error::NewerFormat { .. } => Some(Code::BadInput),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
         _ => None,
     }

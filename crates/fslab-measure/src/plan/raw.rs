@@ -160,7 +160,8 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     let [kind] = given[..] else {
         let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
         return fail(format!(
-            "exactly one of `filesystem`, `mount_command`, `directory`, `in_process` is needed, found {found}"
+            "exactly one of `filesystem`, `mount_command`, `directory`, `in_process` is needed, \
+             found {found}"
         ));
     };
     if let Some(key) = misplaced(raw, kind) {

@@ -5,7 +5,7 @@ pub(super) fn seconds(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         magnitude if magnitude >= 1.0 => (value, "s"),
         magnitude if magnitude >= 1e-3 => (value * 1e3, "ms"),
-        magnitude if magnitude >= 1e-6 => (value * 1e6, "µs"),
+        magnitude if magnitude >= 1e-6 => (value * 1e6, "\u{b5}s"),
         _ => (value * 1e9, "ns"),
     };
     format!("{} {unit}", significant(scaled))
@@ -17,6 +17,16 @@ pub(super) fn significant(value: f64) -> String {
         magnitude if magnitude >= 100.0 || magnitude == 0.0 => 0,
         magnitude if magnitude >= 10.0 => 1,
         magnitude if magnitude >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// A ratio; the decimals that matter near 1.
+pub(super) fn factor(value: f64) -> String {
+    let digits = match value {
+        value if value >= 1000.0 => 0,
+        value if value >= 10.0 => 1,
         _ => 3,
     };
     format!("{value:.digits$}")
@@ -56,7 +66,7 @@ mod tests {
     fn numbers_carry_units() {
         assert_eq!(seconds(1.5), "1.50 s");
         assert_eq!(seconds(0.0123), "12.3 ms");
-        assert_eq!(seconds(0.000_004_56), "4.56 µs");
+        assert_eq!(seconds(0.000_004_56), "4.56 \u{b5}s");
         assert_eq!(seconds(3e-8), "30.0 ns");
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");

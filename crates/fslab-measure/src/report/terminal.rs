@@ -1,11 +1,9 @@
 //! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
 
-use std::fmt::Write;
-
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::Renderer;
-use super::format::{bytes, percent, rate, seconds};
+use super::format::{bytes, factor, percent, rate, seconds};
 use super::model::{Group, Report, Row};
 use crate::sample::{CacheState, EndReason, Note, NoteKind};
 
@@ -18,9 +16,10 @@ pub(super) const SPEC: Renderer = Renderer {
 
 /// One rule, below the header.
 const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+    TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
-const HEADER: [&str; 7] = ["phase", "target", "median", "±", "each", "against baseline", "cache"];
+const HEADER: [&str; 7] =
+    ["phase", "target", "median", "\u{b1}", "each", "against baseline", "cache"];
 
 fn render(report: &Report) -> String {
     let mut text = String::new();
@@ -124,7 +123,8 @@ fn against(row: &Row) -> String {
     }
     let Some(ratio) = row.ratio else { return "too few rounds".to_owned() };
     let mark = if ratio.shows_difference() { " " } else { "~" };
-    format!("{mark} {:.3} [{:.3}, {:.3}]", ratio.ratio, ratio.low, ratio.high)
+    let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+    format!("{mark} {middle} [{low}, {high}]")
 }
 
 /// What is proven of the cache.
@@ -136,7 +136,7 @@ fn cache(group: &Group, row: &Row) -> String {
     };
     let count = row.seconds.count;
     if row.proven == count {
-        format!("{state} ✓")
+        format!("{state} \u{2713}")
     } else {
         format!("{state}: {} of {count} proven", row.proven)
     }
@@ -144,23 +144,25 @@ fn cache(group: &Group, row: &Row) -> String {
 
 fn legend(report: &Report) -> String {
     let mut text = String::from(
-        "~ no difference shown: the 95 % interval of the ratio holds 1. Ratios above 1 are slower. ± is SD/mean.",
+        "~ no difference shown: the 95 % interval of the ratio holds 1. \
+         Ratios above 1 are slower. \u{b1} is SD/mean.",
     );
     if report.contaminated > 0 {
-        // Writing to a string can't fail.
-        let share = format!(
-            "\n{} of {} samples were taken while the machine did other things; they are kept and marked.",
-            report.contaminated, report.samples
-        );
-        text.write_str(&share).unwrap_or_default();
-    }
-    let sweeps = report.groups.iter().any(|group| group.size_bytes.is_some());
-    if sweeps {
         text.push_str(&format!(
-            "\nSizes one by one ({} groups) are in the page and in --json.",
-            report.groups.iter().filter(|g| g.size_bytes.is_some()).count()
+            "\n{} of {} samples were taken while the machine did other things; \
+             they are kept and marked.",
+            report.contaminated, report.samples
         ));
     }
-    let sizes = bytes(report.provenance.image_size);
-    format!("{text}\nEach target was made anew for every run, on an image of {sizes}.")
+    let sweeps = report.groups.iter().filter(|group| group.size_bytes.is_some()).count();
+    if sweeps > 0 {
+        text.push_str("\nSizes one by one are in the page and in --json.");
+    }
+    if report.targets.iter().any(|target| target.mkfs.is_some()) {
+        let size = bytes(report.provenance.image_size);
+        text.push_str(&format!(
+            "\nFile systems were made anew for every run, on images of {size}."
+        ));
+    }
+    text
 }

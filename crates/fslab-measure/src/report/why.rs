@@ -73,7 +73,7 @@ fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<St
     let factor = own / base.max(counter.least / 100.0);
     let same_direction = if slower { factor >= FACTOR } else { factor <= 1.0 / FACTOR };
     let shown = if factor > 99.0 { "over 99".to_owned() } else { significant(factor) };
-    same_direction.then(|| format!("{shown}× {}", counter.name))
+    same_direction.then(|| format!("{shown}\u{d7} {}", counter.name))
 }
 
 /// A daemon's share of the elapsed time, where it is large.

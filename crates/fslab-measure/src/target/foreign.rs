@@ -45,7 +45,10 @@ impl ForeignMount {
     /// Runs the command and waits until something is mounted. `messages` is a file for what it
     /// writes to standard error (a pipe would be held open by the daemon).
     pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
-        let mut child = Guard(Some(start(&commands.mount, messages)?));
+        let mut child = Guard {
+            child: Some(start(&commands.mount, messages)?),
+            mountpoint: mountpoint.to_owned(),
+        };
         let end = Instant::now() + PATIENCE;
         let mut since_mounted = None;
         loop {
@@ -53,9 +56,6 @@ impl ForeignMount {
             let mounted = is_mounted(mountpoint)?;
             match ended {
                 Some(status) if !status.success() => {
-                    if mounted {
-                        drop(Mount::adopt(mountpoint));
-                    }
                     return Err(refused(&commands.mount, status, messages));
                 }
                 Some(_) if mounted => break,
@@ -72,7 +72,7 @@ impl ForeignMount {
         let daemons =
             mounts::processes_naming(mountpoint).map_err(Error::file(Path::new("/proc")))?;
         let mount = Some(Mount::adopt(mountpoint));
-        Ok(Self { mount, unmount: commands.unmount.clone(), child: child.0.take(), daemons })
+        Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
     }
 
     /// The daemon, where exactly one was found.
@@ -127,30 +127,56 @@ impl Drop for ForeignMount {
         if self.wait_for_end().is_none() {
             return;
         }
-        for daemon in self.daemons.drain(..).filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-            if let Err(error) = kill_process(daemon, Signal::TERM) {
-                tracing::warn!("ending the daemon {daemon}: {error}");
-            }
-        }
+        end(&self.daemons);
     }
 }
 
-/// A command that is killed unless it is taken out.
-struct Guard(Option<Child>);
+/// A mount command that is undone, with all it has started, unless it is taken out.
+struct Guard {
+    child: Option<Child>,
+    mountpoint: PathBuf,
+}
 
 impl Guard {
     /// Whether the command has ended.
     fn try_wait(&mut self, command: &[OsString]) -> Result<Option<std::process::ExitStatus>> {
-        let Some(child) = self.0.as_mut() else { return Ok(None) };
+        let Some(child) = self.child.as_mut() else { return Ok(None) };
         child.try_wait().map_err(|source| Error::Start { program: line(command), source })
+    }
+
+    /// Ends the command and the daemons it may have left, then undoes their mount: a daemon that
+    /// is still starting could mount at any later time.
+    fn undo(&mut self) -> std::io::Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        child.kill()?;
+        child.wait()?;
+        let daemons = mounts::processes_naming(&self.mountpoint)?;
+        end(&daemons);
+        let until = Instant::now() + Duration::from_secs(2);
+        while daemons.iter().any(|daemon| runs(*daemon)) && Instant::now() < until {
+            sleep(PAUSE);
+        }
+        if mounts::mounted_on(&self.mountpoint)?.is_some() {
+            drop(Mount::adopt(&self.mountpoint));
+        }
+        Ok(())
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(child) = self.0.as_mut() else { return };
-        if let Err(error) = child.kill().and_then(|()| child.wait()) {
+        if let Err(error) = self.undo() {
             tracing::warn!("ending a mount command: {error}");
+        }
+    }
+}
+
+/// Asks daemons to end.
+fn end(daemons: &[u32]) {
+    for daemon in daemons.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        match kill_process(daemon, Signal::TERM) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => tracing::warn!("ending the daemon {daemon}: {error}"),
         }
     }
 }

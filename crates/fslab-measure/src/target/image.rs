@@ -92,7 +92,8 @@ impl Image {
 
     fn record(&self, name: &str, mkfs: String) -> TargetRecord {
         let (base, number) = (&self.base, self.device.device_number());
-        let options = if base.mount.is_empty() { "defaults" } else { &base.mount };
+        let comma = if base.mount.is_empty() { "" } else { "," };
+        let options = format!("nosuid,nodev{comma}{}", base.mount);
         let over = self.commands.as_ref().map(|commands| line(&commands.mount));
         let on = over.as_ref().map(|over| format!(" under `{over}`")).unwrap_or_default();
         let read = |file: &str| {

@@ -90,7 +90,9 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         + &target("layers", "filesystem = \"ext4\"\nlayers = [\"stand-in\"]")
         + &target(
             "foreign",
-            "over = \"ext4\"\nmount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\nunmount_command = [\"umount\", \"{mountpoint}\"]",
+            "over = \"ext4\"\n\
+             mount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\n\
+             unmount_command = [\"umount\", \"{mountpoint}\"]",
         );
     let (outcome, records) = compare(directory.path(), &plan(&targets));
     assert_eq!(outcome.notes, [], "nothing to remark");
@@ -107,7 +109,7 @@ fn file_systems_in_user_space_are_mounted_over_images() {
 /// that is missing: each is reported in one line, and the others are measured.
 #[test]
 fn targets_that_fail_are_reported_and_leave_nothing() {
-    if !can_mount("failing targets") {
+    if !can_mount("failing targets") || !has_program("failing targets", "bindfs") {
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();
@@ -120,6 +122,12 @@ fn targets_that_fail_are_reported_and_leave_nothing() {
             "missing",
             "over = \"ext4\"\nmount_command = [\"no-such-fs\", \"{lower}\", \"{mountpoint}\"]",
         )
+        + &target(
+            "half done",
+            "over = \"ext4\"\n\
+             mount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \
+             \"{mountpoint}\"]",
+        )
         + &target("bad mkfs", "filesystem = \"ext4\"\nmkfs = [\"-O\", \"nonsense\"]")
         + &target("bad mount", "filesystem = \"ext4\"\nmount = \"nonsense\"");
     let (outcome, records) = compare(directory.path(), &plan(&targets));
@@ -128,9 +136,12 @@ fn targets_that_fail_are_reported_and_leave_nothing() {
     };
     assert_eq!(note("missing").kind, NoteKind::LeftOut);
     assert!(note("missing").text.contains("no-such-fs"));
-    for (name, text) in
-        [("refused", "ls --wrong"), ("bad mkfs", "nonsense"), ("bad mount", "nonsense")]
-    {
+    for (name, text) in [
+        ("half done", "exit 3"),
+        ("refused", "ls --wrong"),
+        ("bad mkfs", "nonsense"),
+        ("bad mount", "nonsense"),
+    ] {
         assert_eq!(note(name).kind, NoteKind::Failed, "{name}");
         let found = &note(name).text;
         assert!(name == "bad mount" || found.contains(text), "{name}: {found}");

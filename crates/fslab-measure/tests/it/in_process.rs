@@ -63,7 +63,8 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
 fn rounds_are_complete_blocks_in_random_order() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let plan = "name = \"blocks\"\nrounds = 12\n\
-         [[target]]\nname = \"a\"\nin_process = \"mem:\"\n[[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
+         [[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
+         [[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
          [[workload]]\nname = \"create-delete\"\nfiles = 2\n";
     let (_, records) =
         run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
@@ -183,7 +184,8 @@ fn an_interrupted_run_keeps_whole_samples() {
 #[test]
 fn without_a_target_that_works_there_is_an_error() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = "name = \"none\"\n[[target]]\nname = \"x\"\nin_process = \"nothing\"\n[[workload]]\nname = \"stream\"\n";
+    let plan = "name = \"none\"\n[[target]]\nname = \"x\"\nin_process = \"nothing\"\n\
+                [[workload]]\nname = \"stream\"\n";
     let result = run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent);
     assert!(matches!(&result, Err(Error::NoTargets { .. })), "{result:?}");
     assert!(result.unwrap_err().to_string().contains("no such file system: nothing"));
@@ -193,7 +195,9 @@ fn without_a_target_that_works_there_is_an_error() {
 #[test]
 fn samples_are_kept_and_a_cut_line_is_left_out() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = "name = \"one\"\nrounds = 1\n[[target]]\nname = \"m\"\nin_process = \"mem:\"\n[[workload]]\nname = \"stream\"\nsize = 4096\nrequest = 4096\n";
+    let plan = "name = \"one\"\nrounds = 1\n\
+                [[target]]\nname = \"m\"\nin_process = \"mem:\"\n\
+                [[workload]]\nname = \"stream\"\nsize = 4096\nrequest = 4096\n";
     let go = || run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent);
     let (_, records) = go().unwrap();
     assert!(matches!(go(), Err(Error::File { .. })));
@@ -204,6 +208,8 @@ fn samples_are_kept_and_a_cut_line_is_left_out() {
     let (first, rest) = text.split_once('\n').unwrap();
     std::fs::write(&path, format!("{first}\n{{\"record\":\"what\"}}\n{rest}")).unwrap();
     assert!(sample::read(&path).unwrap_err().to_string().contains("line 2"));
+    std::fs::write(&path, first.replace("\"format\":1", "\"format\":99") + "\n").unwrap();
+    assert!(matches!(sample::read(&path), Err(Error::NewerFormat { format: 99, .. })));
     std::fs::write(&path, rest).unwrap();
     assert!(matches!(sample::read(&path), Err(Error::NoProvenance { .. })));
 }

@@ -68,34 +68,50 @@ fn victim() {
     outcome.unwrap();
 }
 
+/// A run to be killed; killed at the latest when a test fails.
+struct Victim(Child);
+
+impl Victim {
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Whether it ended in order.
+    fn wait(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
+            eprintln!("ending a victim: {error}");
+        }
+    }
+}
+
 /// Starts a victim and waits until it has everything mounted and has taken samples.
-fn start(directory: &Path) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn start(directory: &Path) -> Victim {
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])
         .env(VARIABLE, directory)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let mut victim = Victim(child);
     let samples = fslab_measure::samples_path(directory);
     let full = directory.canonicalize().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        if Instant::now() > end || child.try_wait().unwrap().is_some() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("the victim does not get to work");
-        }
+        let runs = victim.0.try_wait().unwrap().is_none();
+        assert!(runs && Instant::now() < end, "the victim does not get to work");
         let sampled = fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"sample\""));
         if sampled && mounts_below(&full).len() == 2 {
-            return child;
+            return victim;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn send(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 fn ready(what: &str) -> bool {
@@ -109,11 +125,11 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
     }
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir_in(".").unwrap();
-        let mut child = start(directory.path());
-        send(&child, signal);
+        let mut victim = start(directory.path());
+        victim.send(signal);
         std::thread::sleep(Duration::from_millis(20));
-        send(&child, signal);
-        assert!(child.wait().unwrap().success(), "the victim ends in order");
+        victim.send(signal);
+        assert!(victim.wait(), "the victim ends in order");
         assert_nothing_left(directory.path());
         let records = fslab_measure::sample::read(&fslab_measure::samples_path(directory.path()));
         assert!(records.unwrap().len() > 3, "samples are kept");
@@ -127,14 +143,14 @@ fn leftovers_of_a_killed_run_are_removed_and_those_of_a_living_one_kept() {
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();
-    let mut child = start(directory.path());
+    let mut victim = start(directory.path());
     let mine = |found: Vec<fslab_measure::Leftover>| {
         let full = directory.path().canonicalize().unwrap();
         found.into_iter().filter(|left| left.directory.starts_with(&full)).collect::<Vec<_>>()
     };
     assert_eq!(mine(remove_leftovers(directory.path()).unwrap()), []);
-    send(&child, Signal::KILL);
-    child.wait().unwrap();
+    victim.send(Signal::KILL);
+    assert!(!victim.wait());
     let found = mine(remove_leftovers(directory.path()).unwrap());
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].removed && !found[0].mounts.is_empty(), "{found:?}");

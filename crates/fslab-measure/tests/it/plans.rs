@@ -54,7 +54,8 @@ fn wrong_targets() {
         ("filesystem = \"ext4\"\ndirectory = \"/\"", "found filesystem and directory"),
         (
             "filesystem = \"ext5\"",
-            "p.toml:4:14: `filesystem`: unknown file system `ext5`; nearest: `ext2`, `ext3`, `ext4`",
+            "p.toml:4:14: `filesystem`: unknown file system `ext5`; \
+             nearest: `ext2`, `ext3`, `ext4`",
         ),
         ("filesystem = \"ext4\"\nlayer = [\"null\"]", "p.toml:5:1: unknown field `layer`"),
         ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` has no meaning beside `directory`"),

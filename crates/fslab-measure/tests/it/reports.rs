@@ -86,7 +86,7 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     let ratio = slow.ratio.unwrap();
     assert!(ratio.shows_difference() && (2.4..2.6).contains(&ratio.ratio), "{ratio:?}");
     assert!((ratio.low..=ratio.high).contains(&2.5), "{ratio:?}");
-    assert!(slow.why.iter().any(|why| why == "3.10× the device writes"), "{:?}", slow.why);
+    assert!(slow.why.iter().any(|why| why == "3.10\u{d7} the device writes"), "{:?}", slow.why);
     assert!(!same.ratio.unwrap().shows_difference(), "{:?}", same.ratio);
     assert!(same.why.is_empty());
     assert_eq!(slow.operations, 20, "a sum holds both sizes");
@@ -118,9 +118,9 @@ fn the_page_escapes_everything_and_asks_nothing_of_a_network() {
         "<svg",
         "class=\"dot hollow\"",
         "<details>",
-        "▲ 2.5",
+        "\u{25b2} 2.5",
         "fslab compare --seed 5",
-        "3.10× the device writes",
+        "3.10\u{d7} the device writes",
         "Left out: gone",
     ] {
         assert!(page.contains(part), "{part} is missing");

@@ -49,7 +49,14 @@ impl Args {
     /// Runs the comparison.
     pub fn run(self) -> Result<()> {
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let (plan, remarks) = self.plan()?;
+        let (plan, mut remarks) = self.plan()?;
+        if cfg!(debug_assertions) {
+            remarks.push(
+                "this fslab was built without optimisation: \
+                 it and its layers are several times slower than they need be"
+                    .to_owned(),
+            );
+        }
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(plan.rounds);
         let out = self.out.clone().unwrap_or_else(default_out);
@@ -91,7 +98,8 @@ impl Args {
         }
         if let Some(obstacle) = obstacle_to_mounting() {
             let remark = format!(
-                "{obstacle}: file systems within the process and this directory were measured instead of mounted ones"
+                "{obstacle}: file systems within the process and this directory were measured \
+                 instead of mounted ones"
             );
             return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN)?, vec![remark]));
         }

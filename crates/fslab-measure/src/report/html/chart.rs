@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::super::format::{bytes, seconds, significant};
+use super::super::format::{bytes, factor, seconds, significant};
 use super::super::model::{Group, Row};
 use super::scale::Scale;
 use super::{colour, escape};
@@ -50,19 +50,21 @@ pub(super) fn ratios(group: &Group) -> Option<Chart> {
     // An interval that a few rounds leave boundless must not press all else together.
     let near: Vec<f64> = points.chain(ends.filter(|end| (0.02..50.0).contains(end))).collect();
     let scale = Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN);
-    let mut drawing = Drawing::rows(rows.len(), &scale, |value| format!("{}×", trimmed(value)));
+    let mut drawing =
+        Drawing::rows(rows.len(), &scale, |value| format!("{}\u{d7}", trimmed(value)));
     drawing.vertical("one", scale.place(1.0));
     for (index, row) in rows.iter().enumerate() {
         let Some(ratio) = row.ratio else { continue };
         let verdict = if ratio.shows_difference() {
-            format!("{:.3}× [{:.3}, {:.3}]", ratio.ratio, ratio.low, ratio.high)
+            let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+            format!("{middle}\u{d7} [{low}, {high}]")
         } else {
             "~ no difference shown".to_owned()
         };
         drawing.open_row(index, row, &verdict);
         for point in &row.points {
             let Some(value) = point.ratio else { continue };
-            let label = format!("round {}: {value:.3}×", point.round + 1);
+            let label = format!("round {}: {value:.3}\u{d7}", point.round + 1);
             drawing.dot(scale.place(value), point.contaminated, &label);
         }
         drawing.interval(&scale, [ratio.low, ratio.ratio, ratio.high]);
@@ -209,7 +211,8 @@ impl Drawing {
         };
         let label = escape(label);
         self.raw(&format!(
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{label}{more}</title></circle>"
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\">\
+             <title>{label}{more}</title></circle>"
         ));
     }
 
@@ -250,7 +253,8 @@ impl Drawing {
     fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.raw(&format!(
-            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">\
+             {text}</text>"
         ));
     }
 

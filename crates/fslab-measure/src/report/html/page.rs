@@ -140,7 +140,8 @@ fn notes(report: &Report) -> Vec<NoteLine> {
             grave: report.contaminated * 10 > report.samples,
             heading: "Disturbed".to_owned(),
             text: format!(
-                "{} of {} samples were taken while other programmes or machines used the processors. They are kept, and drawn as hollow dots.",
+                "{} of {} samples were taken while other programmes or machines used the \
+                 processors. They are kept, and drawn as hollow dots.",
                 report.contaminated, report.samples
             ),
         });
@@ -205,10 +206,10 @@ fn overview_cell(row: &Row) -> OverviewCell {
     };
     let (class, text) = match (ratio.shows_difference(), ratio.ratio > 1.0) {
         (false, _) => ("", "~".to_owned()),
-        (true, true) => ("slower", format!("▲ {:.2}×", ratio.ratio)),
-        (true, false) => ("faster", format!("▼ {:.2}×", ratio.ratio)),
+        (true, true) => ("slower", format!("\u{25b2} {:.2}\u{d7}", ratio.ratio)),
+        (true, false) => ("faster", format!("\u{25bc} {:.2}\u{d7}", ratio.ratio)),
     };
-    OverviewCell { class, text, small: format!("{:.2}–{:.2}", ratio.low, ratio.high) }
+    OverviewCell { class, text, small: format!("{:.2}\u{2013}{:.2}", ratio.low, ratio.high) }
 }
 
 fn section(report: &Report, workload: &str) -> Option<Section> {
@@ -255,7 +256,7 @@ fn why_line(row: &Row) -> Option<WhyLine> {
     let ratio = row.ratio?;
     (!row.why.is_empty()).then(|| WhyLine {
         target: row.target.clone(),
-        verdict: format!("takes {:.2}× as long", ratio.ratio),
+        verdict: format!("takes {:.2}\u{d7} as long", ratio.ratio),
         text: row.why.join(", "),
     })
 }
@@ -290,7 +291,7 @@ fn environment(report: &Report) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("fslab", provenance.fslab.clone()),
         ("kernel", provenance.kernel.clone()),
-        ("processor", format!("{} × {}", provenance.processors, provenance.processor)),
+        ("processor", format!("{} \u{d7} {}", provenance.processors, provenance.processor)),
         ("memory", bytes(provenance.memory_kib * 1024)),
         ("image size", bytes(provenance.image_size)),
         ("seed", provenance.seed.to_string()),

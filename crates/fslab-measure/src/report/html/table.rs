@@ -27,7 +27,7 @@ impl Cell {
     }
 
     fn absent() -> Self {
-        Self { text: "–".to_owned(), value: String::new() }
+        Self { text: "\u{2013}".to_owned(), value: String::new() }
     }
 
     fn optional(value: Option<f64>, text: impl Fn(f64) -> String) -> Self {
