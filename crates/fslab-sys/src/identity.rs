@@ -192,7 +192,6 @@ pub fn set_thread_umask(umask: u32) -> Result<()> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::process::Command;
