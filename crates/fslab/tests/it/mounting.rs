@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, soon};
+use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
 
 #[test]
 fn a_directory_is_mounted_over_itself() {
@@ -145,6 +145,8 @@ fn writing_by_others_clears_set_id_bits() {
             "printf y | dd of=FILE conv=notrunc",
             "truncate -s1 FILE",
             ": >FILE",
+            "fallocate -l 8192 FILE",
+            "fallocate --punch-hole -l 1 FILE",
         ] {
             let place = Place::mounted(arguments);
             let path = place.point.join("file");
@@ -269,5 +271,96 @@ fn a_walk_needs_no_descriptor_a_file() {
     }
     let open = fs::read_dir(format!("/proc/{}/fd", place.daemon())).unwrap().count();
     assert!(open < 100, "{open} descriptors");
+    place.umount();
+}
+
+/// What limits the shell that mounts must not end the daemon at the first larger write.
+#[test]
+fn a_limit_on_file_sizes_does_not_end_the_daemon() {
+    require_mounting!();
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_fslab");
+    let script = format!(
+        "ulimit -f 100; exec {program} mount -l null:passthrough=off {} {}",
+        place.lower.display(),
+        place.point.display()
+    );
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let error = fs::write(place.point.join("large"), vec![1; 1 << 20]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::FBIG.raw_os_error()), "{error}");
+    fs::write(place.point.join("small"), "still served").unwrap();
+    place.umount();
+}
+
+/// Whenever it comes, a signal leaves no mount behind that nobody serves.
+#[test]
+fn a_signal_while_mounting_leaves_nothing_behind() {
+    require_mounting!();
+    let place = Place::new();
+    let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
+    for step in 0..60 {
+        let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(step * 500));
+        send(served.id(), Signal::INT);
+        served.wait().unwrap();
+        assert!(!is_mounted(&place.point), "after {} microseconds", step * 500);
+    }
+}
+
+#[test]
+fn messages_go_to_the_file_that_was_named() {
+    require_mounting!();
+    let place = Place::new();
+    let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
+    let folder = place.lower.parent().unwrap();
+    for foreground in [false, true] {
+        let name = format!("log-{foreground}");
+        let log = format!("log={name}");
+        let mut mount = fslab(&["mount", "-o", &log]);
+        mount.args(foreground.then_some("--foreground")).args(paths).current_dir(folder);
+        let mut mounting = mount.spawn().unwrap();
+        soon("mounted", || is_mounted(&place.point));
+        // In use at the signal: that is worth a message.
+        soon("served", || File::create(place.point.join("file")).is_ok());
+        let user = File::open(place.point.join("file")).unwrap();
+        send(place.daemon(), Signal::TERM);
+        soon("the mount is out of the tree", || !is_mounted(&place.point));
+        drop(user);
+        assert!(mounting.wait().unwrap().success());
+        soon("the message is there", || {
+            fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
+        });
+    }
+}
+
+#[test]
+fn a_place_may_be_named_by_a_symbolic_link_or_behind_dashes() {
+    require_mounting!();
+    let place = Place::new();
+    let link = place.lower.parent().unwrap().join("link");
+    std::os::unix::fs::symlink(&place.point, &link).unwrap();
+    let (lower, link) = (place.lower.to_str().unwrap(), link.to_str().unwrap());
+    assert_eq!(run(&["mount", "--", lower, link]), (0, String::new()));
+    assert!(is_mounted(&place.point));
+    assert_eq!(run(&["umount", link]), (0, String::new()));
+    assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn names_of_trusted_attributes_are_for_root() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let path = place.point.join("file");
+    fs::write(&path, "").unwrap();
+    rustix::fs::setxattr(&path, "trusted.secret", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    let script = format!("getfattr --match=- {}", path.display());
+    let listed = |who: &[&str]| {
+        let output =
+            Command::new("setpriv").args(who).args(["sh", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(listed(&["--reuid=0"]).contains("trusted.secret"));
+    assert_eq!(listed(&["--reuid=1234", "--regid=1234", "--clear-groups"]), "");
     place.umount();
 }
