@@ -298,12 +298,12 @@ fn a_signal_while_mounting_leaves_nothing_behind() {
     require_mounting!();
     let place = Place::new();
     let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
-    for step in 0..60 {
+    for step in 0..200 {
         let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(step * 500));
+        std::thread::sleep(Duration::from_micros(step * 100));
         send(served.id(), Signal::INT);
         served.wait().unwrap();
-        assert!(!is_mounted(&place.point), "after {} microseconds", step * 500);
+        assert!(!is_mounted(&place.point), "after {} microseconds", step * 100);
     }
 }
 
