@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::fs;
 use std::marker::PhantomData;
 
+use rustix::fs::Mode;
 use rustix::io::Result;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -166,29 +167,42 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// The umask this thread has set for itself; `None` while it shares the process's.
-    static THREAD_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether this thread shares its umask with no other.
+    static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the calling thread a umask of its own, of the caller it acts for. The lower file system
-/// then applies it exactly where it should: not under a default ACL.
-///
-/// # Errors
-/// Those of `unshare(CLONE_FS)`.
-pub fn set_thread_umask(umask: u32) -> Result<()> {
-    let present = THREAD_UMASK.get();
-    if present == Some(umask) {
-        return Ok(());
+/// The calling thread has the umask of the caller it acts for until this is dropped. The lower file
+/// system then applies it exactly where it should: not under a default ACL.
+#[derive(Debug)]
+pub struct ThreadUmask {
+    before: Mode,
+    /// The umask belongs to a thread, and so does its end.
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl ThreadUmask {
+    /// Sets the umask of this thread alone. From the first time on the thread has a working
+    /// directory and a root of its own too.
+    ///
+    /// # Errors
+    /// Those of `unshare(CLONE_FS)`.
+    pub fn set(umask: u32) -> Result<Self> {
+        if !HAS_OWN_UMASK.get() {
+            // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
+            // affects no memory and no descriptors.
+            let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
+            check(answer)?;
+            HAS_OWN_UMASK.set(true);
+        }
+        let before = rustix::process::umask(Mode::from_raw_mode(umask));
+        Ok(Self { before, _bound_to_thread: PhantomData })
     }
-    if present.is_none() {
-        // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
-        // affects no memory and no descriptors.
-        let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
-        check(answer)?;
+}
+
+impl Drop for ThreadUmask {
+    fn drop(&mut self) {
+        rustix::process::umask(self.before);
     }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
-    THREAD_UMASK.set(Some(umask));
-    Ok(())
 }
 
 #[cfg(test)]
@@ -320,19 +334,20 @@ mod tests {
     }
 
     #[test]
-    fn a_umask_belongs_to_one_thread() {
+    fn a_umask_belongs_to_one_thread_and_ends() {
         fn umask() -> String {
             let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             status.lines().find(|line| line.starts_with("Umask:")).unwrap().to_owned()
         }
         let before = umask();
         let other = thread::spawn(|| {
-            set_thread_umask(0o135).unwrap();
-            let first = umask();
-            set_thread_umask(0o24).unwrap();
-            (first, umask())
+            let first = ThreadUmask::set(0o135).map(|_set| umask()).unwrap();
+            let second = ThreadUmask::set(0o24).map(|_set| umask()).unwrap();
+            (first, second, umask())
         });
-        assert_eq!(other.join().unwrap(), ("Umask:\t0135".to_owned(), "Umask:\t0024".to_owned()));
+        let (first, second, after) = other.join().unwrap();
+        assert_eq!([first.as_str(), second.as_str()], ["Umask:\t0135", "Umask:\t0024"]);
+        assert_eq!(after, before, "the thread has the umask it had");
         assert_eq!(umask(), before);
     }
 }

@@ -25,7 +25,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_sys::identity::{ActingAs, set_thread_umask};
+use fslab_sys::identity::{ActingAs, ThreadUmask};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::thread::CapabilitySet;
 
@@ -545,7 +545,7 @@ impl HostFs {
 
 /// Runs a creating system call with the caller's ids, groups and umask.
 fn as_caller<T>(request: &Request, create: impl FnOnce() -> rustix::io::Result<T>) -> Result<T> {
-    set_thread_umask(request.umask)?;
+    let _umask = ThreadUmask::set(request.umask)?;
     let caller = &request.credentials;
     let _acting = ActingAs::caller(caller.uid, caller.gid, request.pid)?;
     Ok(create()?)

@@ -3,9 +3,12 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use fslab_sys::descriptor::close;
+use fslab_sys::mounts::Mount;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
@@ -212,10 +215,10 @@ fn the_daemon_lets_go_of_the_terminal_and_the_directory() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let daemon = place.daemon();
-    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).unwrap(), std::path::Path::new("/"));
+    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).unwrap(), Path::new("/"));
     for descriptor in ["1", "2"] {
         let open = fs::read_link(format!("/proc/{daemon}/fd/{descriptor}")).unwrap();
-        assert_eq!(open, std::path::Path::new("/dev/null"));
+        assert_eq!(open, Path::new("/dev/null"));
     }
     place.umount();
 }
@@ -363,4 +366,24 @@ fn names_of_trusted_attributes_are_for_root() {
     assert!(listed(&["--reuid=0"]).contains("trusted.secret"));
     assert_eq!(listed(&["--reuid=1234", "--regid=1234", "--clear-groups"]), "");
     place.umount();
+}
+
+/// Promises 2 and 4: with whatever takes the writes, the error comes at a write or at close.
+#[test]
+fn a_full_disk_is_reported_and_earlier_data_stays() {
+    require_mounting!();
+    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+        let place = Place::new();
+        let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=1m").unwrap();
+        place.mount(&arguments);
+        fs::write(place.point.join("earlier"), vec![1; 100_000]).unwrap();
+        let mut file = File::create(place.point.join("large")).unwrap();
+        let written = file.write_all(&vec![2; 4 << 20]).map_err(|error| error.raw_os_error());
+        let closed = close(file.into()).map_err(|errno| Some(errno.raw_os_error()));
+        let no_space = Some(rustix::io::Errno::NOSPC.raw_os_error());
+        assert_eq!(written.and(closed), Err(no_space), "{arguments:?}");
+        assert_eq!(fs::read(place.point.join("earlier")).unwrap(), vec![1; 100_000]);
+        place.umount();
+        lower.unmount().unwrap();
+    }
 }
