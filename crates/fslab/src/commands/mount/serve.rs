@@ -59,7 +59,7 @@ fn open_log(path: &Path) -> Result<File> {
     opened.with_context(|| format!("can't write messages to {}", path.display()))
 }
 
-/// What a mount in the foreground does when it works: its messages go to the file, if one was named.
+/// What a mount in the foreground does when it works: its messages go to the file, if there is one.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")
