@@ -22,25 +22,31 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// A directory on the device, open for reading, where file handles can be opened through it.
+    /// The mount it was met in. Subvolumes of btrfs are devices of one mount.
+    mount_id: u64,
+    /// A directory on the device, open for reading, where file handles can be opened through it;
+    /// one for all devices of a mount.
     mount: Option<Arc<OwnedFd>>,
     /// Its file system reports errors of delayed writes at close.
     reports_at_close: bool,
 }
 
 impl Device {
-    /// The device that `file` lies on.
-    fn met(number: u64, file: &OwnedFd, handles: bool) -> Result<Self> {
-        let mount = if handles { mount_for_handles(file).map(Arc::new) } else { None };
-        Ok(Self { number, mount, reports_at_close: !is_known_local(file)? })
+    /// The device that `file` lies on, beside those that are known.
+    fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
+        let mount_id = attr::mount_id(file)?;
+        let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
+        Ok(Self { number, mount_id, mount, reports_at_close: !is_known_local(file)? })
     }
 }
 
 impl Devices {
     /// Knows the root's device; without `handles`, every inode will be kept by a descriptor.
     pub fn new(number: u64, root: &OwnedFd, handles: bool) -> Result<Self> {
-        let root = Device::met(number, root, handles)?;
-        Ok(Self { known: RwLock::new(vec![root]), handles })
+        let devices = Self { known: RwLock::default(), handles };
+        let root = Device::met(number, root, &devices)?;
+        devices.known.write().push(root);
+        Ok(devices)
     }
 
     /// Whether inodes of the root's device need no descriptors.
@@ -56,7 +62,7 @@ impl Devices {
         if let Some(index) = self.find(number) {
             return Ok(index);
         }
-        let device = Device::met(number, file, self.handles)?;
+        let device = Device::met(number, file, self)?;
         let mut known = self.known.write();
         if let Some(index) = known.iter().position(|device| device.number == number) {
             return to_index(index);
@@ -101,6 +107,13 @@ impl Devices {
     /// A directory on each device that has file handles.
     pub fn mounts(&self) -> Vec<Arc<OwnedFd>> {
         self.known.read().iter().filter_map(|device| device.mount.clone()).collect()
+    }
+
+    fn mount_for_handles(&self, mount_id: u64, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
+        let of_mount =
+            |device: &Device| device.mount.clone().filter(|_| device.mount_id == mount_id);
+        let known = self.known.read().iter().find_map(of_mount);
+        known.or_else(|| mount_for_handles(file).map(Arc::new))
     }
 
     fn mount(&self, index: DeviceIndex) -> Option<Arc<OwnedFd>> {

@@ -97,6 +97,64 @@ fn changes_both(client: &Client<'_>, inner: Ino) {
     client.subject().syncfs(&client.request(), Ino::ROOT).unwrap();
 }
 
+/// A new file system on an image, mounted; the mount goes first.
+fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
+    fs::File::create(image).unwrap().set_len(128 << 20).unwrap();
+    make(kind, image, &[]).unwrap();
+    let options = Options { sector_size: 512, read_only: false };
+    let device = LoopDevice::attach(image, options).unwrap();
+    let point = image.with_extension("mounted");
+    fs::create_dir(&point).unwrap();
+    (Mount::new(device.path(), &point, kind.name(), "").unwrap(), device)
+}
+
+/// Descriptors of this process below a path that are more than names (O_PATH).
+fn open_below(path: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|open| {
+        fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))
+            && fs::read_to_string(Path::new("/proc/self/fdinfo").join(open.file_name()))
+                .is_ok_and(|told| told.lines().any(is_more_than_a_name))
+    });
+    open.count()
+}
+
+fn is_more_than_a_name(line: &str) -> bool {
+    let flags = line.strip_prefix("flags:").map(|flags| u32::from_str_radix(flags.trim(), 8));
+    flags.is_some_and(|flags| flags.unwrap() & rustix::fs::OFlags::PATH.bits() == 0)
+}
+
+/// Each subvolume has a device number of its own, and there may be thousands.
+#[test]
+fn subvolumes_of_one_mount_share_a_descriptor() {
+    const TEST: &str = "subvolumes_of_one_mount_share_a_descriptor";
+    if !is_root(TEST) {
+        return;
+    }
+    if let Err(error) = Kind::Btrfs.tool_version() {
+        return skip(TEST, &error.to_string());
+    }
+    let scratch = scratch();
+    let (mount, _device) = mounted_image(Kind::Btrfs, &scratch.path().join("image"));
+    for number in 0..20 {
+        let subvolume = mount.target().join(number.to_string());
+        let mut create = std::process::Command::new("btrfs");
+        create.args(["--quiet", "subvolume", "create"]).arg(&subvolume);
+        assert!(create.status().unwrap().success());
+        fs::write(subvolume.join("file"), format!("{number}")).unwrap();
+    }
+    let host = host(mount.target());
+    let client = Client::new(&host);
+    for number in 0..20 {
+        let subvolume = client.lookup(Ino::ROOT, number.to_string()).unwrap().ino;
+        let file = client.lookup(subvolume, "file").unwrap().ino;
+        assert_eq!(client.contents(file).unwrap(), format!("{number}").as_bytes());
+    }
+    assert_eq!(open_below(mount.target()), 1);
+    drop(client);
+    drop(host);
+    mount.unmount().unwrap();
+}
+
 /// What is not yet written back has no place; asking gives it one.
 #[test]
 fn extents_are_where_the_bytes_are() {
@@ -106,18 +164,13 @@ fn extents_are_where_the_bytes_are() {
     }
     let scratch = scratch();
     let image = scratch.path().join("image");
-    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    make(Kind::Ext4, &image, &[]).unwrap();
-    let options = Options { sector_size: 512, read_only: false };
-    let device = LoopDevice::attach(&image, options).unwrap();
-    let point = scratch.path().join("point");
-    fs::create_dir(&point).unwrap();
-    let mount = Mount::new(device.path(), &point, "ext4", "").unwrap();
+    let (mount, device) = mounted_image(Kind::Ext4, &image);
+    let point = mount.target();
     let file = fs::File::create(point.join("file")).unwrap();
     file.write_all_at(&vec![b'a'; PIECE], 0).unwrap();
     file.write_all_at(&vec![b'b'; PIECE], 2 * PIECE as u64).unwrap();
     drop(file);
-    let extents = extents_of(&point, "file");
+    let extents = extents_of(point, "file");
     mount.unmount().unwrap();
     drop(device);
     let [first, second] = extents[..] else { panic!("not two extents: {extents:?}") };
