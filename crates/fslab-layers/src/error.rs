@@ -47,12 +47,24 @@ pub enum Error {
         text: String,
     },
     /// A file that describes a stack does not parse.
-    #[error("{}: {source}", path.display())]
+    #[error("{}, line {line}: {}", path.display(), reason.message())]
     BadFile {
         /// The file.
         path: PathBuf,
-        /// Line, column and key.
-        source: Box<toml::de::Error>,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong; its own text goes over several lines.
+        reason: Box<toml::de::Error>,
+    },
+    /// A file names a layer, option or value that does not exist.
+    #[error("{}, line {line}: {source}", path.display())]
+    BadLayer {
+        /// The file.
+        path: PathBuf,
+        /// The line on which the layer begins, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: Box<Error>,
     },
     /// A file that describes a stack can't be read.
     #[error("{}: {source}", path.display())]

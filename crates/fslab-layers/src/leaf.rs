@@ -1,7 +1,7 @@
 //! The leaf under a stack, as a user names it: a directory, `dir:PATH` or `mem:`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -74,7 +74,16 @@ impl fmt::Display for Leaf {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => formatter.write_str("mem:"),
+            // A directory whose name would be read as something else.
+            Self::Directory(path) if is_ambiguous(path) => {
+                write!(formatter, "dir:{}", path.display())
+            }
             Self::Directory(path) => path.display().fmt(formatter),
         }
     }
+}
+
+fn is_ambiguous(path: &Path) -> bool {
+    let name = path.as_os_str();
+    name == "mem:" || name.as_encoded_bytes().starts_with(b"dir:")
 }

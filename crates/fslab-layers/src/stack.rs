@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
@@ -29,7 +30,7 @@ pub struct Stack {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LayersFile {
-    layer: Vec<LayerTable>,
+    layer: Vec<Spanned<LayerTable>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,10 +60,28 @@ impl Stack {
     pub fn read_layers(path: &Path) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
-        let file: LayersFile = toml::from_str(&text)
-            .map_err(|source| Error::BadFile { path: path.to_owned(), source: Box::new(source) })?;
-        file.layer.iter().map(LayerTable::choose).collect()
+        let path = path.to_owned();
+        match toml::from_str::<LayersFile>(&text) {
+            Ok(file) => file.layer.iter().map(|table| choose_at(table, &path, &text)).collect(),
+            Err(reason) => {
+                let line = line_of(&text, reason.span().map_or(0, |span| span.start));
+                Err(Error::BadFile { path, line, reason: Box::new(reason) })
+            }
+        }
     }
+}
+
+fn choose_at(table: &Spanned<LayerTable>, path: &Path, text: &str) -> Result<LayerChoice> {
+    table.get_ref().choose().map_err(|error| Error::BadLayer {
+        path: path.to_owned(),
+        line: line_of(text, table.span().start),
+        source: Box::new(error),
+    })
+}
+
+/// The line, from 1, that a byte is on.
+fn line_of(text: &str, position: usize) -> usize {
+    1 + text.bytes().take(position).filter(|byte| *byte == b'\n').count()
 }
 
 impl LayerTable {
@@ -112,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_stack_prints_as_it_was_given() {
-        for text in ["mem:", "null / mem:", "null:passthrough=off / null / /tmp/a b"] {
+        for text in ["mem:", "null / mem:", "null:passthrough=off / null / /tmp/a b", "dir:mem:"] {
             assert_eq!(text.parse::<Stack>().unwrap().to_string(), text);
         }
     }
@@ -127,6 +146,9 @@ mod tests {
         std::fs::write(&path, "[[layers]]\nname = \"null\"\n").unwrap();
         let message = Stack::read_layers(&path).unwrap_err().to_string();
         assert!(message.contains("layers.toml") && message.contains("line 1"), "{message}");
-        assert!(message.contains("`layers`"), "{message}");
+        assert!(message.contains("`layers`") && message.lines().count() == 1, "{message}");
+        std::fs::write(&path, "[[layer]]\nname = \"null\"\n\n[[layer]]\nname = \"nil\"\n").unwrap();
+        let message = Stack::read_layers(&path).unwrap_err().to_string();
+        assert!(message.contains("layers.toml, line 4: unknown layer 'nil'"), "{message}");
     }
 }

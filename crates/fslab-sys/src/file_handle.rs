@@ -15,6 +15,11 @@ const MAX_BYTES: usize = 128;
 /// Enough for ext4, xfs and btrfs without an allocation.
 const INLINE_BYTES: usize = 20;
 
+/// How often an opening is tried again that was told there is no memory. ext4 answers so (from
+/// `iget_locked`) while the number of a removed inode is being used again; a moment later the
+/// answer is the right one, `ESTALE`.
+const OUT_OF_MEMORY_RETRIES: u32 = 1000;
+
 /// The kernel's `struct file_handle` with room for the longest handle.
 #[repr(C)]
 struct RawHandle {
@@ -89,6 +94,16 @@ impl FileHandle {
     /// # Errors
     /// `ESTALE` when the inode is gone, `EPERM` without CAP_DAC_READ_SEARCH.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+        for _ in 0..OUT_OF_MEMORY_RETRIES {
+            match self.try_to_open(mount, flags) {
+                Err(Errno::NOMEM) => std::thread::yield_now(),
+                answer => return answer,
+            }
+        }
+        self.try_to_open(mount, flags)
+    }
+
+    fn try_to_open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
         let source = self.bytes.as_slice();
         let mut raw = RawHandle {
             byte_count: source.len() as libc::c_uint,

@@ -9,11 +9,27 @@ use std::cell::Cell;
 use std::fs;
 use std::marker::PhantomData;
 
+use rustix::fs::Mode;
 use rustix::io::Result;
-use rustix::process::{getgid, getuid};
+use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::file_handle::check;
+
+/// Capabilities that pass over permission checks: kept, because the caller's permissions were
+/// checked before and the lower directory may be stricter than the mount.
+const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::MKNOD);
+
+/// Capabilities that would give files of others what only root may: set-id bits, foreign owners,
+/// immutable flags, space beyond quotas and reserves.
+const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MAC_OVERRIDE)
+    .union(CapabilitySet::SYS_RESOURCE);
 
 /// The calling thread acts as somebody else until this is dropped.
 #[derive(Debug)]
@@ -36,16 +52,15 @@ impl ActingAs {
     /// Takes the file-system ids and supplementary groups of a caller. Free of cost where the
     /// process already has them.
     ///
-    /// Capabilities that bypass permission checks are kept, because the caller's permissions were
-    /// checked before and the lower directory may be stricter than the mount; CAP_FSETID,
-    /// CAP_CHOWN and the like are given up with the user id, so that the kernel treats set-id
-    /// bits and ownership as for the caller.
+    /// Capabilities that pass over permission checks are kept; CAP_FSETID, CAP_CHOWN and the like
+    /// are given up for any caller but root, so that the kernel treats set-id bits, ownership and
+    /// quotas as for the caller.
     ///
     /// # Errors
     /// `EPERM` where the process may not change its identity and the caller is somebody else.
     pub fn caller(uid: u32, gid: u32, pid: u32) -> Result<Self> {
-        let own_uid = getuid().as_raw();
-        let own_gid = getgid().as_raw();
+        // File-system ids follow the effective ones.
+        let (own_uid, own_gid) = (geteuid().as_raw(), getegid().as_raw());
         if uid == own_uid && gid == own_gid {
             return Ok(Self { before: None, _bound_to_thread: PhantomData });
         }
@@ -58,22 +73,27 @@ impl ActingAs {
 
     fn take(&mut self, uid: u32, gid: u32, pid: u32) -> Result<()> {
         if let Some(before) = self.before.as_mut() {
-            before.groups = Some(own_groups()?);
+            let own = own_groups()?;
             set_groups(&groups_of(pid).unwrap_or_default())?;
+            // Only now is there something to go back to: who may not set groups can't reset them.
+            before.groups = Some(own);
         }
         // The group first: without the user id the thread may no longer change it.
         set_file_system_id(libc::SYS_setfsgid, gid)?;
         set_file_system_id(libc::SYS_setfsuid, uid)?;
-        keep_bypassing_permissions()
+        take_capabilities(uid)
     }
 }
 
 impl Drop for ActingAs {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else { return };
-        let restored = restore(&before);
-        // Going on as somebody else would create files with wrong owners, silently.
-        assert!(restored.is_ok(), "a thread could not get its own identity back: {restored:?}");
+        if let Err(error) = restore(&before) {
+            // Going on as somebody else would create files with wrong owners, silently. A panic
+            // would not do: servers catch those and go on with the thread.
+            tracing::error!(%error, "a thread can't take its own identity back; aborting");
+            std::process::abort();
+        }
     }
 }
 
@@ -93,13 +113,12 @@ fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
     if present as u32 == id { Ok(()) } else { Err(rustix::io::Errno::PERM) }
 }
 
-fn keep_bypassing_permissions() -> Result<()> {
+fn take_capabilities(uid: u32) -> Result<()> {
     let mut sets = capabilities(None)?;
-    let bypass = CapabilitySet::DAC_OVERRIDE
-        | CapabilitySet::DAC_READ_SEARCH
-        | CapabilitySet::FOWNER
-        | CapabilitySet::MKNOD;
-    sets.effective |= bypass & sets.permitted;
+    if uid != 0 {
+        sets.effective.remove(GIVEN_UP);
+    }
+    sets.effective |= KEPT & sets.permitted;
     set_capabilities(None, sets)
 }
 
@@ -121,40 +140,214 @@ fn groups_of(pid: u32) -> Option<Vec<u32>> {
     line.split_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a thread may keep set-id bits when it writes (has CAP_FSETID in effect). Unknown
-/// threads may not: clearing the bits is the safe side.
+/// Whether a thread may keep set-id bits when it writes (has CAP_FSETID in effect).
 #[must_use]
 pub fn has_cap_fsetid(pid: u32) -> bool {
+    has_capability(pid, CapabilitySet::FSETID)
+}
+
+/// Whether a capability is in effect for a thread. Unknown threads have none, nor has who has them
+/// in another user namespace: any user is root in one of his own.
+#[must_use]
+pub fn has_capability(pid: u32, capability: CapabilitySet) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    status
+    let effective = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & CapabilitySet::FSETID.bits() != 0)
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    effective.is_some_and(|mask| mask & capability.bits() != 0) && shares_user_namespace(pid)
+}
+
+fn shares_user_namespace(pid: u32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
+    match (namespace(&pid.to_string()), namespace("self")) {
+        (Ok(one), Ok(own)) => one == own,
+        _ => false,
+    }
 }
 
 thread_local! {
-    /// The umask this thread has set for itself; `None` while it shares the process's.
-    static THREAD_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether this thread shares its umask with no other.
+    static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the calling thread a umask of its own, of the caller it acts for. The lower file system
-/// then applies it exactly where it should: not under a default ACL.
-///
-/// # Errors
-/// Those of `unshare(CLONE_FS)`.
-pub fn set_thread_umask(umask: u32) -> Result<()> {
-    let present = THREAD_UMASK.get();
-    if present == Some(umask) {
-        return Ok(());
+/// The calling thread has the umask of the caller it acts for until this is dropped. The lower file
+/// system then applies it exactly where it should: not under a default ACL.
+#[derive(Debug)]
+pub struct ThreadUmask {
+    before: Mode,
+    /// The umask belongs to a thread, and so does its end.
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl ThreadUmask {
+    /// Sets the umask of this thread alone. From the first time on the thread has a working
+    /// directory and a root of its own too.
+    ///
+    /// # Errors
+    /// Those of `unshare(CLONE_FS)`.
+    pub fn set(umask: u32) -> Result<Self> {
+        if !HAS_OWN_UMASK.get() {
+            // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
+            // affects no memory and no descriptors.
+            let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
+            check(answer)?;
+            HAS_OWN_UMASK.set(true);
+        }
+        let before = rustix::process::umask(Mode::from_raw_mode(umask));
+        Ok(Self { before, _bound_to_thread: PhantomData })
     }
-    if present.is_none() {
-        // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
-        // affects no memory and no descriptors.
-        let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
-        check(answer)?;
+}
+
+impl Drop for ThreadUmask {
+    fn drop(&mut self) {
+        rustix::process::umask(self.before);
     }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
-    THREAD_UMASK.set(Some(umask));
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::process::Command;
+    use std::thread;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    const USER: u32 = 1234;
+    const GROUP: u32 = 2345;
+
+    /// What the kernel says a thread is: ids, groups and effective capabilities.
+    fn identity() -> Vec<String> {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let told = |line: &&str| {
+            ["Uid:", "Gid:", "Groups:", "CapEff:"].iter().any(|name| line.starts_with(name))
+        };
+        status.lines().filter(told).map(str::to_owned).collect()
+    }
+
+    /// The fourth id of a line such as `Uid: real effective saved file-system`.
+    fn file_system_id(line: &str) -> u32 {
+        line.split_whitespace().nth(4).unwrap().parse().unwrap()
+    }
+
+    fn effective() -> CapabilitySet {
+        capabilities(None).unwrap().effective
+    }
+
+    fn is_root(test: &str) -> bool {
+        let is_root = geteuid().is_root();
+        if !is_root {
+            eprintln!("SKIP {test}: not root");
+            assert!(std::env::var_os("FSLAB_REQUIRE_ALL").is_none(), "{test} needs root");
+        }
+        is_root
+    }
+
+    #[test]
+    fn acting_changes_one_thread_and_ends() {
+        if !is_root("acting_changes_one_thread_and_ends") {
+            return;
+        }
+        let before = identity();
+        let acting = ActingAs::caller(USER, GROUP, 0).unwrap();
+        let during = identity();
+        assert_eq!((file_system_id(&during[0]), file_system_id(&during[1])), (USER, GROUP));
+        assert_eq!(during[2].trim_end(), "Groups:", "of an unknown caller");
+        assert!(effective().contains(KEPT) && !effective().intersects(GIVEN_UP));
+        assert_eq!(thread::spawn(identity).join().unwrap()[3], during[3], "a child inherits");
+        drop(acting);
+        assert_eq!(identity(), before);
+    }
+
+    #[test]
+    fn what_is_created_belongs_to_the_caller_and_his_groups_count() {
+        if !is_root("what_is_created_belongs_to_the_caller_and_his_groups_count") {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mut caller = Command::new("setpriv")
+            .args(["--reuid=1234", "--regid=2345", "--groups=4321", "sleep", "60"])
+            .spawn()
+            .unwrap();
+        while groups_of(caller.id()) != Some(vec![4321]) {
+            thread::yield_now();
+        }
+        let path = directory.path().join("file");
+        let acting = ActingAs::caller(USER, GROUP, caller.id()).unwrap();
+        fs::write(&path, "").unwrap();
+        assert_eq!(own_groups().unwrap(), [4321]);
+        std::os::unix::fs::chown(&path, None, Some(4321)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2755)).unwrap();
+        drop(acting);
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+        let file = fs::metadata(&path).unwrap();
+        assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (USER, 4321, 0o2755));
+    }
+
+    #[test]
+    fn root_keeps_its_capabilities_with_another_group() {
+        if !is_root("root_keeps_its_capabilities_with_another_group") {
+            return;
+        }
+        let before = effective();
+        let acting = ActingAs::caller(0, GROUP, 0).unwrap();
+        assert_eq!(effective(), before);
+        drop(acting);
+    }
+
+    #[test]
+    fn who_may_not_change_identity_is_refused_and_goes_on() {
+        if !is_root("who_may_not_change_identity_is_refused_and_goes_on") {
+            return;
+        }
+        for lacking in [CapabilitySet::SETGID, CapabilitySet::SETUID] {
+            let refused = thread::spawn(move || {
+                let mut sets = capabilities(None).unwrap();
+                sets.effective.remove(lacking);
+                set_capabilities(None, sets).unwrap();
+                let before = identity();
+                let answer = ActingAs::caller(USER, GROUP, 0).map(drop);
+                assert_eq!(identity(), before);
+                answer
+            });
+            assert_eq!(refused.join().unwrap(), Err(Errno::PERM), "without {lacking:?}");
+        }
+    }
+
+    #[test]
+    fn capabilities_of_another_user_namespace_do_not_count() {
+        let own = std::process::id();
+        assert_eq!(has_cap_fsetid(own), effective().contains(CapabilitySet::FSETID));
+        assert!(!has_cap_fsetid(0), "an unknown thread");
+        let mut stranger = Command::new("unshare").args(["--user", "sleep", "60"]).spawn().unwrap();
+        let arrived = || fs::read_to_string(format!("/proc/{}/comm", stranger.id())).unwrap();
+        while arrived().trim_end() != "sleep" {
+            thread::yield_now();
+        }
+        let counts = has_cap_fsetid(stranger.id());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        assert!(!counts);
+    }
+
+    #[test]
+    fn a_umask_belongs_to_one_thread_and_ends() {
+        fn umask() -> String {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            status.lines().find(|line| line.starts_with("Umask:")).unwrap().to_owned()
+        }
+        let before = umask();
+        let other = thread::spawn(|| {
+            let first = ThreadUmask::set(0o135).map(|_set| umask()).unwrap();
+            let second = ThreadUmask::set(0o24).map(|_set| umask()).unwrap();
+            (first, second, umask())
+        });
+        let (first, second, after) = other.join().unwrap();
+        assert_eq!([first.as_str(), second.as_str()], ["Umask:\t0135", "Umask:\t0024"]);
+        assert_eq!(after, before, "the thread has the umask it had");
+        assert_eq!(umask(), before);
+    }
 }

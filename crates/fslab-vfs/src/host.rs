@@ -25,8 +25,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_sys::identity::{ActingAs, set_thread_umask};
+use fslab_sys::identity::{ActingAs, ThreadUmask};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
@@ -59,9 +60,10 @@ pub struct HostFs {
     lower: Lower,
     files: OpenTable<Arc<OwnedFd>>,
     directories: OpenTable<OpenDirectory>,
-    /// The lower file system reports errors of delayed writes at close.
-    close_reports_errors: bool,
 }
+
+/// How often a creation is tried while others make and remove its name.
+const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// Flags of an opening that have a meaning for the lower file. `O_DIRECT` has none: requests
 /// arrive in buffers of any alignment.
@@ -88,7 +90,6 @@ impl HostFs {
     /// # Errors
     /// What `statx` answers.
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
-        let close_reports_errors = !is_known_local(&root)?;
         let lower = Lower::new(root, options.file_handles)?;
         if options.file_handles && !lower.has_handles() {
             tracing::warn!(
@@ -97,7 +98,7 @@ impl HostFs {
             );
         }
         let (files, directories) = (OpenTable::default(), OpenTable::default());
-        Ok(Self { lower, files, directories, close_reports_errors })
+        Ok(Self { lower, files, directories })
     }
 
     /// How many inodes are remembered, the root included.
@@ -130,23 +131,25 @@ impl HostFs {
         let stat = attr::stat(&file)?;
         let entry = self.lower.enter(Arc::clone(&file), &stat)?;
         if stat.stx_nlink == 0 {
-            self.lower.pin_if_nameless(Some(reopen_as_path(&file)?))?;
+            self.lower.pin_if_nameless(reopen_as_path(&file)?);
         }
-        Ok((entry, self.opened(file)))
+        let opened = self.opened(entry.attr.ino, file)?;
+        Ok((entry, opened))
     }
 
-    fn opened(&self, file: Arc<OwnedFd>) -> Opened {
+    fn opened(&self, ino: Ino, file: Arc<OwnedFd>) -> Result<Opened> {
+        let no_flush = !self.lower.reports_at_close(ino)?;
         let backing = Some(Arc::clone(&file));
         let handle = self.files.insert(file);
-        let no_flush = !self.close_reports_errors;
-        Opened { handle, backing, keep_cache: true, direct: false, no_flush }
+        Ok(Opened { handle, backing, keep_cache: true, direct: false, no_flush })
     }
 
     fn remove(&self, parent: Ino, name: Name<'_>, flags: AtFlags) -> Result<()> {
         let directory = self.lower.directory(parent)?;
         let victim = self.lower.victim(&directory, name);
         rustix::fs::unlinkat(&directory, name.as_os_str(), flags)?;
-        self.lower.pin_if_nameless(victim)
+        victim.into_iter().for_each(|victim| self.lower.pin_if_nameless(victim));
+        Ok(())
     }
 }
 
@@ -252,7 +255,8 @@ impl FileSystem for HostFs {
         let victim = if replaces { self.lower.victim(&to, new_name) } else { None };
         let flags = RenameFlags::from_bits_retain(mode.bits());
         rustix::fs::renameat_with(from, name.as_os_str(), to, new_name.as_os_str(), flags)?;
-        self.lower.pin_if_nameless(victim)
+        victim.into_iter().for_each(|victim| self.lower.pin_if_nameless(victim));
+        Ok(())
     }
 
     fn link(
@@ -273,7 +277,7 @@ impl FileSystem for HostFs {
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         let file = self.lower.open_file(ino, to_flags(mode))?;
-        Ok(self.opened(Arc::new(file)))
+        self.opened(ino, Arc::new(file))
     }
 
     fn create(
@@ -284,17 +288,18 @@ impl FileSystem for HostFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let directory = self.lower.directory(parent)?;
-        let how = to_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode);
-        let created =
-            as_caller(request, || rustix::fs::openat(&directory, name.as_os_str(), how, mode));
-        match created {
-            Err(Error::Errno(Errno::EXIST)) if !flags.contains(OpenMode::EXCLUSIVE) => {
-                self.open_existing(request, parent, name, flags)
+        for _ in 0..CREATE_ATTEMPTS_MAX {
+            match self.create_new(request, parent, name, mode, flags) {
+                Err(Error::Errno(Errno::EXIST)) if !flags.contains(OpenMode::EXCLUSIVE) => {}
+                created => return created,
             }
-            created => self.enter_created(created?),
+            match self.open_existing(request, parent, name, flags) {
+                // Somebody has removed the name since.
+                Err(Error::Errno(Errno::NOENT | Errno::STALE)) => {}
+                opened => return opened,
+            }
         }
+        Err(Errno::NOENT.into())
     }
 
     fn tmpfile(
@@ -356,8 +361,8 @@ impl FileSystem for HostFs {
         Ok(count)
     }
 
-    fn flush(&self, _request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
-        if self.close_reports_errors {
+    fn flush(&self, _request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        if self.lower.reports_at_close(ino)? {
             let copy = rustix::io::dup(&*self.files.get(handle)?)?;
             fslab_sys::descriptor::close(copy)?;
         }
@@ -373,7 +378,7 @@ impl FileSystem for HostFs {
     }
 
     fn opendir(&self, _request: &Request, ino: Ino) -> Result<Handle> {
-        let descriptor = self.lower.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let descriptor = self.lower.open_directory(ino)?;
         Ok(self.directories.insert(OpenDirectory::new(descriptor)))
     }
 
@@ -411,8 +416,7 @@ impl FileSystem for HostFs {
     }
 
     fn syncfs(&self, _request: &Request, ino: Ino) -> Result<()> {
-        let directory = self.lower.open(ino, OFlags::RDONLY)?;
-        Ok(rustix::fs::syncfs(directory)?)
+        self.lower.synchronize(ino)
     }
 
     fn statfs(&self, _request: &Request, ino: Ino) -> Result<StatFs> {
@@ -445,8 +449,8 @@ impl FileSystem for HostFs {
         xattr::set(request, &*self.lower.path(ino)?, name, value, mode)
     }
 
-    fn listxattr(&self, _request: &Request, ino: Ino) -> Result<Vec<u8>> {
-        xattr::list(&*self.lower.path(ino)?)
+    fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
+        xattr::list(request, &*self.lower.path(ino)?)
     }
 
     fn removexattr(&self, _request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
@@ -455,8 +459,8 @@ impl FileSystem for HostFs {
 
     fn fallocate(
         &self,
-        _request: &Request,
-        _ino: Ino,
+        request: &Request,
+        ino: Ino,
         handle: Handle,
         offset: u64,
         length: u64,
@@ -464,7 +468,8 @@ impl FileSystem for HostFs {
     ) -> Result<()> {
         let mode = FallocateFlags::from_bits_retain(mode.bits());
         let file = self.files.get(handle)?;
-        Ok(rustix::io::retry_on_intr(|| rustix::fs::fallocate(&*file, mode, offset, length))?)
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&*file, mode, offset, length))?;
+        self.clear_set_id_for(request, ino)
     }
 
     fn lseek(
@@ -484,9 +489,9 @@ impl FileSystem for HostFs {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         (_, source, mut source_offset): (Ino, Handle, u64),
-        (_, target, mut target_offset): (Ino, Handle, u64),
+        (target_ino, target, mut target_offset): (Ino, Handle, u64),
         length: u64,
     ) -> Result<u64> {
         let (source, target) = (self.files.get(source)?, self.files.get(target)?);
@@ -498,11 +503,30 @@ impl FileSystem for HostFs {
             Some(&mut target_offset),
             length,
         )?;
+        if count > 0 {
+            self.clear_set_id_for(request, target_ino)?;
+        }
         Ok(count as u64)
     }
 }
 
 impl HostFs {
+    fn create_new(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let directory = self.lower.directory(parent)?;
+        let how = to_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let file =
+            as_caller(request, || rustix::fs::openat(&directory, name.as_os_str(), how, mode))?;
+        self.enter_created(file)
+    }
+
     fn open_existing(
         &self,
         request: &Request,
@@ -521,10 +545,19 @@ impl HostFs {
 
 /// Runs a creating system call with the caller's ids, groups and umask.
 fn as_caller<T>(request: &Request, create: impl FnOnce() -> rustix::io::Result<T>) -> Result<T> {
-    set_thread_umask(request.umask)?;
+    let _umask = ThreadUmask::set(request.umask)?;
     let caller = &request.credentials;
     let _acting = ActingAs::caller(caller.uid, caller.gid, request.pid)?;
     Ok(create()?)
+}
+
+/// Whether a caller has a capability. One in the same process gives no thread id and acts with the
+/// rights it takes for itself.
+fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
+    match request.pid {
+        0 => request.credentials.uid == 0,
+        pid => fslab_sys::identity::has_capability(pid, capability),
+    }
 }
 
 fn to_flags(mode: OpenMode) -> OFlags {
@@ -538,15 +571,4 @@ fn exclusive(mode: OpenMode) -> OFlags {
 fn synchronize(file: impl AsFd, data_only: bool) -> Result<()> {
     let call = if data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
     Ok(call(file)?)
-}
-
-/// Whether the lower file system is one whose close(2) has nothing to report.
-fn is_known_local(root: &OwnedFd) -> Result<bool> {
-    const EXT: u64 = 0xef53;
-    const XFS: u64 = 0x5846_5342;
-    const BTRFS: u64 = 0x9123_683e;
-    const TMPFS: u64 = 0x0102_1994;
-    const F2FS: u64 = 0xf2f5_2010;
-    let kind = attr::file_system_kind(root)?;
-    Ok(matches!(kind, EXT | XFS | BTRFS | TMPFS | F2FS))
 }

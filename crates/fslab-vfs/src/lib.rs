@@ -1,7 +1,7 @@
 //! What a file system is to fslab: the [`FileSystem`] trait, its types, and the leaves that store.
 //!
-//! A *leaf* stores (a host directory, memory); a *layer* is a file system over another. Both are the
-//! same trait, so that a stack of any height is one `dyn FileSystem`.
+//! A *leaf* stores (a host directory, memory); a *layer* is a file system over another. Both are
+//! the same trait, so that a stack of any height is one `dyn FileSystem`.
 //!
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
 //! [`Request`]) and prints nothing.

@@ -78,8 +78,39 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
     }
 }
 
+/// An error with its causes on one line. A cause that the message before it tells already is not
+/// told again.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let told = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = told;
+        } else if !line.ends_with(&told) {
+            line = format!("{line}: {told}");
+        }
+    }
+    line
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_and_on_one_line() {
+        let file = std::path::PathBuf::from("layers.toml");
+        let source = std::io::Error::other("no\n  such  thing");
+        let error = fslab_layers::Error::UnreadableFile { path: file, source };
+        let error = Err::<(), _>(error).context("outer").unwrap_err();
+        assert_eq!(one_line(&error), "outer: layers.toml: no such thing");
     }
 }

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     match command.run() {
         Ok(()) => exit::Code::Success.into(),
         Err(error) => {
-            eprintln!("fslab: {error:#}");
+            eprintln!("fslab: {}", exit::one_line(&error));
             exit::Code::of(&error).into()
         }
     }

@@ -23,6 +23,12 @@ pub(super) fn file_system_kind(file: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
+/// The mount through which a descriptor was opened.
+pub(super) fn mount_id(file: impl AsFd) -> Result<u64> {
+    let wanted = StatxFlags::MNT_ID;
+    Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?.stx_mnt_id)
+}
+
 /// Device number as one value, for comparison.
 pub(super) fn device_of(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)

@@ -1,6 +1,7 @@
 //! The devices met below the root: a lower tree may hold mount points and subvolumes.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use fslab_sys::file_handle::FileHandle;
 use parking_lot::RwLock;
@@ -13,21 +14,39 @@ use crate::host::inodes::{DeviceIndex, Reference};
 /// All devices in the order in which they were met; the root's is the first.
 #[derive(Debug)]
 pub(super) struct Devices {
+    /// Never locked during a system call: one that hangs would hold up all others.
     known: RwLock<Vec<Device>>,
+    handles: bool,
 }
 
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// A directory on the device, open for reading, where file handles can be opened through it.
-    mount: Option<OwnedFd>,
+    /// The mount it was met in. Subvolumes of btrfs are devices of one mount.
+    mount_id: u64,
+    /// A directory on the device, open for reading, where file handles can be opened through it;
+    /// one for all devices of a mount.
+    mount: Option<Arc<OwnedFd>>,
+    /// Its file system reports errors of delayed writes at close.
+    reports_at_close: bool,
+}
+
+impl Device {
+    /// The device that `file` lies on, beside those that are known.
+    fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
+        let mount_id = attr::mount_id(file)?;
+        let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
+        Ok(Self { number, mount_id, mount, reports_at_close: !is_known_local(file)? })
+    }
 }
 
 impl Devices {
     /// Knows the root's device; without `handles`, every inode will be kept by a descriptor.
-    pub fn new(number: u64, root: &OwnedFd, handles: bool) -> Self {
-        let mount = if handles { mount_for_handles(root) } else { None };
-        Self { known: RwLock::new(vec![Device { number, mount }]) }
+    pub fn new(number: u64, root: &OwnedFd, handles: bool) -> Result<Self> {
+        let devices = Self { known: RwLock::default(), handles };
+        let root = Device::met(number, root, &devices)?;
+        devices.known.write().push(root);
+        Ok(devices)
     }
 
     /// Whether inodes of the root's device need no descriptors.
@@ -40,33 +59,40 @@ impl Devices {
     /// # Errors
     /// `EXDEV` after 65,535 devices.
     pub fn index(&self, number: u64, file: &OwnedFd) -> Result<DeviceIndex> {
-        let position = |known: &[Device]| known.iter().position(|device| device.number == number);
-        if let Some(index) = position(&self.known.read()) {
-            return to_index(index);
+        if let Some(index) = self.find(number) {
+            return Ok(index);
         }
+        let device = Device::met(number, file, self)?;
         let mut known = self.known.write();
-        if let Some(index) = position(&known) {
+        if let Some(index) = known.iter().position(|device| device.number == number) {
             return to_index(index);
         }
         let index = to_index(known.len())?;
-        known.push(Device { number, mount: mount_for_handles(file) });
+        if self.handles && device.mount.is_none() {
+            warn_of_descriptors(number);
+        }
+        known.push(device);
         Ok(index)
     }
 
+    /// Whether closing a file of a device may report errors of delayed writes.
+    pub fn reports_at_close(&self, index: DeviceIndex) -> bool {
+        let known = self.known.read();
+        known.get(usize::from(index)).is_none_or(|device| device.reports_at_close)
+    }
+
     /// The index of a known device.
-    pub fn find(&self, number: u64) -> Option<DeviceIndex> {
+    fn find(&self, number: u64) -> Option<DeviceIndex> {
         let index = self.known.read().iter().position(|device| device.number == number)?;
         DeviceIndex::try_from(index).ok()
     }
 
     /// A file handle where the device has them, `None` where a descriptor must be kept.
     pub fn handle_of(&self, index: DeviceIndex, file: &OwnedFd) -> Result<Option<Reference>> {
-        let has_handles =
-            self.known.read().get(usize::from(index)).is_some_and(|device| device.mount.is_some());
-        if !has_handles {
-            return Ok(None);
+        match self.mount(index) {
+            Some(_) => Ok(Some(Reference::Handle(FileHandle::of(file)?))),
+            None => Ok(None),
         }
-        Ok(Some(Reference::Handle(FileHandle::of(file)?)))
     }
 
     /// Opens an inode of a device.
@@ -74,11 +100,34 @@ impl Devices {
     /// # Errors
     /// `ESTALE` when the inode is gone.
     pub fn open(&self, index: DeviceIndex, handle: &FileHandle, flags: OFlags) -> Result<OwnedFd> {
-        let known = self.known.read();
-        let mount = known.get(usize::from(index)).and_then(|device| device.mount.as_ref());
-        let mount = mount.ok_or(Error::Errno(Errno::STALE))?;
+        let mount = self.mount(index).ok_or(Error::Errno(Errno::STALE))?;
         Ok(handle.open(mount.as_fd(), flags)?)
     }
+
+    /// A directory on each device that has file handles.
+    pub fn mounts(&self) -> Vec<Arc<OwnedFd>> {
+        self.known.read().iter().filter_map(|device| device.mount.clone()).collect()
+    }
+
+    fn mount_for_handles(&self, mount_id: u64, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
+        let of_mount =
+            |device: &Device| device.mount.clone().filter(|_| device.mount_id == mount_id);
+        let known = self.known.read().iter().find_map(of_mount);
+        known.or_else(|| mount_for_handles(file).map(Arc::new))
+    }
+
+    fn mount(&self, index: DeviceIndex) -> Option<Arc<OwnedFd>> {
+        self.known.read().get(usize::from(index))?.mount.clone()
+    }
+}
+
+fn warn_of_descriptors(number: u64) {
+    tracing::warn!(
+        "no file handles on device {}:{} below the root: one descriptor is kept for each \
+         remembered inode of it",
+        number >> 32,
+        number & 0xffff_ffff
+    );
 }
 
 fn to_index(index: usize) -> Result<DeviceIndex> {
@@ -103,4 +152,15 @@ fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
     let handle = FileHandle::of(&mount).ok()?;
     handle.open(mount.as_fd(), OFlags::PATH).ok()?;
     Some(mount)
+}
+
+/// Whether a file system is one whose close(2) has nothing to report.
+fn is_known_local(file: &OwnedFd) -> Result<bool> {
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683e;
+    const TMPFS: u64 = 0x0102_1994;
+    const F2FS: u64 = 0xf2f5_2010;
+    let kind = attr::file_system_kind(file)?;
+    Ok(matches!(kind, EXT | XFS | BTRFS | TMPFS | F2FS))
 }

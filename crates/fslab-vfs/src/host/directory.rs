@@ -60,8 +60,14 @@ impl OpenDirectory {
             if stream.deliver_pending(deliver) {
                 return Ok(());
             }
-            if self.fill(&mut stream)? == 0 {
-                return Ok(());
+            match self.fill(&mut stream) {
+                // What was delivered is good; the error comes again with the next request.
+                Err(_) if stream.position != offset => return Ok(()),
+                filled => {
+                    if filled? == 0 {
+                        return Ok(());
+                    }
+                }
             }
         }
     }

@@ -1,23 +1,21 @@
 //! Where a lower file lies on its device, by FIEMAP.
 
-use std::fs::File;
-
-use rustix::fs::OFlags;
-
 use crate::error::Result;
 use crate::host::HostFs;
 use crate::layout::{Extent, Layout};
 use crate::types::Ino;
+use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
 
 impl Layout for HostFs {
     fn extents(&self, ino: Ino) -> Result<Vec<Extent>> {
-        let file = File::from(self.lower.open(ino, OFlags::RDONLY)?);
+        let file = self.lower.open_to_ask(ino)?;
         let mut extents = Vec::new();
-        for extent in fiemap::Fiemap::new(file) {
+        // What is written and not yet placed is placed first.
+        for extent in Fiemap::with_flags(file, FiemapFlags::SYNC) {
             let extent = extent?;
-            let unplaced = fiemap::FiemapExtentFlags::UNKNOWN
-                | fiemap::FiemapExtentFlags::DATA_INLINE
-                | fiemap::FiemapExtentFlags::UNWRITTEN;
+            let unplaced = FiemapExtentFlags::UNKNOWN
+                | FiemapExtentFlags::DATA_INLINE
+                | FiemapExtentFlags::UNWRITTEN;
             if !extent.fe_flags.intersects(unplaced) {
                 extents.push(Extent {
                     logical: extent.fe_logical,

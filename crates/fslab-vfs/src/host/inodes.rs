@@ -143,8 +143,8 @@ impl Inodes {
 
     /// Keeps an inode usable after its last name is gone. Beyond the bound it is not kept, and
     /// answers `ESTALE` once nobody has it open.
-    pub fn pin(&self, identity: Identity, descriptor: OwnedFd) {
-        self.table.write().pin(identity, descriptor);
+    pub fn pin(&self, identity: Identity, reference: &Reference, descriptor: Arc<OwnedFd>) {
+        self.table.write().pin(identity, reference, descriptor);
     }
 
     /// How many inodes are remembered, the root included.
@@ -196,7 +196,17 @@ impl Table {
         let node = entry.remove();
         self.pinned_count -= usize::from(node.pinned);
         self.release_displaced(node.identity, ino);
+        self.give_memory_back();
         true
+    }
+
+    /// What many inodes took must not stay taken for few.
+    fn give_memory_back(&mut self) {
+        const WORTH_WHILE: usize = 4096;
+        let (used, room) = (self.nodes.len(), self.nodes.capacity());
+        if room > WORTH_WHILE && used < room / 8 {
+            self.nodes.shrink_to(room / 4);
+        }
     }
 
     fn release_displaced(&mut self, identity: Identity, ino: Ino) {
@@ -208,18 +218,16 @@ impl Table {
         }
     }
 
-    fn pin(&mut self, identity: Identity, descriptor: OwnedFd) {
+    fn pin(&mut self, identity: Identity, reference: &Reference, descriptor: Arc<OwnedFd>) {
         if self.pinned_count >= self.pinned_max {
             return;
         }
-        let reference = Reference::Descriptor(Arc::new(descriptor));
-        // The newest generation is the one that has just lost its name.
-        let newest = self.displaced.get(&identity).and_then(|inos| inos.last().copied());
-        let Some(ino) = newest.or(identity.shown()) else { return };
-        if let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.identity == identity) {
+        // Another generation may be remembered by this number, and must not become this one.
+        let Some(ino) = self.find(identity, reference) else { return };
+        if let Some(node) = self.nodes.get_mut(&ino) {
             self.pinned_count += usize::from(!node.pinned);
             node.pinned = true;
-            node.reference = reference;
+            node.reference = Reference::Descriptor(descriptor);
         }
     }
 }
@@ -263,6 +271,37 @@ mod tests {
         assert!(!inodes.forget(second, 1));
         assert!(inodes.forget(second, 1));
         assert_eq!(inodes.len(), 1);
+    }
+
+    /// A name may be removed that the kernel still believes to be of an earlier file.
+    #[test]
+    fn a_removed_inode_does_not_pass_for_an_earlier_one() {
+        let (old, new) = two_references();
+        let inodes = table();
+        let identity = Identity { device: 0, number: 77 };
+        let ino = inodes.remember(identity, FileKind::Regular, old.clone());
+        let descriptor: Arc<OwnedFd> = Arc::new(std::fs::File::open("/").unwrap().into());
+        inodes.pin(identity, &new, Arc::clone(&descriptor));
+        assert!(matches!(inodes.get(ino).unwrap().1, Reference::Handle(_)));
+        inodes.pin(identity, &old, descriptor);
+        assert!(matches!(inodes.get(ino).unwrap().1, Reference::Descriptor(_)));
+    }
+
+    #[test]
+    fn memory_of_forgotten_inodes_is_given_back() {
+        let (reference, _) = two_references();
+        let inodes = table();
+        let numbers = 10..60_010;
+        for number in numbers.clone() {
+            let identity = Identity { device: 0, number };
+            inodes.remember(identity, FileKind::Regular, reference.clone());
+        }
+        assert!(inodes.table.read().nodes.capacity() >= 60_000);
+        for number in numbers {
+            assert!(inodes.forget(Ino(number), 1));
+        }
+        let room = inodes.table.read().nodes.capacity();
+        assert!(room < 10_000, "room for {room}");
     }
 
     #[test]

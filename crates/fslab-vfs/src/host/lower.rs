@@ -29,12 +29,18 @@ impl Lower {
     pub fn new(root: OwnedFd, handles: bool) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = DescriptorBudget::of_process();
-        let devices = Devices::new(attr::device_of(&stat), &root, handles);
+        let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
         let identity = Identity { device: 0, number: stat.stx_ino };
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget.pinned);
         let directories = Cache::new(budget.directories);
         Ok(Self { inodes, devices, directories, root_number: stat.stx_ino })
+    }
+
+    /// Writes everything back, on every device met.
+    pub fn synchronize(&self, ino: Ino) -> Result<()> {
+        rustix::fs::syncfs(self.open_to_ask(ino)?)?;
+        self.devices.mounts().iter().try_for_each(|mount| Ok(rustix::fs::syncfs(mount)?))
     }
 
     /// Whether inodes are remembered without descriptors.
@@ -79,9 +85,22 @@ impl Lower {
         }
     }
 
-    /// Opens a file or directory for reading or writing.
-    pub fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    /// Opens a directory to list it.
+    pub fn open_directory(&self, ino: Ino) -> Result<OwnedFd> {
+        self.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// Opens a file or directory to ask the lower file system about it.
+    pub fn open_to_ask(&self, ino: Ino) -> Result<OwnedFd> {
+        match self.inodes.kind(ino)? {
+            FileKind::Directory => self.open_directory(ino),
+            _ => self.open_file(ino, OFlags::RDONLY),
+        }
+    }
+
+    /// Opens what is known to be a file or a directory.
+    fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         match self.inodes.get(ino)? {
             (identity, Reference::Handle(handle)) => {
                 self.devices.open(identity.device, &handle, flags)
@@ -130,31 +149,42 @@ impl Lower {
         open_name(directory, name).ok()
     }
 
-    /// Keeps an inode usable for who remembers it, now that a name of it is gone.
-    pub fn pin_if_nameless(&self, victim: Option<OwnedFd>) -> Result<()> {
-        let Some(victim) = victim else { return Ok(()) };
+    /// Keeps an inode usable for who remembers it, now that a name of it is gone. The removal has
+    /// happened: what goes wrong here is no failure of it.
+    pub fn pin_if_nameless(&self, victim: OwnedFd) {
+        if let Err(error) = self.try_to_pin(victim) {
+            tracing::warn!(%error, "a removed file is lost for those who still know its inode");
+        }
+    }
+
+    fn try_to_pin(&self, victim: OwnedFd) -> Result<()> {
         let stat = attr::stat(&victim)?;
         if stat.stx_nlink == 0 || is_directory(&stat) {
+            let victim = Arc::new(victim);
             let identity = self.identity(&victim, &stat)?;
-            self.inodes.pin(identity, victim);
+            let reference = self.devices.handle_of(identity.device, &victim)?;
+            let reference = reference.unwrap_or_else(|| Reference::Descriptor(Arc::clone(&victim)));
+            self.inodes.pin(identity, &reference, victim);
         }
         Ok(())
     }
 
+    /// Whether closing the file may report errors of delayed writes.
+    pub fn reports_at_close(&self, ino: Ino) -> Result<bool> {
+        let (identity, _) = self.inodes.get(ino)?;
+        Ok(self.devices.reports_at_close(identity.device))
+    }
+
     /// The number to show for an entry of a listing.
     pub fn shown(&self, parent: Identity, name: &[u8], number: u64) -> Ino {
-        let is_root = parent.device == 0 && number == self.root_number
-            || name == b".." && parent.number == self.root_number;
+        let is_root = parent.device == 0
+            && (number == self.root_number || name == b".." && parent.number == self.root_number);
         let identity = Identity { device: parent.device, number };
         if is_root { Ino::ROOT } else { identity.shown().unwrap_or(Ino(u64::MAX)) }
     }
 
     fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
-        let number = attr::device_of(stat);
-        let device = match self.devices.find(number) {
-            Some(device) => device,
-            None => self.devices.index(number, descriptor)?,
-        };
+        let device = self.devices.index(attr::device_of(stat), descriptor)?;
         Ok(Identity { device, number: stat.stx_ino })
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use fslab_sys::identity::ActingAs;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::{HostFs, ITSELF, attr, proc_path};
+use crate::host::{HostFs, ITSELF, attr, has_capability, proc_path};
 use crate::types::{Ino, Permissions, Request, SetAttr};
 
 impl HostFs {
@@ -38,6 +39,17 @@ impl HostFs {
             rustix::fs::utimensat(&path, "", &times, ITSELF)?;
         }
         Ok(())
+    }
+
+    /// Takes the set-id bits away where the caller may not keep them. For changes of data of which
+    /// the sender of the request does not say so.
+    pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
+        let path = self.lower.path(ino)?;
+        let before = Permissions::new(u32::from(attr::stat(&path)?.stx_mode));
+        if before == before.without_set_id() || has_capability(request, CapabilitySet::FSETID) {
+            return Ok(());
+        }
+        set_permissions(&path, before.without_set_id())
     }
 
     /// Takes the set-id bits away, as a write by an unprivileged caller does.

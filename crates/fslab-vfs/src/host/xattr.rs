@@ -5,9 +5,10 @@ use std::os::fd::OwnedFd;
 
 use fslab_sys::identity::ActingAs;
 use rustix::fs::XattrFlags;
+use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::proc_path;
+use crate::host::{has_capability, proc_path};
 use crate::types::{Request, XattrMode};
 
 /// The access ACL: setting it may change the set-group-id bit, depending on the caller's groups.
@@ -24,9 +25,20 @@ pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
     )
 }
 
-pub(super) fn list(path: &OwnedFd) -> Result<Vec<u8>> {
+/// The names a caller may know of: those of `trusted.` attributes are for CAP_SYS_ADMIN alone.
+pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     let path = proc_path(path);
-    fetch(|buffer| rustix::fs::listxattr(&path, buffer), || rustix::fs::listxattr_query(&path))
+    let names = fetch(
+        |buffer| rustix::fs::listxattr(&path, buffer),
+        || rustix::fs::listxattr_query(&path),
+    )?;
+    let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
+    let mut each = names.split_inclusive(|byte| *byte == 0);
+    if !each.any(is_trusted) || has_capability(request, CapabilitySet::SYS_ADMIN) {
+        return Ok(names);
+    }
+    let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| !is_trusted(name));
+    Ok(shown.flatten().copied().collect())
 }
 
 pub(super) fn set(

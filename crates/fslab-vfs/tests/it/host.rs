@@ -22,6 +22,19 @@ pub fn directories() -> Vec<TempDir> {
 
 #[test]
 fn host_directories_pass() {
+    pass(&make);
+}
+
+#[test]
+fn host_directories_pass_without_file_handles() {
+    pass(&|path| {
+        let host = HostFs::open(path, &HostOptions { file_handles: false }).unwrap();
+        assert!(!host.has_file_handles());
+        Box::new(host)
+    });
+}
+
+fn pass(make: &dyn Fn(&Path) -> Box<dyn FileSystem>) {
     let mut failed = 0;
     for directory in directories() {
         let report = run_all(&|| make(directory.path()), &[]);

@@ -5,5 +5,6 @@
 mod block_device;
 mod conformance;
 mod host;
+mod lower_tree;
 mod memory;
 mod model;

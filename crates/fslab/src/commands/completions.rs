@@ -1,6 +1,8 @@
 //! `fslab completions`: what a shell needs to complete the command line.
 
-use anyhow::Result;
+use std::io::Write;
+
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -15,7 +17,8 @@ impl Args {
     /// Writes the completions to standard output.
     pub fn run(self) -> Result<()> {
         let mut command = super::Cli::command();
-        clap_complete::generate(self.shell, &mut command, "fslab", &mut std::io::stdout());
-        Ok(())
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, "fslab", &mut script);
+        std::io::stdout().write_all(&script).context("can't write the completions")
     }
 }

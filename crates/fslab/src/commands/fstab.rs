@@ -19,8 +19,9 @@ pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // The type and the namespace are mount(8)'s own affair.
-            Some("-t" | "-N") => drop(rest.next()),
+            // The type is mount(8)'s own affair. `-N` is not known here and will be refused:
+            // mounting in another namespace than was asked for would be worse.
+            Some("-t") => drop(rest.next()),
             Some(flags) if is_flags(flags) => {
                 // Only `-f` (do everything but mount) and `-s` (let unknown options pass) matter.
                 translated.extend(flags.contains('f').then(|| "--dry-run".into()));
@@ -56,6 +57,10 @@ mod tests {
             &["fslab", "mount", "/data", "/mnt", "--sloppy", "-o", "rw,layer=null"],
         );
         check(&["mount.fslab", "-f", "/a", "/b"], &["fslab", "mount", "--dry-run", "/a", "/b"]);
+        check(
+            &["mount.fslab", "/a", "/b", "-N", "/run/netns/x"],
+            &["fslab", "mount", "/a", "/b", "-N", "/run/netns/x"],
+        );
         check(&["fslab", "list", "-s"], &["fslab", "list", "-s"]);
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec};
+use fslab_measure::workload::WORKLOADS;
 use serde_json::{Value, json};
 
 /// Arguments of `fslab list`.
@@ -29,7 +30,11 @@ fn as_json() -> Value {
     let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
     let leaves: Vec<_> =
         LEAVES.iter().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
-    json!({ "layers": layers, "leaves": leaves })
+    let workloads: Vec<_> = WORKLOADS
+        .iter()
+        .map(|workload| json!({ "name": workload.name, "help": workload.help }))
+        .collect();
+    json!({ "layers": layers, "leaves": leaves, "workloads": workloads })
 }
 
 fn layer_as_json(layer: &LayerSpec) -> Value {
@@ -66,7 +71,11 @@ fn as_tables() -> String {
     for leaf in LEAVES {
         leaves.add_row([leaf.name, "", leaf.help]);
     }
-    format!("{layers}\n\n{leaves}")
+    let mut workloads = table(["workload", "", "what it does"]);
+    for workload in WORKLOADS {
+        workloads.add_row([workload.name, "", workload.help]);
+    }
+    format!("{layers}\n\n{leaves}\n\n{workloads}")
 }
 
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {

@@ -63,7 +63,7 @@ impl Args {
         } else if daemon {
             serve::serve(plan, daemon::report_ready)
         } else if foreground {
-            serve::serve(plan, |_log| Ok(()))
+            serve::serve(plan, serve::send_messages_to)
         } else {
             daemon::start()
         }

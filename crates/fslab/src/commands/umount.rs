@@ -1,10 +1,12 @@
 //! `fslab umount`: takes a mount away and waits until its daemon has let go of the lower files.
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -57,16 +59,13 @@ fn bad(message: String) -> anyhow::Error {
     Coded { code: Code::BadInput, message }.into()
 }
 
-/// An absolute path without asking the mount itself, whose daemon may be dead.
+/// An absolute path, symbolic links resolved, without asking the mount itself, whose daemon may
+/// be dead: opened as a mere path it is not.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name();
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let canonical = match name {
-        Some(name) => parent.canonicalize().map(|parent| parent.join(name)),
-        None => path.canonicalize(),
-    };
-    canonical.with_context(|| format!("no such directory: {}", path.display()))
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .with_context(|| format!("can't find {}", path.display()))?;
+    let told = format!("/proc/self/fd/{}", place.as_raw_fd());
+    std::fs::read_link(&told).with_context(|| format!("can't read {told}"))
 }
 
 /// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.
@@ -107,9 +106,13 @@ fn is_zombie(process: &Path) -> bool {
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
-    let status = helper.status().map_err(|error| Coded {
+    let output = helper.output().map_err(|error| Coded {
         code: Code::Missing,
         message: format!("unmounting as an ordinary user needs fusermount3 (fuse3): {error}"),
     })?;
-    if status.success() { Ok(()) } else { Err(bad(format!("can't unmount {}", path.display()))) }
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(bad(format!("can't unmount {}: {}", path.display(), reason.trim())))
 }

@@ -54,8 +54,11 @@ fn a_wrong_file_of_layers_is_named_with_its_line() {
     std::fs::write(&file, "[[layer]]\nname = \"null\"\n[[layr]]\n").unwrap();
     let (code, message) = place.try_mount(&["--layers-file", file.to_str().unwrap()]);
     assert_eq!(code, BAD_INPUT);
-    assert!(message.contains("layers.toml") && message.contains("line 3"), "{message}");
-    assert!(message.contains("layr"), "{message}");
+    assert!(message.contains("layers.toml, line 3: unknown field `layr`"), "{message}");
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    let (code, message) = place.try_mount(&["--layers-file", "/no/such.toml"]);
+    assert_eq!(code, BAD_INPUT);
+    assert_eq!(message, "fslab: /no/such.toml: No such file or directory (os error 2)\n");
 }
 
 #[test]
@@ -81,6 +84,20 @@ fn a_mount_in_use_is_not_unmounted_and_says_so() {
 }
 
 #[test]
+fn a_wrong_filter_of_messages_is_named() {
+    require_mounting!();
+    let place = Place::new();
+    let output = crate::support::fslab(&["mount"])
+        .args([&place.lower, &place.point])
+        .env("FSLAB_LOG", "fslab=nonsense")
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && message.contains("FSLAB_LOG=fslab=nonsense"), "{message}");
+    place.umount();
+}
+
+#[test]
 fn a_dry_run_mounts_nothing() {
     let place = Place::new();
     assert_eq!(place.try_mount(&["--dry-run"]), (0, String::new()));
@@ -92,6 +109,8 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     let list = crate::support::fslab(&["list", "--json"]).output().unwrap();
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
     assert_eq!(list["layers"][0]["name"], "null");
+    assert_eq!(list["leaves"][1]["name"], "mem:");
+    assert!(list["workloads"].as_array().unwrap().iter().any(|each| each["name"] == "file-copy"));
     let completions = crate::support::fslab(&["completions", "bash"]).output().unwrap();
     assert!(String::from_utf8(completions.stdout).unwrap().contains("umount"));
     let place = Place::new();

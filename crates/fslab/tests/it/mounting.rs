@@ -3,12 +3,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use fslab_sys::descriptor::close;
+use fslab_sys::mounts::Mount;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, soon};
+use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
 
 #[test]
 fn a_directory_is_mounted_over_itself() {
@@ -145,6 +148,8 @@ fn writing_by_others_clears_set_id_bits() {
             "printf y | dd of=FILE conv=notrunc",
             "truncate -s1 FILE",
             ": >FILE",
+            "fallocate -l 8192 FILE",
+            "fallocate --punch-hole -l 1 FILE",
         ] {
             let place = Place::mounted(arguments);
             let path = place.point.join("file");
@@ -210,10 +215,10 @@ fn the_daemon_lets_go_of_the_terminal_and_the_directory() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let daemon = place.daemon();
-    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).unwrap(), std::path::Path::new("/"));
+    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).unwrap(), Path::new("/"));
     for descriptor in ["1", "2"] {
         let open = fs::read_link(format!("/proc/{daemon}/fd/{descriptor}")).unwrap();
-        assert_eq!(open, std::path::Path::new("/dev/null"));
+        assert_eq!(open, Path::new("/dev/null"));
     }
     place.umount();
 }
@@ -270,4 +275,115 @@ fn a_walk_needs_no_descriptor_a_file() {
     let open = fs::read_dir(format!("/proc/{}/fd", place.daemon())).unwrap().count();
     assert!(open < 100, "{open} descriptors");
     place.umount();
+}
+
+/// What limits the shell that mounts must not end the daemon at the first larger write.
+#[test]
+fn a_limit_on_file_sizes_does_not_end_the_daemon() {
+    require_mounting!();
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_fslab");
+    let script = format!(
+        "ulimit -f 100; exec {program} mount -l null:passthrough=off {} {}",
+        place.lower.display(),
+        place.point.display()
+    );
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let error = fs::write(place.point.join("large"), vec![1; 1 << 20]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::FBIG.raw_os_error()), "{error}");
+    fs::write(place.point.join("small"), "still served").unwrap();
+    place.umount();
+}
+
+/// Whenever it comes, a signal leaves no mount behind that nobody serves.
+#[test]
+fn a_signal_while_mounting_leaves_nothing_behind() {
+    require_mounting!();
+    let place = Place::new();
+    let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
+    for step in 0..200 {
+        let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(step * 100));
+        send(served.id(), Signal::INT);
+        served.wait().unwrap();
+        assert!(!is_mounted(&place.point), "after {} microseconds", step * 100);
+    }
+}
+
+#[test]
+fn messages_go_to_the_file_that_was_named() {
+    require_mounting!();
+    let place = Place::new();
+    let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
+    let folder = place.lower.parent().unwrap();
+    for foreground in [false, true] {
+        let name = format!("log-{foreground}");
+        let log = format!("log={name}");
+        let mut mount = fslab(&["mount", "-o", &log]);
+        mount.args(foreground.then_some("--foreground")).args(paths).current_dir(folder);
+        let mut mounting = mount.spawn().unwrap();
+        soon("mounted", || is_mounted(&place.point));
+        // In use at the signal: that is worth a message.
+        soon("served", || File::create(place.point.join("file")).is_ok());
+        let user = File::open(place.point.join("file")).unwrap();
+        send(place.daemon(), Signal::TERM);
+        soon("the mount is out of the tree", || !is_mounted(&place.point));
+        drop(user);
+        assert!(mounting.wait().unwrap().success());
+        soon("the message is there", || {
+            fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
+        });
+    }
+}
+
+#[test]
+fn a_place_may_be_named_by_a_symbolic_link_or_behind_dashes() {
+    require_mounting!();
+    let place = Place::new();
+    let link = place.lower.parent().unwrap().join("link");
+    std::os::unix::fs::symlink(&place.point, &link).unwrap();
+    let (lower, link) = (place.lower.to_str().unwrap(), link.to_str().unwrap());
+    assert_eq!(run(&["mount", "--", lower, link]), (0, String::new()));
+    assert!(is_mounted(&place.point));
+    assert_eq!(run(&["umount", link]), (0, String::new()));
+    assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn names_of_trusted_attributes_are_for_root() {
+    require_mounting!();
+    let place = Place::mounted(&[]);
+    let path = place.point.join("file");
+    fs::write(&path, "").unwrap();
+    rustix::fs::setxattr(&path, "trusted.secret", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    let script = format!("getfattr --match=- {}", path.display());
+    let listed = |who: &[&str]| {
+        let output =
+            Command::new("setpriv").args(who).args(["sh", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(listed(&["--reuid=0"]).contains("trusted.secret"));
+    assert_eq!(listed(&["--reuid=1234", "--regid=1234", "--clear-groups"]), "");
+    place.umount();
+}
+
+/// Promises 2 and 4: with whatever takes the writes, the error comes at a write or at close.
+#[test]
+fn a_full_disk_is_reported_and_earlier_data_stays() {
+    require_mounting!();
+    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+        let place = Place::new();
+        let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=1m").unwrap();
+        place.mount(&arguments);
+        fs::write(place.point.join("earlier"), vec![1; 100_000]).unwrap();
+        let mut file = File::create(place.point.join("large")).unwrap();
+        let written = file.write_all(&vec![2; 4 << 20]).map_err(|error| error.raw_os_error());
+        let closed = close(file.into()).map_err(|errno| Some(errno.raw_os_error()));
+        let no_space = Some(rustix::io::Errno::NOSPC.raw_os_error());
+        assert_eq!(written.and(closed), Err(no_space), "{arguments:?}");
+        assert_eq!(fs::read(place.point.join("earlier")).unwrap(), vec![1; 100_000]);
+        place.umount();
+        lower.unmount().unwrap();
+    }
 }

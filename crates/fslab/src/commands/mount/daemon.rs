@@ -4,12 +4,11 @@
 //! one line when the mount works and then lets go of terminal and pipe. If it fails before, its
 //! message has gone to the shared standard error and its exit code becomes the starter's.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 const READY: &str = "ready";
 
@@ -17,9 +16,10 @@ const READY: &str = "ready";
 pub fn start() -> Result<()> {
     let program = std::env::current_exe().context("can't find this program")?;
     let arguments = super::super::fstab::translate(std::env::args_os().collect());
+    // The first two are the program and the subcommand; behind `--` options would be names.
     let mut daemon = Command::new(program)
-        .args(arguments.into_iter().skip(1))
-        .arg("--daemon")
+        .args(["mount", "--daemon"])
+        .args(arguments.into_iter().skip(2))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -32,22 +32,22 @@ pub fn start() -> Result<()> {
         return Ok(());
     }
     let status = daemon.wait().context("can't wait for the daemon")?;
-    // It has said why.
-    std::process::exit(status.code().unwrap_or(1));
+    match status.code() {
+        // It has said why.
+        Some(code) => std::process::exit(code),
+        None => bail!("the daemon ended before the mount worked: {status}"),
+    }
 }
 
-/// Called in the daemon when the mount works: reports, and leaves the terminal.
-pub fn report_ready(log: Option<&Path>) -> Result<()> {
+/// Called in the daemon when the mount works: reports, and leaves the terminal. Messages go to the
+/// file from here on.
+pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't leave the working directory")?;
     let errors = match log {
-        Some(path) => OpenOptions::new().create(true).append(true).open(path),
-        None => File::options().write(true).open("/dev/null"),
+        Some(log) => log,
+        None => File::options().write(true).open("/dev/null").context("can't open /dev/null")?,
     };
-    let errors = errors.with_context(|| match log {
-        Some(path) => format!("can't write messages to {}", path.display()),
-        None => "can't open /dev/null".to_owned(),
-    })?;
     let mut output = std::io::stdout();
     writeln!(output, "{READY}").and_then(|()| output.flush()).context("can't report")?;
     rustix::stdio::dup2_stdout(&errors).context("can't let go of the output")?;

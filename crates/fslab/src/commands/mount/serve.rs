@@ -1,28 +1,39 @@
 //! Serving one mount, from its start to its end.
 
+use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{Session, Unmounter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
 
 use super::Plan;
 
-/// Mounts, calls `ready` with the place for messages, and serves until unmounted.
-pub fn serve(plan: Plan, ready: impl FnOnce(Option<&Path>) -> Result<()>) -> Result<()> {
+/// Which messages are shown where `FSLAB_LOG` does not say otherwise.
+const DEFAULT_MESSAGES: &str = "warn";
+
+/// Mounts, calls `ready` with the file for messages, and serves until unmounted.
+pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
     start_messages();
     raise_descriptor_limit();
+    survive_file_size_limit()?;
     let Plan { stack, options, mount_point } = plan;
+    let log = options.log.as_deref().map(open_log).transpose()?;
+    // Before there is a mount that a signal could leave behind.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
     let file_system = stack.build()?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
     say_what_was_asked_and_refused(&session, mount_options.writeback);
-    detach_on_signals(session.unmounter())?;
-    if let Err(error) = ready(options.log.as_deref()) {
+    detach_on_signals(signals, session.unmounter())?;
+    if let Err(error) = ready(log) {
         session.unmounter().detach()?;
         return Err(error);
     }
@@ -32,9 +43,26 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<&Path>) -> Result<()>) -> Res
 }
 
 fn start_messages() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FSLAB_LOG")
-        .unwrap_or_else(|_unset| tracing_subscriber::EnvFilter::new("warn"));
+    let wanted = std::env::var("FSLAB_LOG").unwrap_or_else(|_unset| DEFAULT_MESSAGES.to_owned());
+    let (filter, refused) = match EnvFilter::try_new(&wanted) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(DEFAULT_MESSAGES), Some(error)),
+    };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if let Some(error) = refused {
+        tracing::warn!(%error, "FSLAB_LOG={wanted} is not understood; using {DEFAULT_MESSAGES}");
+    }
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.with_context(|| format!("can't write messages to {}", path.display()))
+}
+
+/// What a mount in the foreground does when it works: its messages go to the file, if there is one.
+pub fn send_messages_to(log: Option<File>) -> Result<()> {
+    let Some(log) = log else { return Ok(()) };
+    rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")
 }
 
 fn say_what_was_asked_and_refused(session: &Session, writeback: bool) {
@@ -53,6 +81,13 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// The limit of who mounts on the size of files is not that of who writes, whom the kernel has
+/// checked: with a handler the daemon gets an error, without one it would be killed.
+fn survive_file_size_limit() -> Result<()> {
+    let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    handled.map(drop).context("can't handle SIGXFSZ")
+}
+
 /// A panic of the main thread must not leave a mount behind that nobody serves.
 struct DetachOnPanic(Unmounter);
 
@@ -67,8 +102,7 @@ impl Drop for DetachOnPanic {
 }
 
 /// The first signal unmounts and lets users finish; the second cuts them off.
-fn detach_on_signals(unmounter: Unmounter) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
+fn detach_on_signals(mut signals: Signals, unmounter: Unmounter) -> Result<()> {
     let handle = move || {
         let mut received = signals.forever();
         if received.next().is_some() {
