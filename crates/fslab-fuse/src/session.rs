@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fslab_vfs::FileSystem;
 use rustix::mount::UnmountFlags;
 
+use crate::backing::try_passthrough;
 use crate::channel::DeviceChannel;
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
@@ -68,7 +69,16 @@ fn start(
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
     let channel = Arc::new(DeviceChannel::new(device));
-    let granted = greet(&channel, options)?;
+    let mut granted = greet(&channel, options)?;
+    if granted.passthrough {
+        let usable = try_passthrough(&channel).inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                "no passthrough for this process: reads and writes go through the daemon"
+            );
+        });
+        granted.passthrough = usable.is_ok();
+    }
     tracing::info!("the kernel granted: {granted}");
     let (notices, pending) = notices::queue();
     pending.deliver_through(Arc::clone(&channel))?;
