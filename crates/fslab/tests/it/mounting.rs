@@ -339,6 +339,7 @@ fn messages_go_to_the_file_that_was_named() {
         soon("the message is there", || {
             fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
         });
+        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
     }
 }
 
