@@ -322,10 +322,16 @@ fn messages_go_to_the_file_that_was_named() {
         let mut mount = fslab(&["mount", "-o", &log]);
         mount.args(foreground.then_some("--foreground")).args(paths).current_dir(folder);
         let mut mounting = mount.spawn().unwrap();
+        if !foreground {
+            assert!(mounting.wait().unwrap().success());
+        }
         soon("mounted", || is_mounted(&place.point));
+        let messages = format!("/proc/{}/fd/2", place.daemon());
+        soon("it speaks to the file", || {
+            fs::read_link(&messages).is_ok_and(|file| file == folder.join(&name))
+        });
         // In use at the signal: that is worth a message.
-        soon("served", || File::create(place.point.join("file")).is_ok());
-        let user = File::open(place.point.join("file")).unwrap();
+        let user = File::create(place.point.join("file")).unwrap();
         send(place.daemon(), Signal::TERM);
         soon("the mount is out of the tree", || !is_mounted(&place.point));
         drop(user);
@@ -333,6 +339,7 @@ fn messages_go_to_the_file_that_was_named() {
         soon("the message is there", || {
             fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
         });
+        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
     }
 }
 
