@@ -3,7 +3,8 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec};
-use fslab_measure::workload::WORKLOADS;
+use fslab_measure::report::RENDERERS;
+use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
 
 /// Arguments of `fslab list`.
@@ -30,11 +31,10 @@ fn as_json() -> Value {
     let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
     let leaves: Vec<_> =
         LEAVES.iter().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
-    let workloads: Vec<_> = WORKLOADS
-        .iter()
-        .map(|workload| json!({ "name": workload.name, "help": workload.help }))
-        .collect();
-    json!({ "layers": layers, "leaves": leaves, "workloads": workloads })
+    let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
+    let renderers: Vec<_> =
+        RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
+    json!({ "layers": layers, "leaves": leaves, "workloads": workloads, "renderers": renderers })
 }
 
 fn layer_as_json(layer: &LayerSpec) -> Value {
@@ -58,6 +58,15 @@ fn layer_as_json(layer: &LayerSpec) -> Value {
     })
 }
 
+fn workload_as_json(workload: &Workload) -> Value {
+    let parameters: Vec<_> = workload
+        .parameters
+        .iter()
+        .map(|parameter| json!({ "name": parameter.name, "help": parameter.help }))
+        .collect();
+    json!({ "name": workload.name, "help": workload.help, "parameters": parameters })
+}
+
 fn as_tables() -> String {
     let mut layers = table(["layer", "kind", "what it does"]);
     for layer in LAYERS {
@@ -74,8 +83,15 @@ fn as_tables() -> String {
     let mut workloads = table(["workload", "", "what it does"]);
     for workload in WORKLOADS {
         workloads.add_row([workload.name, "", workload.help]);
+        for parameter in workload.parameters {
+            workloads.add_row([format!("  {}", parameter.name).as_str(), "", parameter.help]);
+        }
     }
-    format!("{layers}\n\n{leaves}\n\n{workloads}")
+    let mut renderers = table(["renderer", "", "what it makes"]);
+    for renderer in RENDERERS {
+        renderers.add_row([renderer.name, "", renderer.help]);
+    }
+    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}")
 }
 
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {

@@ -39,7 +39,7 @@ pub fn run(arguments: &[&str]) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A lower directory and a mount point, both new; whatever is mounted goes when this goes.
+/// A lower directory and a mount point, both new, where ordinary users can reach them; whatever is mounted goes when this goes.
 pub struct Place {
     _scratch: TempDir,
     pub lower: PathBuf,
@@ -48,7 +48,7 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let scratch = TempDir::new().unwrap();
         let (lower, point) = (scratch.path().join("lower"), scratch.path().join("point"));
         std::fs::create_dir(&lower).unwrap();
         std::fs::create_dir(&point).unwrap();
