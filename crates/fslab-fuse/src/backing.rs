@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fslab_sys::fuse_device::{register_backing, release_backing};
 use fslab_vfs::Ino;
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::MemfdFlags;
 
 use crate::channel::DeviceChannel;
 
@@ -31,7 +31,7 @@ struct OpenInode {
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
 /// yet lack the privilege for it.
 pub(crate) fn try_passthrough(channel: &DeviceChannel) -> rustix::io::Result<()> {
-    let file = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
     let id = register_backing(channel.device(), file)?;
     release_backing(channel.device(), id)
 }
