@@ -39,7 +39,8 @@ pub fn run(arguments: &[&str]) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A lower directory and a mount point, both new, where ordinary users can reach them; whatever is mounted goes when this goes.
+/// A lower directory and a mount point, both new, where ordinary users can reach them; whatever
+/// is mounted goes when this goes.
 pub struct Place {
     _scratch: TempDir,
     pub lower: PathBuf,
