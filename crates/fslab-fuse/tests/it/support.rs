@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
@@ -42,7 +43,12 @@ impl Mounted {
 
     /// Unmounts and waits for the last thread: every request must have been answered.
     pub fn end(mut self) {
-        assert!(self.unmounter.unmount_if_unused().unwrap(), "still in use");
+        let start = Instant::now();
+        // Processes that other tests are just starting hold every descriptor until they run.
+        while !self.unmounter.unmount_if_unused().unwrap() {
+            assert!(start.elapsed() < Duration::from_secs(10), "still in use");
+            std::thread::sleep(Duration::from_millis(2));
+        }
         self.session.take().unwrap().wait().unwrap();
     }
 }

@@ -28,7 +28,7 @@ pub struct Args {
     /// Use the small built-in plan, which ends within three minutes
     #[arg(long, conflicts_with = "plan")]
     quick: bool,
-    /// Directory for the samples and the page; made anew [default: fslab-compare-<time>]
+    /// Directory for the samples and the page; made anew [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed for everything random [default: the plan's, else drawn from the clock]

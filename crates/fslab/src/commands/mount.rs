@@ -22,7 +22,7 @@ pub struct Args {
     /// A layer, NAME[:key=value,...]; the first is the top. `fslab list` shows all
     #[arg(short, long = "layer", value_name = "LAYER")]
     layers: Vec<LayerChoice>,
-    /// Layers from a TOML file with a [[layer]] table each, below those of --layer
+    /// Layers from a TOML file with a `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
     /// Mount options, separated by commas; see below
