@@ -1,6 +1,6 @@
 //! Workloads: what is done to a target, in phases that are timed apart.
 //!
-//! A workload sees a [`crate::tree::Tree`] and a [`Session`]: it can't know whether it runs over a
+//! A workload sees a `Tree` and a `Session`: it can't know whether it runs over a
 //! mount or in process, nor on which file system. A new workload is one file with a `SPEC` and a
 //! line in [`WORKLOADS`].
 
