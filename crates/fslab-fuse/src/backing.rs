@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fslab_sys::fuse_device::{register_backing, release_backing};
+use fslab_sys::identity::without_fsetid;
 use fslab_vfs::Ino;
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
@@ -57,7 +58,10 @@ impl BackingFiles {
     }
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
-        let registered = register_backing(self.channel.device(), lower);
+        // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
+        // file system clears set-id bits at every write, as FUSE leaves to this side.
+        let register = || register_backing(self.channel.device(), lower);
+        let registered = without_fsetid(register).flatten();
         registered
             .inspect_err(|error| {
                 tracing::warn!(

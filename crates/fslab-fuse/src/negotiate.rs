@@ -84,11 +84,12 @@ pub(crate) fn negotiate(offer: &InitIn, options: &MountOptions) -> (InitOut, Gra
     let posix_acl = ask(InitFlags::POSIX_ACL);
     let cached_symlinks = ask(InitFlags::CACHE_SYMLINKS);
     let writeback = options.writeback && ask(InitFlags::WRITEBACK_CACHE);
-    // Without it the kernel asks for an xattr before every write; with it, passthrough would
-    // leave set-id bits on files that others wrote to.
-    let kill_set_id = writeback && ask(InitFlags::HANDLE_KILLPRIV_V2);
-    // The opening then says whether the truncation must clear set-id bits.
-    let _atomic_truncation = kill_set_id && ask(InitFlags::ATOMIC_O_TRUNC);
+    // Without it the kernel asks for an xattr before every write.
+    let kill_set_id = ask(InitFlags::HANDLE_KILLPRIV_V2);
+    if kill_set_id {
+        // The opening then says whether the truncation must clear set-id bits.
+        ask(InitFlags::ATOMIC_O_TRUNC);
+    }
     let passthrough = !writeback && ask(InitFlags::PASSTHROUGH);
     let granted = Granted {
         protocol: (offer.major, offer.minor),
@@ -161,6 +162,6 @@ mod tests {
         let (_, granted) = negotiate(&offer(InitFlags::all()), &writeback);
         assert!(granted.writeback && granted.kill_set_id && !granted.passthrough);
         let (_, granted) = negotiate(&offer(InitFlags::all()), &MountOptions::default());
-        assert!(granted.passthrough && !granted.writeback && !granted.kill_set_id);
+        assert!(granted.passthrough && !granted.writeback && granted.kill_set_id);
     }
 }

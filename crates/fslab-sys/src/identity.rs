@@ -122,6 +122,21 @@ fn take_capabilities(uid: u32) -> Result<()> {
     set_capabilities(None, sets)
 }
 
+/// Runs something without CAP_FSETID in effect on this thread, for instance to hand the kernel a
+/// file whose set-id bits it shall clear at every write.
+///
+/// # Errors
+/// Those of capset(2).
+pub fn without_fsetid<T>(body: impl FnOnce() -> T) -> Result<T> {
+    let before = capabilities(None)?;
+    let mut without = before;
+    without.effective -= CapabilitySet::FSETID;
+    set_capabilities(None, without)?;
+    let done = body();
+    set_capabilities(None, before)?;
+    Ok(done)
+}
+
 fn own_groups() -> Result<Vec<u32>> {
     Ok(rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect())
 }

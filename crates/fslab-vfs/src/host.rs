@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fslab_sys::identity::{ActingAs, ThreadUmask};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx};
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Error, Result};
@@ -36,8 +36,8 @@ use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
-    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
-    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, Permissions,
+    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// How a host directory is used.
@@ -277,7 +277,10 @@ impl FileSystem for HostFs {
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         let file = self.lower.open_file(ino, to_flags(mode))?;
-        self.opened(ino, Arc::new(file))
+        // Only the daemon learns whether who writes may keep set-id bits.
+        let watched = mode.writes() && has_set_id(&attr::stat(&file)?);
+        let opened = self.opened(ino, Arc::new(file))?;
+        Ok(Opened { backing: opened.backing.filter(|_| !watched), ..opened })
     }
 
     fn create(
@@ -562,6 +565,12 @@ fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
 
 fn to_flags(mode: OpenMode) -> OFlags {
     OFlags::from_bits_retain((mode & LOWER_FLAGS).bits())
+}
+
+/// Whether a write by somebody without CAP_FSETID changes the mode.
+fn has_set_id(stat: &Statx) -> bool {
+    let permissions = Permissions::new(u32::from(stat.stx_mode));
+    permissions != permissions.without_set_id()
 }
 
 fn exclusive(mode: OpenMode) -> OFlags {

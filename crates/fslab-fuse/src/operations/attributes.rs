@@ -1,6 +1,8 @@
 //! Requests about attributes of inodes and of the file system.
 
-use fslab_vfs::{Attr, Handle, Result, SetAttr, SetTime, Timestamp};
+use std::time::Duration;
+
+use fslab_vfs::{Attr, FileKind, Handle, Permissions, Result, SetAttr, SetTime, Timestamp};
 
 use super::{Answer, Job, handle};
 use crate::convert::{to_attr, to_statx};
@@ -10,8 +12,19 @@ use crate::protocol::request::{GetattrIn, SetattrIn, StatxIn};
 use crate::server::Server;
 
 impl Server {
+    /// How long attributes may be believed. Those of set-id programs not at all: the lower file
+    /// system may clear the bits while the kernel writes, and they must not be honoured after.
+    pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
+        let set_id = Permissions::SET_UID | Permissions::SET_GID;
+        if attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0 {
+            Duration::ZERO
+        } else {
+            self.options.attr_timeout
+        }
+    }
+
     fn put_attr(&self, job: &mut Job<'_>, attr: &Attr) -> Answer {
-        let timeout = self.options.attr_timeout;
+        let timeout = self.attr_timeout(attr);
         job.output.put(&AttrOut {
             attr_valid: timeout.as_secs(),
             attr_valid_nsec: timeout.subsec_nanos(),
@@ -32,7 +45,7 @@ impl Server {
         let wanted: StatxIn = job.incoming.take()?;
         let open = open_handle(wanted.getattr_flags, wanted.fh);
         let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
-        let timeout = self.options.attr_timeout;
+        let timeout = self.attr_timeout(&attr);
         job.output.put(&StatxOut {
             attr_valid: timeout.as_secs(),
             attr_valid_nsec: timeout.subsec_nanos(),
@@ -82,7 +95,7 @@ fn open_handle(flags: u32, number: u64) -> Option<Handle> {
 fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> SetAttr {
     let given = |flag: SetattrValid, value: u32| valid.contains(flag).then_some(value);
     SetAttr {
-        permissions: given(SetattrValid::MODE, wanted.mode).map(fslab_vfs::Permissions::new),
+        permissions: given(SetattrValid::MODE, wanted.mode).map(Permissions::new),
         uid: given(SetattrValid::UID, wanted.uid),
         gid: given(SetattrValid::GID, wanted.gid),
         size: valid.contains(SetattrValid::SIZE).then_some(wanted.size),

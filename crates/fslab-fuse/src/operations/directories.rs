@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
 use crate::output::Output;
-use crate::protocol::flags::FSYNC_FDATASYNC;
+use crate::protocol::flags::{FSYNC_FDATASYNC, OpenFlags};
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
 use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};
 use crate::server::Server;
@@ -13,7 +13,9 @@ use crate::server::Server;
 impl Server {
     pub(super) fn opendir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let opened = self.file_system.opendir(&job.request, job.ino())?;
-        job.output.put(&OpenOut { fh: opened.0, open_flags: 0, backing_id: 0 });
+        // The kernel keeps the listing as long as the directory's times stay as they are.
+        let open_flags = (OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR).bits();
+        job.output.put(&OpenOut { fh: opened.0, open_flags, backing_id: 0 });
         Ok(Answer::Now)
     }
 

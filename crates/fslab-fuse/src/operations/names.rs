@@ -13,7 +13,8 @@ use crate::server::Server;
 impl Server {
     /// An entry as the kernel takes it, with how long it may be believed.
     pub(super) fn to_entry_out(&self, entry: &Entry) -> EntryOut {
-        let (names, attributes) = (self.options.entry_timeout, self.options.attr_timeout);
+        let names = self.options.entry_timeout;
+        let attributes = self.attr_timeout(&entry.attr);
         EntryOut {
             nodeid: entry.attr.ino.0,
             generation: entry.generation,

@@ -46,6 +46,7 @@ bitflags::bitflags! {
     pub(crate) struct OpenFlags: u32 {
         const DIRECT_IO = 1 << 0;
         const KEEP_CACHE = 1 << 1;
+        const CACHE_DIR = 1 << 3;
         const NOFLUSH = 1 << 5;
         const PASSTHROUGH = 1 << 7;
     }

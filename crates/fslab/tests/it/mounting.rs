@@ -168,6 +168,51 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
+/// The kernel may be writing to the lower file by itself when the bits are set.
+#[test]
+fn bits_set_while_others_have_the_file_open_are_cleared_too() {
+    require_mounting!();
+    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+        let place = Place::mounted(&arguments);
+        let path = place.point.join("file");
+        fs::write(&path, "xxx").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        let (file, signals) = (path.display(), place.lower.with_extension("signals"));
+        fs::create_dir(&signals).unwrap();
+        fs::set_permissions(&signals, fs::Permissions::from_mode(0o777)).unwrap();
+        let script = format!(
+            "exec 3>>{file}; cd {}; : >open; until [ -e go ]; do sleep 0.01; done; printf y >&3",
+            signals.display()
+        );
+        let other = ["--reuid=1234", "--regid=1234", "--clear-groups", "sh", "-c", &script];
+        let mut writer = Command::new("setpriv").args(other).spawn().unwrap();
+        soon("the file is open", || signals.join("open").exists());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        fs::write(signals.join("go"), "").unwrap();
+        assert!(writer.wait().unwrap().success());
+        let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o777, "{arguments:?}: {mode:o}");
+        place.umount();
+    }
+}
+
+/// Root keeps the bits, as on any file system.
+#[test]
+fn writing_by_root_keeps_set_id_bits() {
+    require_mounting!();
+    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+        let place = Place::mounted(&arguments);
+        let path = place.point.join("file");
+        fs::write(&path, "xxx").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"y").unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(1).unwrap();
+        let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o6777, "{arguments:?}: {mode:o}");
+        place.umount();
+    }
+}
+
 #[test]
 fn a_signal_unmounts_and_ends_the_daemon() {
     require_mounting!();
