@@ -2,16 +2,19 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use fslab_vfs::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
 use zerocopy::IntoBytes;
 
 use crate::protocol::reply::OutHeader;
 
 /// One thread's way to the kernel.
 pub(crate) trait Channel: Send + Sync {
-    /// Waits for the next request and answers its length; `None` when the mount is gone.
-    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno>;
+    /// Waits for the next request and answers its length; `None` when the mount is gone. Stays
+    /// awake for `patience` before it sleeps.
+    fn receive(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<usize>, Errno>;
 
     /// Answers a request: with an error, or with a payload.
     fn reply(&self, unique: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno>;
@@ -41,6 +44,13 @@ impl DeviceChannel {
         &self.device
     }
 
+    fn sleep_until_readable(&self) -> Result<(), Errno> {
+        match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn send(&self, error: i32, unique: u64, parts: &[&[u8]]) -> Result<(), Errno> {
         let length = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let length = u32::try_from(length).map_err(|_long| Errno::TOOBIG)?;
@@ -56,12 +66,15 @@ impl DeviceChannel {
 }
 
 impl Channel for DeviceChannel {
-    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+    fn receive(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<usize>, Errno> {
+        let start = Instant::now();
         loop {
             match rustix::io::read(&self.device, &mut *buffer) {
                 Ok(length) => return Ok(Some(length)),
+                Err(Errno::AGAIN) if start.elapsed() < patience => rustix::thread::sched_yield(),
+                Err(Errno::AGAIN) => self.sleep_until_readable()?,
                 // ENOENT: the request was interrupted between being chosen and being read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::INTR | Errno::NOENT) => {}
                 // Unmounted, or the connection was aborted.
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error),

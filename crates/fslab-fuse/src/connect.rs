@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use fslab_vfs::Errno;
 use rustix::io::FdFlags;
@@ -90,7 +91,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) fn greet(channel: &DeviceChannel, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
-        let length = channel.receive(&mut buffer)?.ok_or(Errno::NOTCONN)?;
+        let length = channel.receive(&mut buffer, Duration::ZERO)?.ok_or(Errno::NOTCONN)?;
         let mut incoming = Incoming::parse(&buffer[..length]).map_err(io::Error::other)?;
         let unique = incoming.header.unique;
         if incoming.header.opcode != Opcode::Init as u32 {

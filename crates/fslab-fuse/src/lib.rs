@@ -3,7 +3,8 @@
 //! - [`mount`] attaches a connection to a place (`connect`), agrees with the kernel on features
 //!   (`negotiate`) and starts to serve (`server`).
 //! - A request's way: `channel` reads it, `incoming` takes it apart, `operations` calls the trait
-//!   and fills `output`, `channel` answers. `crew` decides which thread reads next.
+//!   and fills `output`, `channel` answers. `crew` decides which thread reads next,
+//!   and `patience` how long it stays awake for that.
 //! - `notices` tells the kernel what changed behind its back; `backing` keeps the files that it
 //!   reads and writes without asking.
 //!
@@ -23,6 +24,7 @@ mod notices;
 mod operations;
 mod options;
 mod output;
+mod patience;
 mod protocol;
 mod read_ahead;
 mod server;

@@ -29,6 +29,9 @@ pub struct MountOptions {
     pub attr_timeout: Duration,
     /// Threads that serve requests, at most. `None`: by the number of processors.
     pub threads: Option<usize>,
+    /// How long a thread stays awake for the next request where requests follow each other
+    /// quickly; 0 to sleep at once.
+    pub poll: Duration,
     /// Unmount when nothing was asked for so long and nothing is in use.
     pub idle_timeout: Option<Duration>,
 }
@@ -46,6 +49,7 @@ impl Default for MountOptions {
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             threads: None,
+            poll: Duration::from_micros(50),
             idle_timeout: None,
         }
     }

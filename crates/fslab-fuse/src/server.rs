@@ -20,6 +20,7 @@ use crate::notices::Notices;
 use crate::operations::{Answer, Job};
 use crate::options::MountOptions;
 use crate::output::Output;
+use crate::patience::Patience;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{InHeader, InterruptIn};
 
@@ -119,10 +120,13 @@ impl Server {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
+        let mut patience = Patience::new(self.options.poll);
         while self.crew.may_read(worker) {
             let asked = Instant::now();
-            let Some(length) = self.receive(channel, &mut buffer) else { break };
-            if self.crew.learn(worker, asked.elapsed(), &mut experience) {
+            let Some(length) = self.receive(channel, &mut buffer, patience.now()) else { break };
+            let waited = asked.elapsed();
+            patience.learn(waited);
+            if self.crew.learn(worker, waited, &mut experience) {
                 self.add_thread_or_say();
             }
             match Incoming::parse(&buffer[..length]) {
@@ -135,8 +139,13 @@ impl Server {
 
     /// The length of the next request; `None` at the end of the mount, which all threads then
     /// learn of.
-    fn receive(&self, channel: &DeviceChannel, buffer: &mut [u8]) -> Option<usize> {
-        let received = channel.receive(buffer);
+    fn receive(
+        &self,
+        channel: &DeviceChannel,
+        buffer: &mut [u8],
+        patience: Duration,
+    ) -> Option<usize> {
+        let received = channel.receive(buffer, patience);
         if let Err(errno) = received {
             *self.failure.lock() = Some(errno);
         }

@@ -22,12 +22,12 @@ struct BackingMap {
     padding: u64,
 }
 
-/// Opens the device; the descriptor is not yet part of a connection.
+/// Opens the device, for reading without waiting; the descriptor is not yet part of a connection.
 ///
 /// # Errors
 /// `ENOENT` without FUSE in the kernel, `EACCES` without the right to use it.
 pub fn open() -> Result<OwnedFd> {
-    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
 /// One more descriptor of a connection, on which requests can be read side by side.

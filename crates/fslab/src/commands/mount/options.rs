@@ -21,6 +21,7 @@ Mount options (-o):
   entry_timeout=DURATION    how long the kernel may believe a name [1s]
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
   threads=NUMBER            threads that serve requests [by processors, 4 to 16]
+  poll=DURATION             stay awake so long for the next of many requests [50us]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
   layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
@@ -98,6 +99,7 @@ impl Options {
             "entry_timeout" => mount.entry_timeout = duration(value)?,
             "attr_timeout" => mount.attr_timeout = duration(value)?,
             "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
+            "poll" => mount.poll = duration(value)?,
             "threads" => mount.threads = Some(count(value)?),
             "layer" => self.layers.push(value.replace(';', ",").parse()?),
             "log" => self.log = Some(value.into()),
