@@ -20,7 +20,7 @@ Mount options (-o):
   writeback                 let the kernel collect writes; excludes passthrough
   entry_timeout=DURATION    how long the kernel may believe a name [1s]
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
-  threads=NUMBER            threads that serve requests [by processors, 4 to 16]
+  threads=NUMBER            threads that serve requests, at most [8 to 32]
   poll=DURATION             stay awake so long for the next of many requests [50us]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
