@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Nearest, Result};
 use crate::registry::{LAYERS, LayerSpec, Options};
 
 /// A layer with its options, checked against the registry.
@@ -26,7 +26,7 @@ impl LayerChoice {
         let spec =
             LAYERS.iter().find(|layer| layer.name == name).ok_or_else(|| Error::UnknownLayer {
                 name: name.to_owned(),
-                nearest: nearest(name, LAYERS.iter().map(|layer| layer.name)),
+                nearest: Nearest::to(name, LAYERS.iter().map(|layer| layer.name)),
             })?;
         let defaults = spec.options.iter().map(|option| (option.name, option.default.to_owned()));
         let mut options: BTreeMap<_, _> = defaults.collect();
@@ -49,7 +49,7 @@ fn check(spec: &'static LayerSpec, key: &str, value: &str) -> Result<(&'static s
         Error::UnknownOption {
             layer: spec.name,
             option: key.to_owned(),
-            nearest: nearest(key, spec.options.iter().map(|option| option.name)),
+            nearest: Nearest::to(key, spec.options.iter().map(|option| option.name)),
         }
     })?;
     if option.value.accepts(value) {
@@ -117,6 +117,7 @@ mod tests {
 
     #[test]
     fn a_wrong_layer_names_what_there_is() {
+        refuses("zstd", "unknown layer 'zstd'; there is: null");
         refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
         refuses(
             "null:passthru=off",

@@ -13,8 +13,8 @@ pub enum Error {
     UnknownLayer {
         /// The name given.
         name: String,
-        /// Names that were perhaps meant, or all there are.
-        nearest: Vec<&'static str>,
+        /// What was perhaps meant.
+        nearest: Nearest,
     },
     /// The layer has no such option.
     #[error("layer '{layer}' has no option '{option}'{}", suggest(nearest))]
@@ -23,8 +23,8 @@ pub enum Error {
         layer: &'static str,
         /// The option given.
         option: String,
-        /// Options that were perhaps meant, or all there are.
-        nearest: Vec<&'static str>,
+        /// What was perhaps meant.
+        nearest: Nearest,
     },
     /// The option takes other values.
     #[error("layer '{layer}': option '{option}' is {expected}, not '{value}'")]
@@ -84,22 +84,33 @@ pub enum Error {
     },
 }
 
-fn suggest(nearest: &[&str]) -> String {
+fn suggest(nearest: &Nearest) -> String {
     match nearest {
-        [] => String::new(),
-        [one] => format!("; did you mean '{one}'?"),
-        several => format!("; there are: {}", several.join(", ")),
+        Nearest::Guess(name) => format!("; did you mean '{name}'?"),
+        Nearest::All(names) if names.is_empty() => String::new(),
+        Nearest::All(names) => format!("; there is: {}", names.join(", ")),
     }
 }
 
-/// The one name close enough to be a slip of the pen, else all of them.
-pub(crate) fn nearest(name: &str, all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
-    const LIKE_ENOUGH: f64 = 0.8;
-    let all: Vec<_> = all.collect();
-    let likeness = |candidate: &&'static str| strsim::jaro_winkler(name, candidate);
-    let best = all.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    match best.filter(|best| likeness(best) >= LIKE_ENOUGH) {
-        Some(best) => vec![best],
-        None => all,
+/// What exists instead of a name that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nearest {
+    /// The one name close enough to be a slip of the pen.
+    Guess(&'static str),
+    /// All names there are.
+    All(Vec<&'static str>),
+}
+
+impl Nearest {
+    pub(crate) fn to(name: &str, all: impl Iterator<Item = &'static str>) -> Self {
+        const LIKE_ENOUGH: f64 = 0.8;
+        let all: Vec<_> = all.collect();
+        let likeness = |candidate: &&'static str| strsim::jaro_winkler(name, candidate);
+        let best =
+            all.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+        match best.filter(|best| likeness(best) >= LIKE_ENOUGH) {
+            Some(best) => Self::Guess(best),
+            None => Self::All(all),
+        }
     }
 }

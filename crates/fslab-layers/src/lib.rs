@@ -14,7 +14,7 @@ mod registry;
 mod stack;
 
 pub use choice::LayerChoice;
-pub use error::{Error, Result};
+pub use error::{Error, Nearest, Result};
 pub use leaf::{LEAVES, Leaf, LeafSpec};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
 pub use stack::Stack;

@@ -34,6 +34,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A file of samples that can't be read.
+    #[error("samples {}: {source}", path.display())]
+    UnreadableSamples {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A line of a samples file does not parse.
     #[error("{}, line {line}: {source}", path.display())]
     Record {

@@ -276,7 +276,8 @@ impl Writer {
 /// # Errors
 /// Where the file can't be read or a whole line does not parse.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text = fs::read_to_string(path).map_err(Error::file(path))?;
+    let text = fs::read_to_string(path)
+        .map_err(|source| Error::UnreadableSamples { path: path.to_owned(), source })?;
     let mut records = Vec::new();
     for (index, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str(line) {

@@ -70,6 +70,7 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
     match error {
         Error::Plan(_)
         | Error::UnreadablePlan { .. }
+        | Error::UnreadableSamples { .. }
         | Error::Record { .. }
         | Error::NoProvenance { .. }
         | Error::NewerFormat { .. } => Some(Code::BadInput),
