@@ -86,10 +86,8 @@ pub(crate) fn negotiate(offer: &InitIn, options: &MountOptions) -> (InitOut, Gra
     let writeback = options.writeback && ask(InitFlags::WRITEBACK_CACHE);
     // Without it the kernel asks for an xattr before every write.
     let kill_set_id = ask(InitFlags::HANDLE_KILLPRIV_V2);
-    if kill_set_id {
-        // The opening then says whether the truncation must clear set-id bits.
-        ask(InitFlags::ATOMIC_O_TRUNC);
-    }
+    // ATOMIC_O_TRUNC is never asked for: the file would be emptied before the kernel finds that a
+    // running program must not be.
     let passthrough = !writeback && ask(InitFlags::PASSTHROUGH);
     let granted = Granted {
         protocol: (offer.major, offer.minor),

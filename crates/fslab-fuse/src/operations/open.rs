@@ -1,10 +1,10 @@
 //! Requests that open and close files.
 
-use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Result, SetAttr};
+use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Result};
 
 use super::{Answer, Job, handle};
 use crate::convert::to_open_mode;
-use crate::protocol::flags::{OPEN_KILL_SUIDGID, OpenFlags};
+use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
 use crate::server::Server;
@@ -34,22 +34,8 @@ impl Server {
         let wanted: OpenIn = job.incoming.take()?;
         let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
         let opened = self.file_system.open(&job.request, ino, mode)?;
-        if mode.contains(OpenMode::TRUNCATE) && wanted.open_flags & OPEN_KILL_SUIDGID != 0 {
-            self.clear_set_id(job, ino, &opened)?;
-        }
         self.put_opened(job, ino, &opened);
         Ok(Answer::Now)
-    }
-
-    /// Truncation by an opening clears the set-id bits as any other does.
-    fn clear_set_id(&self, job: &Job<'_>, ino: Ino, opened: &Opened) -> Result<()> {
-        let changes = SetAttr { size: Some(0), kill_set_id: true, ..SetAttr::default() };
-        let cleared =
-            self.file_system.setattr(&job.request, ino, Some(opened.handle), &changes).map(drop);
-        if cleared.is_err() {
-            self.file_system.release(&job.request, ino, opened.handle)?;
-        }
-        cleared
     }
 
     pub(super) fn create(&self, job: &mut Job<'_>) -> Result<Answer> {

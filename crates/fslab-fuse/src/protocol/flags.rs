@@ -5,7 +5,6 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
-        const ATOMIC_O_TRUNC = 1 << 3;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const AUTO_INVAL_DATA = 1 << 12;
@@ -56,7 +55,5 @@ bitflags::bitflags! {
 pub(crate) const GETATTR_FH: u32 = 1;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// OPEN and CREATE with truncation: clear the set-id bits.
-pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 /// FSYNC: the data suffice.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fslab_sys::descriptor::close;
 use fslab_sys::mounts::Mount;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
@@ -192,6 +193,25 @@ fn bits_set_while_others_have_the_file_open_are_cleared_too() {
         assert!(writer.wait().unwrap().success());
         let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode, 0o777, "{arguments:?}: {mode:o}");
+        place.umount();
+    }
+}
+
+/// The kernel refuses to truncate a running program, and nothing may be cut off before it does.
+#[test]
+fn a_running_program_is_not_emptied() {
+    require_mounting!();
+    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+        let place = Place::mounted(&arguments);
+        let program = place.point.join("program");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut running = Command::new(&program).arg("60").spawn().unwrap();
+        let path = program.as_path();
+        let refused = rustix::fs::open(path, OFlags::TRUNC, rustix::fs::Mode::empty());
+        assert_eq!(refused.unwrap_err(), rustix::io::Errno::TXTBSY, "{arguments:?}");
+        assert_ne!(fs::metadata(path).unwrap().len(), 0, "{arguments:?}");
+        running.kill().unwrap();
+        running.wait().unwrap();
         place.umount();
     }
 }
