@@ -22,8 +22,16 @@ pub struct Plan {
     pub name: String,
     /// Seed of the plan, unless the command line gives another.
     pub seed: Option<u64>,
-    /// How often every target runs every workload.
+    /// How often every target runs every workload, at least.
     pub rounds: u32,
+    /// How often at most. Above `rounds`, a workload is given more until each of its intervals is
+    /// as narrow as asked.
+    pub rounds_max: u32,
+    /// Half the width an interval may have, as a share of the ratio.
+    pub half_width: f64,
+    /// How often a block of runs is repeated because the machine did other things meanwhile,
+    /// unless the command line says otherwise.
+    pub reruns_max: Option<u32>,
     /// Size of each image, in bytes.
     pub image_size: u64,
     /// After this many seconds no new round is begun.

@@ -15,6 +15,10 @@ use fslab_sys::make_file_system::Kind;
 type Result<T> = std::result::Result<T, PlanError>;
 
 const DEFAULT_ROUNDS: u32 = 10;
+
+/// An interval of 2.5 % either way tells 5 % from nothing.
+const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
+
 const DEFAULT_IMAGE_SIZE: u64 = 1 << 30;
 
 /// The smallest image every supported file system can be made on (XFS asks for 300 MB).
@@ -26,6 +30,9 @@ struct RawPlan {
     name: String,
     seed: Option<u64>,
     rounds: Option<Spanned<u32>>,
+    rounds_max: Option<Spanned<u32>>,
+    half_width_percent: Option<Spanned<f64>>,
+    reruns_max: Option<u32>,
     image_size: Option<Spanned<String>>,
     time_limit_seconds: Option<u64>,
     baseline: Option<Spanned<String>>,
@@ -65,10 +72,14 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Plan> {
     if workloads.is_empty() {
         return Err(source.error(0..0, "the plan has no [[workload]]"));
     }
+    let rounds = rounds(source, raw.rounds.as_ref())?;
     Ok(Plan {
         name: raw.name,
         seed: raw.seed,
-        rounds: rounds(source, raw.rounds.as_ref())?,
+        rounds,
+        rounds_max: rounds_max(source, raw.rounds_max.as_ref(), rounds)?,
+        half_width: half_width(source, raw.half_width_percent.as_ref())?,
+        reruns_max: raw.reruns_max,
         image_size: image_size(source, raw.image_size.as_ref())?,
         time_limit_seconds: raw.time_limit_seconds,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
@@ -86,6 +97,27 @@ fn rounds(source: &Source<'_>, raw: Option<&Spanned<u32>>) -> Result<u32> {
         Some(rounds) => Ok(*rounds.get_ref()),
         None => Ok(DEFAULT_ROUNDS),
     }
+}
+
+fn rounds_max(source: &Source<'_>, raw: Option<&Spanned<u32>>, rounds: u32) -> Result<u32> {
+    match raw {
+        Some(most) if *most.get_ref() < rounds => Err(source.error(
+            most.span(),
+            format!("`rounds_max`: must not be below `rounds`, which is {rounds}"),
+        )),
+        Some(most) => Ok(*most.get_ref()),
+        None => Ok(rounds),
+    }
+}
+
+fn half_width(source: &Source<'_>, raw: Option<&Spanned<f64>>) -> Result<f64> {
+    let Some(raw) = raw else { return Ok(DEFAULT_HALF_WIDTH_PERCENT / 100.0) };
+    let percent = *raw.get_ref();
+    if percent > 0.0 && percent <= 100.0 {
+        return Ok(percent / 100.0);
+    }
+    let message = "`half_width_percent`: must be above 0 and at most 100";
+    Err(source.error(raw.span(), message))
 }
 
 fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64> {

@@ -11,17 +11,11 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
 
+use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
 use crate::tree::{Access, Tree, TreeFile};
-
-/// Foreign processor time (or time stolen by the hypervisor) above this share of the elapsed time
-/// marks a sample, where it is more than two ticks.
-const CONTAMINATION_SHARE: f64 = 0.05;
-
-/// What one can tell from /proc/stat: two ticks of 10 ms.
-const CONTAMINATION_LEAST: Duration = Duration::from_millis(20);
 
 /// A phase to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +52,18 @@ pub struct Session<'a> {
     interrupt: Interrupt,
     remounted: Option<Remounted>,
     samples: Vec<Sample>,
+    /// The disk on which the images lie.
+    backing: Option<DeviceNumber>,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        Self { target, template, interrupt, remounted: None, samples: Vec::new() }
+        Self { target, template, interrupt, remounted: None, samples: Vec::new(), backing: None }
+    }
+
+    /// Watching the disk on which the images lie.
+    pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
+        Self { backing, ..self }
     }
 
     pub(crate) fn into_samples(self) -> Vec<Sample> {
@@ -121,11 +122,12 @@ impl<'a> Session<'a> {
             flush: Duration::ZERO,
             resident_pages: None,
         };
-        let before = Reading::take(self.target.device(), self.target.daemon())?;
+        let around = Surroundings::look(self.backing)?;
+        let before = Reading::take(&*self.target)?;
         let start = Instant::now();
         work(&mut timed)?;
         let elapsed = start.elapsed();
-        let after = Reading::take(self.target.device(), self.target.daemon())?;
+        let after = Reading::take(&*self.target)?;
         let Timed { operations, bytes, flush, resident_pages, .. } = timed;
         let mut sample = Sample {
             phase: phase.name.to_owned(),
@@ -137,6 +139,8 @@ impl<'a> Session<'a> {
             ..self.template.clone()
         };
         after.record_since(&before, &mut sample);
+        Surroundings::look(self.backing)?.record_since(&around, &mut sample);
+        sample.used_bytes = self.target.used_bytes()?;
         sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
         sample.contaminated = contamination(&sample);
         self.samples.push(sample);
@@ -152,6 +156,7 @@ impl<'a> Session<'a> {
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),
+            doubt: None,
         }
     }
 }
@@ -231,19 +236,21 @@ struct Reading {
     daemon: Option<Duration>,
     machine: MachineTime,
     device: Option<BlockCounters>,
+    fuse_requests: Option<u64>,
 }
 
 impl Reading {
-    fn take(device: Option<DeviceNumber>, daemon: Option<u32>) -> Result<Self> {
+    fn take(target: &dyn Target) -> Result<Self> {
         let read = |device: DeviceNumber| {
             BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
         };
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
             // A daemon that is gone fails the workload's own operations.
-            daemon: daemon.and_then(|pid| processor_time_of(pid).ok()),
+            daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
-            device: device.map(read).transpose()?,
+            device: target.device().map(read).transpose()?,
+            fuse_requests: target.fuse_requests()?,
         })
     }
 
@@ -255,50 +262,39 @@ impl Reading {
             .daemon
             .zip(before.daemon)
             .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
+        sample.fuse_requests = self
+            .fuse_requests
+            .zip(before.fuse_requests)
+            .map(|(after, before)| after.saturating_sub(before));
         let machine = self.machine - before.machine;
         sample.machine = Machine {
             user_ns: nanoseconds(machine.user),
             system_ns: nanoseconds(machine.system),
             input_output_wait_ns: nanoseconds(machine.input_output_wait),
             steal_ns: nanoseconds(machine.steal),
+            ..sample.machine
         };
-        sample.device =
-            self.device.zip(before.device).map(|(after, before)| device(after - before));
+        sample.device = self.device.zip(before.device).map(|(after, before)| (after - before).into());
     }
 }
 
-fn device(counters: BlockCounters) -> Device {
-    Device {
-        reads: counters.reads,
-        reads_merged: counters.reads_merged,
-        sectors_read: counters.sectors_read,
-        writes: counters.writes,
-        writes_merged: counters.writes_merged,
-        sectors_written: counters.sectors_written,
-        discards: counters.discards,
-        flushes: counters.flushes,
+impl From<BlockCounters> for Device {
+    fn from(counters: BlockCounters) -> Self {
+        Self {
+            reads: counters.reads,
+            reads_merged: counters.reads_merged,
+            sectors_read: counters.sectors_read,
+            writes: counters.writes,
+            writes_merged: counters.writes_merged,
+            sectors_written: counters.sectors_written,
+            discards: counters.discards,
+            flushes: counters.flushes,
+        }
     }
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// What else the machine did, where it was enough to distort the time: time stolen by the
-/// hypervisor, and programmes of others. The kernel's own threads work for the target and can't
-/// be told from its work for others, so they do not count.
-fn contamination(sample: &Sample) -> Option<String> {
-    let limit = (sample.elapsed_ns as f64 * CONTAMINATION_SHARE)
-        .max(nanoseconds(CONTAMINATION_LEAST) as f64);
-    let own = sample.user_ns + sample.daemon_cpu_ns.unwrap_or(0);
-    let foreign = sample.machine.user_ns.saturating_sub(own);
-    let percent = |part: u64| part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64;
-    if sample.machine.steal_ns as f64 > limit {
-        let share = percent(sample.machine.steal_ns);
-        return Some(format!("the hypervisor took {share:.0} % of a processor"));
-    }
-    (foreign as f64 > limit)
-        .then(|| format!("other programmes used {:.0} % of a processor", percent(foreign)))
 }
 
 #[cfg(test)]
@@ -308,34 +304,10 @@ mod tests {
     use fslab_sys::block_counters::DeviceNumber;
     use fslab_sys::signals::Interrupt;
 
-    use super::{CacheState, Machine, Phase, Sample, Session, contamination};
+    use super::{CacheState, Phase, Sample, Session};
     use crate::error::{Error, Result};
     use crate::target::{Remounted, Target};
     use crate::tree::{HostTree, Tree};
-
-    fn sample(elapsed_ms: u64, foreign_ms: u64, steal_ms: u64) -> Sample {
-        let machine = Machine {
-            user_ns: foreign_ms * 1_000_000,
-            steal_ns: steal_ms * 1_000_000,
-            ..Machine::default()
-        };
-        Sample { elapsed_ns: elapsed_ms * 1_000_000, machine, ..Sample::default() }
-    }
-
-    #[test]
-    fn load_and_steal_mark_a_sample_above_a_share_and_a_tick() {
-        assert_eq!(contamination(&sample(1000, 40, 40)), None);
-        assert_eq!(contamination(&sample(10, 20, 0)), None);
-        assert!(contamination(&sample(1000, 60, 0)).is_some_and(|why| why.contains("programmes")));
-        assert!(contamination(&sample(1000, 0, 60)).is_some_and(|why| why.contains("hypervisor")));
-    }
-
-    /// The daemon of the target is no stranger.
-    #[test]
-    fn the_daemon_does_not_count_as_foreign() {
-        let own = Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) };
-        assert_eq!(contamination(&own), None);
-    }
 
     /// A target that claims to have been remounted and has not: its files stay cached.
     struct Warm(HostTree);
@@ -373,6 +345,7 @@ mod tests {
         let samples = session.into_samples();
         assert!(samples[0].cache.resident_pages.unwrap() > 0);
         assert!(samples[0].cache.remounted && !samples[0].cache.proven);
+        assert_eq!(samples[0].cache.doubt, Some(crate::sample::Doubt::FilesResident));
     }
 
     #[test]

@@ -151,6 +151,12 @@ impl Target for Image {
         rustix::fs::syncfs(lower).map_err(failed)
     }
 
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        let lower = &self.places.lower;
+        let stat = rustix::fs::statvfs(lower).map_err(|errno| Error::file(lower)(errno.into()))?;
+        Ok(Some(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize))
+    }
+
     fn tear_down(mut self: Box<Self>) -> Result<Vec<String>> {
         self.unmount()?;
         Ok(std::mem::take(&mut self.notes))

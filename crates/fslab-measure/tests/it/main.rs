@@ -6,5 +6,7 @@ mod images;
 mod in_process;
 mod leaks;
 mod plans;
+mod page;
 mod reports;
+mod runner;
 mod support;
