@@ -52,7 +52,8 @@ use parking_lot::RwLock;
 
 use crate::error::Error;
 use crate::observe::operation::Operation;
-use crate::registry::{LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
+use crate::options::{OptionSpec, Options, ValueKind};
+use crate::registry::{LayerKind, LayerSpec};
 
 mod errno_names;
 mod operations;
@@ -62,8 +63,8 @@ mod rule;
 mod script;
 
 use paths::Paths;
-pub use program::{Program, RuleCount};
 use program::{Call, Verdict};
+pub use program::{Program, RuleCount};
 pub use script::RuleProblem;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
@@ -87,17 +88,17 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
             name: "seed",
             help: "chooses what the script leaves to chance",
             default: "0",
-            value: ValueKind::Count,
+            value: ValueKind::Count { least: 0, most: u64::MAX },
         },
     ],
     build,
 };
 
 fn build(inner: Arc<dyn FileSystem>, options: &Options) -> crate::Result<Arc<dyn FileSystem>> {
-    let mut program = Program::default().with_seed(options.count("seed"));
+    let mut program = Program::default().with_seed(options.number("seed"));
     if let Some(path) = options.path("script") {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| Error::UnreadableFile { path: path.clone(), source })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
         program.append(&path.display().to_string(), text.lines())?;
     }
     program.append("fault:rules", options.text("rules").split(';'))?;

@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_kernel() {
-        let number = |name| ALL.iter().find(|(one, _)| *one == name).map(|(_, no)| no.raw_os_error());
+        let number =
+            |name| ALL.iter().find(|(one, _)| *one == name).map(|(_, no)| no.raw_os_error());
         for (name, expected) in [("EPERM", 1), ("E2BIG", 7), ("ENOSPC", 28), ("EDQUOT", 122)] {
             assert_eq!(number(name), Some(expected), "{name}");
         }

@@ -201,8 +201,7 @@ impl FileSystem for Fault {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        let call =
-            Call { operation: Operation::Write, length: data.len() as u64, divisible: true };
+        let call = Call { operation: Operation::Write, length: data.len() as u64, divisible: true };
         let Some(mut verdict) = self.judge(call, &[Named::Inode(ino)]) else {
             return self.inner.write(request, ino, handle, offset, data, options);
         };
@@ -385,11 +384,10 @@ impl Fault {
         place: Option<(Ino, &OsStr)>,
         work: impl FnOnce() -> Result<(Entry, Opened)>,
     ) -> Result<(Entry, Opened)> {
-        let (entry, opened) =
-            self.around(request, operation, named, work, |(entry, opened)| {
-                self.drop_opened(request, entry.attr.ino, opened);
-                self.inner.forget(entry.attr.ino, 1);
-            })?;
+        let (entry, opened) = self.around(request, operation, named, work, |(entry, opened)| {
+            self.drop_opened(request, entry.attr.ino, opened);
+            self.inner.forget(entry.attr.ino, 1);
+        })?;
         self.paths.learn(entry.attr.ino, place);
         Ok((entry, self.opened(opened)))
     }

@@ -102,8 +102,7 @@ impl Paths {
 }
 
 fn move_to(known: &mut HashMap<Ino, Known>, ino: Ino, parent: Ino, name: &OsStr) {
-    let is_there =
-        |place: &(Ino, Box<OsStr>)| place.0 == parent && *place.1 == *name;
+    let is_there = |place: &(Ino, Box<OsStr>)| place.0 == parent && *place.1 == *name;
     let Some(entry) = known.get_mut(&ino) else { return };
     // A name of the root, or one that leads back to itself, would make a path without end.
     if ino == Ino::ROOT || entry.place.as_ref().is_some_and(is_there) {

@@ -125,11 +125,7 @@ impl Program {
     }
 
     /// Counts a call and says what is to be done to it. `paths` answers the paths it names.
-    pub(super) fn judge(
-        self: &Arc<Self>,
-        call: Call,
-        paths: &dyn Fn() -> Vec<Vec<u8>>,
-    ) -> Verdict {
+    pub(super) fn judge(self: &Arc<Self>, call: Call, paths: &dyn Fn() -> Vec<Vec<u8>>) -> Verdict {
         let mut verdict = Verdict::harmless(Arc::clone(self));
         for (place, rule) in self.rules.iter().enumerate() {
             if rule.operations.contains(call.operation)

@@ -203,7 +203,9 @@ fn group_or_operation(name: &str) -> Result<Operations> {
     if let Some((_, members)) = GROUPS.iter().find(|(group, _)| *group == name) {
         return Ok(members.iter().copied().collect());
     }
-    let names = || GROUPS.iter().map(|(group, _)| *group).chain(Operation::ALL.iter().map(|one| one.name()));
+    let names = || {
+        GROUPS.iter().map(|(group, _)| *group).chain(Operation::ALL.iter().map(|one| one.name()))
+    };
     match name.parse() {
         Ok(operation) => Ok([operation].into_iter().collect()),
         Err(crate::observe::operation::UnknownOperation) => Err(RuleProblem::UnknownOperation {
@@ -276,23 +278,22 @@ fn number(keyword: &'static str, word: &str) -> Result<u64> {
 fn chance(word: &str) -> Result<f64> {
     let percent = word.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     let within = percent.filter(|percent| (0.0..=100.0).contains(percent));
-    within.map(|percent| percent / 100.0).ok_or_else(|| bad("chance", word, "a percentage from 0% to 100%"))
+    within
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| bad("chance", word, "a percentage from 0% to 100%"))
 }
 
 fn size(keyword: &'static str, word: &str, least: u64) -> Result<u64> {
     let value = word.parse().ok().map(|size: bytesize::ByteSize| size.as_u64());
-    value.filter(|size| *size >= least).ok_or_else(|| {
-        bad(keyword, word, "a number of bytes such as 512, 64KiB or 10MiB")
-    })
+    value
+        .filter(|size| *size >= least)
+        .ok_or_else(|| bad(keyword, word, "a number of bytes such as 512, 64KiB or 10MiB"))
 }
 
 fn durations(word: &str) -> Result<(Duration, Duration)> {
     let (least, most) = word.split_once("..").unwrap_or((word, word));
     let expected = || bad("delay", word, "a duration such as 50us, 5ms or 1s, or a range of two");
-    let duration = |text: &str| {
-        let parsed = text.parse::<jiff::SignedDuration>().ok();
-        parsed.and_then(|signed| Duration::try_from(signed).ok()).ok_or_else(expected)
-    };
+    let duration = |text: &str| crate::options::duration(text).ok_or_else(expected);
     let (least, most) = (duration(least)?, duration(most)?);
     if least > most { Err(expected()) } else { Ok((least, most)) }
 }
@@ -324,7 +325,8 @@ mod tests {
 
     #[test]
     fn rules_read_as_they_are_documented() {
-        let parsed = rule("read|write on *.db nth 3..10 every 2 chance 25% times 4 error ENOSPC # c");
+        let parsed =
+            rule("read|write on *.db nth 3..10 every 2 chance 25% times 4 error ENOSPC # c");
         assert_eq!(parsed.operations.iter().count(), 2);
         assert_eq!(parsed.condition.nth, 3..=10);
         assert_eq!((parsed.condition.every, parsed.condition.times), (2, 4));
@@ -339,7 +341,7 @@ mod tests {
         let (fifty, five) = (Duration::from_micros(50), Duration::from_millis(5));
         assert_eq!(rule("open delay 50us").action, Action::Delay(fifty, fifty));
         assert_eq!(rule("open delay 50us..5ms").action, Action::Delay(fifty, five));
-        assert_eq!(rule("open nth ..4 skip").condition.nth, 1..=4);
+        assert_eq!(rule("unlink nth ..4 skip").condition.nth, 1..=4);
         assert!(rule("write on \"/a b/**\" skip").pattern.unwrap().whole_path);
         assert!(parse_line("   # nothing", 1).unwrap().is_none());
     }
