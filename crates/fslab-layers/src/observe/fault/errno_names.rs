@@ -7,7 +7,11 @@ pub(super) const LAST: i32 = 133;
 
 macro_rules! named {
     ($($name:ident)+) => {
-        &[("E2BIG", Errno::TOOBIG), ("EACCES", Errno::ACCESS), $((concat!("E", stringify!($name)), Errno::$name),)+]
+        &[
+            ("E2BIG", Errno::TOOBIG),
+            ("EACCES", Errno::ACCESS),
+            $((concat!("E", stringify!($name)), Errno::$name),)+
+        ]
     };
 }
 
