@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fslab_vfs::FileSystem;
 
 use crate::error::Result;
-use crate::observe::null;
+use crate::observe::{fault, null};
 use crate::options::{OptionSpec, Options};
 
 /// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] = &[null::SPEC];
+pub const LAYERS: &[LayerSpec] = &[null::SPEC, fault::SPEC];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]
