@@ -20,6 +20,9 @@ const ROWS_MOST: usize = 90;
 /// Names of targets are cut to this in the overview's headings.
 const HEADING_MOST: usize = 14;
 
+/// Sentences are broken into lines of this width.
+const COLUMNS: usize = 100;
+
 /// One rule, below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
@@ -59,7 +62,7 @@ fn head(report: &Report) -> Vec<String> {
         ),
         words::ending(report),
     ];
-    lines.extend(report.notes.iter().map(words::note_line));
+    lines.extend(report.notes.iter().map(|note| wrapped(&words::note_line(note))));
     lines
 }
 
@@ -172,7 +175,7 @@ pub(super) fn geometric(mean: &GeometricMean) -> String {
 }
 
 fn foot(report: &Report) -> Vec<String> {
-    let mut lines = vec![format!("\n{} \u{b1} is SD/mean.", words::LEGEND)];
+    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::LEGEND)];
     lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
     lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {
@@ -182,5 +185,22 @@ fn foot(report: &Report) -> Vec<String> {
         let size = bytes(report.provenance.image_size);
         lines.push(format!("File systems were made anew for every run, on images of {size}."));
     }
-    lines
+    lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// A text broken between words into lines of at most [`COLUMNS`].
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(format!("  {word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
 }
