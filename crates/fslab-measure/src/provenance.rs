@@ -153,7 +153,10 @@ impl Provenance {
         let values = |run: &Self| {
             [
                 ("fslab", run.fslab.clone()),
-                ("plan", format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes()))),
+                (
+                    "plan",
+                    format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes())),
+                ),
                 ("seed", run.seed.to_string()),
                 ("baseline", run.baseline.clone()),
                 ("image size", run.image_size.to_string()),

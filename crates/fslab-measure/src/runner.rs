@@ -155,10 +155,8 @@ fn several_runs(records: &[Record], run: &str) -> bool {
 /// The disk on which a directory lies, where it is a disk.
 fn backing_device(directory: &Path) -> Option<DeviceNumber> {
     let number = std::fs::metadata(directory).ok()?.st_dev();
-    let device = DeviceNumber {
-        major: rustix::fs::major(number),
-        minor: rustix::fs::minor(number),
-    };
+    let device =
+        DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
     device.sysfs("stat").exists().then_some(device)
 }
 
@@ -351,8 +349,7 @@ impl Runner<'_> {
     ) -> Result<()> {
         for index in wanted {
             let (label, workload) = &workloads[*index];
-            let chosen =
-                self.options.cells.hold_block(round, *index, label, workloads.len());
+            let chosen = self.options.cells.hold_block(round, *index, label, workloads.len());
             let seed = cell_seed(self.options.seed, round, *index);
             let first = self.past.next_attempt(label, round);
             if !chosen || self.past.is_done(label, round) {

@@ -8,6 +8,7 @@ mod foreign;
 mod image;
 mod in_process;
 pub(crate) mod leftovers;
+mod requests;
 pub(crate) mod work_directory;
 
 use std::path::Path;

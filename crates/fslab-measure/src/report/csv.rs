@@ -19,8 +19,7 @@ fn render(report: &Report) -> Result<String> {
     let mut text = names.join(",") + "\r\n";
     for sample in &report.raw {
         let row = flatten(sample)?;
-        let cells: Vec<String> =
-            columns.iter().map(|column| cell(row.get(&column.name))).collect();
+        let cells: Vec<String> = columns.iter().map(|column| cell(row.get(&column.name))).collect();
         text.push_str(&cells.join(","));
         text.push_str("\r\n");
     }

@@ -22,9 +22,8 @@ pub(super) const SPEC: Renderer = Renderer {
 
 fn render(report: &Report) -> Result<String> {
     let leaves = report.groups.iter().filter(|group| !group.is_sum);
-    let jobs: Vec<Value> = leaves
-        .flat_map(|group| group.rows.iter().map(move |row| job(group, row)))
-        .collect();
+    let jobs: Vec<Value> =
+        leaves.flat_map(|group| group.rows.iter().map(move |row| job(group, row))).collect();
     let output = json!({
         "fio version": "fio-3.33",
         "made by": format!("fslab {}", report.provenance.fslab),
@@ -75,11 +74,8 @@ fn direction(row: &Row) -> Value {
     };
     let bandwidth = described(&each(row.bytes), 1024.0);
     let rate = described(&each(row.operations), 1.0);
-    let latency: Vec<f64> = row
-        .points
-        .iter()
-        .map(|point| point.seconds * 1e9 / row.operations.max(1) as f64)
-        .collect();
+    let latency: Vec<f64> =
+        row.points.iter().map(|point| point.seconds * 1e9 / row.operations.max(1) as f64).collect();
     let latency = described(&latency, 1.0);
     let seconds = total(row).max(1e-9);
     json!({

@@ -111,7 +111,8 @@ mod tests {
         let known: Vec<_> = columns().unwrap().into_iter().map(|column| column.name).collect();
         let of_default = flatten(&Sample::default()).unwrap();
         let parts = ["device", "backing"];
-        let missing = of_default.keys().find(|key| !known.contains(key) && !parts.contains(&&***key));
+        let missing =
+            of_default.keys().find(|key| !known.contains(key) && !parts.contains(&&***key));
         assert_eq!(missing, None);
     }
 

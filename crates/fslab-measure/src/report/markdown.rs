@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::format::{bytes, percent, rate, seconds};
+use super::format::{bytes, percent, seconds};
 use super::model::{Group, Report, Row};
 use super::terminal::geometric;
 use super::{Renderer, overview, words};
@@ -70,7 +70,9 @@ fn overall(report: &Report, baseline: usize) -> Option<String> {
         .target_names
         .iter()
         .zip(means)
-        .filter_map(|(name, mean)| Some(format!("- {}: {}", plain(name), geometric(mean.as_ref()?))))
+        .filter_map(|(name, mean)| {
+            Some(format!("- {}: {}", plain(name), geometric(mean.as_ref()?)))
+        })
         .collect();
     let head = "Geometric means over all phases:\n";
     (!lines.is_empty()).then(|| format!("{head}\n{}", lines.join("\n")))
@@ -93,18 +95,13 @@ fn table(groups: &[&Group], report: &Report) -> String {
 }
 
 fn cells(group: &Group, row: &Row) -> Vec<String> {
-    let each = match (row.bytes_per_second(), row.seconds_per_operation()) {
-        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
-        (_, Some(each)) => seconds(each),
-        _ => String::new(),
-    };
     let mut cells = vec![
         plain(&group.name()),
         plain(&row.target),
         row.seconds.count.to_string(),
         seconds(row.seconds.median),
         percent(row.seconds.variation),
-        each,
+        words::each(row),
     ];
     cells.extend(row.against.iter().map(|against| words::against(against).trim().to_owned()));
     cells.push(words::cache(group, row));

@@ -84,7 +84,8 @@ impl<'a> Merged<'a> {
     }
 
     fn remark_on_differences(&mut self, session: &Provenance) {
-        let what = if session.run == self.provenance.run { "it was resumed" } else { "another run" };
+        let what =
+            if session.run == self.provenance.run { "it was resumed" } else { "another run" };
         for (name, own, others) in self.provenance.differences(session) {
             self.remark(format!(
                 "the {name} of the first session is {own:?}, and {others:?} where {what}, \

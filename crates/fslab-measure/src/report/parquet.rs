@@ -16,11 +16,8 @@ use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
 /// The registry's entry.
-pub(super) const SPEC: Renderer = Renderer {
-    name: "parquet",
-    help: "the samples as a Parquet file, for other engines",
-    render,
-};
+pub(super) const SPEC: Renderer =
+    Renderer { name: "parquet", help: "the samples as a Parquet file, for other engines", render };
 
 fn render(report: &Report) -> Result<Vec<u8>> {
     let columns = columns()?;
@@ -110,8 +107,7 @@ mod tests {
         let rows = [flatten(&first).unwrap(), flatten(&second).unwrap()];
         let bytes = write(&columns, &rows).unwrap();
         let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
-        let rows: Vec<_> =
-            reader.get_row_iter(None).unwrap().collect::<Result<_, _>>().unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().collect::<Result<_, _>>().unwrap();
         let at = |name: &str| columns.iter().position(|column| column.name == name).unwrap();
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0].get_string(at("run")).unwrap(), "a");

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::format::{bytes, percent, rate, seconds};
+use super::format::{bytes, percent, seconds};
 use super::model::{Group, Report, Row};
 use super::{Renderer, overview, words};
 use crate::stats::GeometricMean;
@@ -109,18 +109,13 @@ fn table(groups: &[&Group], report: &Report) -> Table {
 }
 
 fn cells(group: &Group, row: &Row, phase: String) -> Vec<String> {
-    let each = match (row.bytes_per_second(), row.seconds_per_operation()) {
-        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
-        (_, Some(each)) => seconds(each),
-        _ => String::new(),
-    };
     let mut cells = vec![
         phase,
         row.target.clone(),
         row.seconds.count.to_string(),
         seconds(row.seconds.median),
         percent(row.seconds.variation),
-        each,
+        words::each(row),
     ];
     for against in &row.against {
         cells.extend([words::against(against), words::p_value(against)]);

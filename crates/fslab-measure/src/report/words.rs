@@ -1,6 +1,6 @@
 //! Sentences that several renderers share.
 
-use super::format::{bytes, factor};
+use super::format::{bytes, factor, rate, seconds};
 use super::model::{Against, Group, Report, Row, Verdict};
 use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 
@@ -59,6 +59,15 @@ pub(super) fn short(against: &Against) -> String {
         (_, None) => "\u{2013}".to_owned(),
         (Verdict::Alone, Some(ratio)) => format!("?{:.2}", ratio.ratio),
         (_, Some(ratio)) => format!("{:.2}", ratio.ratio),
+    }
+}
+
+/// What one operation took, or for phases of large requests how fast the bytes went.
+pub(super) fn each(row: &Row) -> String {
+    match (row.bytes_per_second(), row.seconds_per_operation()) {
+        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
+        (_, Some(each)) => seconds(each),
+        _ => String::new(),
     }
 }
 
@@ -161,7 +170,6 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
 }
 
 /// How the marks are to be read.
-pub(super) const LEGEND: &str =
-    "~ no difference shown: the 95 % interval of the ratio holds 1. \
+pub(super) const LEGEND: &str = "~ no difference shown: the 95 % interval of the ratio holds 1. \
      ? the interval leaves out 1, which among so many comparisons some do by chance (p after \
      Holm's correction is 0.05 or more). Ratios above 1 are slower.";

@@ -24,7 +24,8 @@ pub(super) struct Past {
 
 impl Past {
     pub fn of(records: &[Record]) -> Self {
-        let mut past = Self { run: first(records).map(|first| first.run.clone()), ..Self::default() };
+        let mut past =
+            Self { run: first(records).map(|first| first.run.clone()), ..Self::default() };
         for record in records {
             match record {
                 Record::Note(note) => past.note(note),

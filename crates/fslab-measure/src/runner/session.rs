@@ -274,7 +274,8 @@ impl Reading {
             steal_ns: nanoseconds(machine.steal),
             ..sample.machine
         };
-        sample.device = self.device.zip(before.device).map(|(after, before)| (after - before).into());
+        sample.device =
+            self.device.zip(before.device).map(|(after, before)| (after - before).into());
     }
 }
 
@@ -299,15 +300,23 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::fs;
+    use std::path::Path;
 
     use fslab_sys::block_counters::DeviceNumber;
+    use fslab_sys::make_file_system::Kind;
     use fslab_sys::signals::Interrupt;
+    use fslab_vfs::FileSystem;
+    use fslab_vfs::testing::skip::skip;
 
     use super::{CacheState, Phase, Sample, Session};
     use crate::error::{Error, Result};
-    use crate::target::{Remounted, Target};
-    use crate::tree::{HostTree, Tree};
+    use crate::host::{Host, HostError};
+    use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
+    use crate::sample::Doubt;
+    use crate::target::{Remounted, Target, Workshop, make};
+    use crate::tree::{Access, HostTree, Tree, TreeFile};
 
     /// A target that claims to have been remounted and has not: its files stay cached.
     struct Warm(HostTree);
@@ -345,7 +354,56 @@ mod tests {
         let samples = session.into_samples();
         assert!(samples[0].cache.resident_pages.unwrap() > 0);
         assert!(samples[0].cache.remounted && !samples[0].cache.proven);
-        assert_eq!(samples[0].cache.doubt, Some(crate::sample::Doubt::FilesResident));
+        assert_eq!(samples[0].cache.doubt, Some(Doubt::FilesResident));
+    }
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn mount_command(&self, _: &[String], _: &Path, _: &Path) -> Vec<OsString> {
+            Vec::new()
+        }
+        fn file_system(&self, _: &str) -> std::result::Result<Box<dyn FileSystem>, HostError> {
+            Err("none".into())
+        }
+    }
+
+    /// On a real ext4: read cold, the state is proven. With the file read deliberately between
+    /// the remount and the phase, the residency of the file gives it away; with only its
+    /// attributes asked for, the device that is not read does.
+    #[test]
+    fn a_deliberately_warmed_target_is_found_out() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            skip("a_deliberately_warmed_target_is_found_out", "no root or no loop devices");
+            return;
+        }
+        let work = tempfile::tempdir_in(".").unwrap();
+        let work = work.path().canonicalize().unwrap();
+        let base = ImagePlan { kind: Kind::Ext4, mkfs: Vec::new(), mount: String::new() };
+        let kind = TargetKind::Image { base, over: Over::Nothing };
+        let plan = TargetPlan { name: "ext4".to_owned(), kind };
+        let shop = Workshop { host: &NoHost, work_directory: &work, image_size: 320 << 20 };
+        let (mut target, _) = make(&plan, shop).unwrap();
+        let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());
+        let file = session.tree().unwrap().create("file").unwrap();
+        file.write_at(0, &[7; 1 << 16]).unwrap();
+        file.close().unwrap();
+        let read = |file: &dyn TreeFile| file.read_at(0, &mut [0; 1 << 16]).map(|_| ());
+        let cold = Phase::new("read").cache(CacheState::Cold);
+        for warmed in [false, true] {
+            session.make_cold().unwrap();
+            if warmed {
+                let tree = session.tree().unwrap();
+                read(&*tree.open("file", Access::Read).unwrap()).unwrap();
+            }
+            session.measure(cold, |timed| read(&*timed.open_for_reading("file")?)).unwrap();
+        }
+        session.make_cold().unwrap();
+        session.tree().unwrap().status("file").unwrap();
+        session.measure(cold, |timed| timed.tree().status("file").map(|_| ())).unwrap();
+        let doubts: Vec<_> = session.into_samples().iter().map(|s| s.cache.doubt).collect();
+        target.tear_down().unwrap();
+        assert_eq!(doubts, [None, Some(Doubt::FilesResident), Some(Doubt::DeviceNotRead)]);
     }
 
     #[test]

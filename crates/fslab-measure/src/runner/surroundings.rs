@@ -187,9 +187,8 @@ mod tests {
     }
 
     fn on_disk(own_mb: u64, all_mb: u64) -> Sample {
-        let device = |mb: u64| {
-            Some(Device { sectors_written: mb * 1_000_000 / 512, ..Device::default() })
-        };
+        let device =
+            |mb: u64| Some(Device { sectors_written: mb * 1_000_000 / 512, ..Device::default() });
         Sample { device: device(own_mb), backing: device(all_mb), ..sample(1000, 0, 0) }
     }
 

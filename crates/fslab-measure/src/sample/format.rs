@@ -51,6 +51,8 @@ pub struct TargetRecord {
     /// For a file system in user space: whether its process was found, so that its processor time
     /// is in the samples.
     pub daemon_found: Option<bool>,
+    /// For a file system in user space: whether its requests could be counted.
+    pub requests_counted: Option<bool>,
     /// Measured within the fslab process, without a kernel in between.
     pub in_process: bool,
 }

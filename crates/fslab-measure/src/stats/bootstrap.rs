@@ -91,11 +91,7 @@ struct Correction {
 }
 
 impl Correction {
-    fn of(
-        values: &[f64],
-        statistic: &impl Fn(&[f64]) -> f64,
-        resampled: &[f64],
-    ) -> Option<Self> {
+    fn of(values: &[f64], statistic: &impl Fn(&[f64]) -> f64, resampled: &[f64]) -> Option<Self> {
         let estimate = statistic(values);
         let below = resampled.partition_point(|value| *value < estimate) as f64;
         let equal = resampled.partition_point(|value| *value <= estimate) as f64 - below;

@@ -180,12 +180,7 @@ mod tests {
 
     /// How many of `trials` comparisons of a true ratio show a difference, where the rule takes
     /// at least `least` rounds and more until the interval is narrow or there are `most`.
-    fn shown(
-        trials: u64,
-        (least, most): (usize, usize),
-        ratio: f64,
-        random: &mut Pcg64,
-    ) -> usize {
+    fn shown(trials: u64, (least, most): (usize, usize), ratio: f64, random: &mut Pcg64) -> usize {
         let mut trial = |seed: u64| {
             let mut pairs: Vec<_> = (0..least).map(|_| pair(ratio, random)).collect();
             while pairs.len() < most && half_width(&pairs).is_some_and(|half| half > 0.025) {

@@ -14,6 +14,7 @@ use fslab_sys::residency;
 use rustix::fs::{Mode, OFlags};
 
 use super::foreign::{Commands, ForeignMount, line};
+use super::requests::Requests;
 use super::work_directory::check_space;
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
@@ -35,6 +36,7 @@ pub(super) fn make(
     let commands = places.commands(over, shop);
     let mut target = Image {
         tree: None,
+        requests: None,
         upper: None,
         lower: None,
         device,
@@ -52,6 +54,7 @@ pub(super) fn make(
 /// Fields are dropped in this order: users before what they use.
 struct Image {
     tree: Option<HostTree>,
+    requests: Option<Requests>,
     upper: Option<ForeignMount>,
     lower: Option<Mount>,
     device: LoopDevice,
@@ -72,6 +75,7 @@ impl Image {
             let upper = ForeignMount::new(commands, &places.mountpoint, &places.messages)?;
             self.upper = Some(upper);
             root = &places.mountpoint;
+            self.requests = Requests::of(root, &places.work_directory);
         }
         self.tree = Some(HostTree::open(root)?);
         Ok(())
@@ -79,6 +83,7 @@ impl Image {
 
     fn unmount(&mut self) -> Result<()> {
         self.tree = None;
+        self.requests = None;
         if let Some(upper) = self.upper.take() {
             self.notes.extend(upper.unmount(&self.places.messages)?);
         }
@@ -108,6 +113,7 @@ impl Image {
             loop_direct_io: Some(self.device.direct_io()),
             read_ahead_kib: read("queue/read_ahead_kb").and_then(|text| text.parse().ok()),
             scheduler: read("queue/scheduler"),
+            requests_counted: self.upper.as_ref().map(|_| self.requests.is_some()),
             daemon_found: self.upper.as_ref().map(|upper| upper.daemon().is_some()),
             in_process: false,
         }
@@ -151,6 +157,10 @@ impl Target for Image {
         rustix::fs::syncfs(lower).map_err(failed)
     }
 
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        self.requests.as_ref().map(Requests::count).transpose()
+    }
+
     fn used_bytes(&self) -> Result<Option<u64>> {
         let lower = &self.places.lower;
         let stat = rustix::fs::statvfs(lower).map_err(|errno| Error::file(lower)(errno.into()))?;
@@ -165,6 +175,7 @@ impl Target for Image {
 
 /// Where the parts of the one target that exists at a time lie.
 struct Places {
+    work_directory: PathBuf,
     image: PathBuf,
     lower: PathBuf,
     mountpoint: PathBuf,
@@ -175,6 +186,7 @@ impl Places {
     fn make(work_directory: &Path) -> Result<Self> {
         let place = |name: &str| work_directory.join(name);
         let places = Self {
+            work_directory: work_directory.to_owned(),
             image: place("image"),
             lower: place("lower"),
             mountpoint: place("mountpoint"),

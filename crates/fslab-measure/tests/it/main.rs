@@ -5,8 +5,8 @@
 mod images;
 mod in_process;
 mod leaks;
-mod plans;
 mod page;
+mod plans;
 mod reports;
 mod runner;
 mod support;

@@ -17,7 +17,8 @@ use crate::support::has_program;
 /// order of a table are changed on the way.
 const PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
-const visible = (part) => part.getClientRects().length > 0 && getComputedStyle(part).display !== "none";
+const visible = (part) =>
+  part.getClientRects().length > 0 && getComputedStyle(part).display !== "none";
 const press = (id, value) => {
   const choice = document.getElementById(id);
   choice.value = value;
@@ -40,7 +41,8 @@ press("axes", "");
 const table = document.querySelector("details.data table");
 const heading = [...table.querySelectorAll("th button")].find((b) => b.textContent === "median");
 const column = heading.closest("th").cellIndex;
-const values = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[column].dataset.value));
+const value = (row) => Number(row.cells[column].dataset.value);
+const values = () => [...table.tBodies[0].rows].map(value);
 heading.click();
 seen.ascending = values();
 heading.click();
@@ -83,7 +85,8 @@ fn look(page: &str, width: u32, directory: &Path) -> (Value, Vec<String>) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let seen = text.split("<pre id=\"seen\">").nth(1).and_then(|rest| rest.split("</pre>").next());
-    let seen = seen.unwrap_or_default().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let seen =
+        seen.unwrap_or_default().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     let console = messages.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
     let value = serde_json::from_str(&seen);
     (value.unwrap_or_else(|error| panic!("{error}: {seen:?}\n{messages}")), console.collect())

@@ -269,7 +269,8 @@ fn the_order_of_samples_does_not_matter() {
     samples.reverse();
     let shape = |records: &[Record]| -> Vec<(String, Option<u64>, Vec<String>)> {
         let groups = Report::new(records).groups;
-        let rows = |group: &report::Group| group.rows.iter().map(|row| row.target.clone()).collect();
+        let rows =
+            |group: &report::Group| group.rows.iter().map(|row| row.target.clone()).collect();
         groups.iter().map(|group| (group.phase.clone(), group.size_bytes, rows(group))).collect()
     };
     let reversed = [vec![provenance()], samples].concat();
@@ -305,9 +306,9 @@ fn fio_output_has_the_members_its_readers_ask_for() {
     let output: serde_json::Value = serde_json::from_str(&rendered("fio")).unwrap();
     let jobs = output["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 3 * 2, "targets x sizes");
-    let slow = jobs.iter().find(|job| {
-        job["jobname"].as_str().unwrap().starts_with("slow: file-copy write")
-    });
+    let slow = jobs
+        .iter()
+        .find(|job| job["jobname"].as_str().unwrap().starts_with("slow: file-copy write"));
     // It asks for a cold cache: what reads.
     let read = &slow.unwrap()["read"];
     assert_eq!(read["io_bytes"], 10 * (10 << 20));
@@ -344,7 +345,8 @@ pub fn large() -> Vec<Record> {
     let mut records = vec![Record::Provenance(provenance.clone())];
     for (index, workload) in provenance.workloads.iter().enumerate() {
         for (place, target) in provenance.targets.iter().enumerate() {
-            for (phase, round) in (0..20).map(|number| (["read", "write"][number % 2], number / 2)) {
+            for (phase, round) in (0..20).map(|number| (["read", "write"][number % 2], number / 2))
+            {
                 let time = 10.0 + (index * place % 7) as f64;
                 let sample = Sample {
                     workload: workload.clone(),

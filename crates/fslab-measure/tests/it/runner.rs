@@ -165,8 +165,10 @@ fn only_what_fits_is_resumed() {
     assert!(refused(&run).contains("its seed is another"));
     run.seed = 5;
     let other = PLAN.replace("rounds = 4", "rounds = 5");
-    assert!(refused(&Run { plan: &other, resume: true, ..Run::new(PLAN, directory.path()) })
-        .contains("its plan is another"));
+    assert!(
+        refused(&Run { plan: &other, resume: true, ..Run::new(PLAN, directory.path()) })
+            .contains("its plan is another")
+    );
     // Two runs never write to one file.
     let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
     file.lock().unwrap();
@@ -224,10 +226,12 @@ fn cells_are_chosen_by_name_and_round() {
 #[test]
 fn rounds_follow_until_intervals_are_narrow() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = |width: &str| PLAN.replace(
-        "rounds = 4",
-        &format!("rounds = 3\nrounds_max = 6\nhalf_width_percent = {width}"),
-    );
+    let plan = |width: &str| {
+        PLAN.replace(
+            "rounds = 4",
+            &format!("rounds = 3\nrounds_max = 6\nhalf_width_percent = {width}"),
+        )
+    };
     let narrow = plan("100.0");
     let run = Run::new(&narrow, directory.path());
     let (outcome, records) = run.go(&mut Silent).unwrap();
@@ -276,7 +280,8 @@ fn disturbed_blocks_are_marked_and_run_again() {
     std::thread::sleep(Duration::from_millis(50));
     let (_, records) = run.go(&mut Silent).unwrap();
     drop(load);
-    let marked: Vec<_> = samples(&records).into_iter().filter(|s| s.contaminated.is_some()).collect();
+    let marked: Vec<_> =
+        samples(&records).into_iter().filter(|s| s.contaminated.is_some()).collect();
     assert!(marked.iter().any(|s| s.contaminated.as_ref().unwrap().contains("other programmes")));
     assert!(blocks(&records).iter().any(|(_, _, attempt)| *attempt > 0), "{:?}", blocks(&records));
     let report = Report::new(&records);
@@ -301,7 +306,9 @@ filesystem = "ext4"
 [[target]]
 name = "crashing"
 over = "ext4"
-mount_command = ["sh", "-c", "bindfs -f {lower} {mountpoint} & sleep 0.7; kill -9 $!; wait", "{mountpoint}"]
+mount_command = [
+    "sh", "-c", "bindfs -f {lower} {mountpoint} & sleep 0.7; kill -9 $!; wait", "{mountpoint}",
+]
 [[workload]]
 name = "file-attributes"
 files = 3_000

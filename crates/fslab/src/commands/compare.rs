@@ -117,9 +117,12 @@ impl Args {
         report_leftovers(&work_parent)?;
         let samples = samples_path(out);
         let (rounds, rounds_max) = self.rounds(plan);
-        let most =
-            if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
-        eprintln!("{}: seed {seed}, {rounds}{most} rounds, samples in {}", plan.name, samples.display());
+        let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
+        eprintln!(
+            "{}: seed {seed}, {rounds}{most} rounds, samples in {}",
+            plan.name,
+            samples.display()
+        );
         let options = RunOptions {
             plan,
             seed: *seed,

@@ -142,8 +142,7 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
             drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
         }
         for target in targets(groups) {
-            let place =
-                |index: usize, value: f64| (column(index), bottom - scale.place(value));
+            let place = |index: usize, value: f64| (column(index), bottom - scale.place(value));
             sweep_line(&mut drawing, groups, target, &place);
         }
         drawing.close();
@@ -177,9 +176,7 @@ fn sweep_line(
     let dots: Vec<_> = rows
         .iter()
         .flat_map(|(index, row)| {
-            let dot = move |point: &Point| {
-                (place(*index, each(row, point.seconds)), mark(point))
-            };
+            let dot = move |point: &Point| (place(*index, each(row, point.seconds)), mark(point));
             row.points.iter().map(dot)
         })
         .collect();
@@ -218,13 +215,7 @@ fn spread(place: usize) -> f64 {
 }
 
 /// The name of a row and what is to be said of it; its values are told to who asks.
-fn name_row(
-    drawing: &mut Drawing,
-    index: usize,
-    row: &Row,
-    verdict: &str,
-    values: Vec<String>,
-) {
+fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, values: Vec<String>) {
     let top = ROW * index as f64;
     drawing.open("name");
     drawing.title(&format!("{}: {}", row.target, values.join(", ")));

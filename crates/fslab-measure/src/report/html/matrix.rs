@@ -93,10 +93,7 @@ fn overall(means: &[Option<GeometricMean>]) -> Vec<MatrixCell> {
             class: "",
             text: format!("{:.2}\u{d7}", mean.mean),
             small: format!("\u{d7}/\u{f7} {:.2}", mean.spread),
-            more: format!(
-                "from {:.2} to {:.2}, {} phases",
-                mean.least, mean.most, mean.count
-            ),
+            more: format!("from {:.2} to {:.2}, {} phases", mean.least, mean.most, mean.count),
         },
     };
     means.iter().map(cell).collect()

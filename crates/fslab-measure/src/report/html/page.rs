@@ -222,13 +222,15 @@ fn target_line(target: &TargetRecord) -> TargetLine {
         .daemon_found
         .filter(|found| !found)
         .map(|_| "its daemon was not found: its processor time is not in the samples".to_owned());
+    let requests = target
+        .requests_counted
+        .filter(|counted| !counted)
+        .map(|_| "the requests to it could not be counted".to_owned());
+    let commands = [target.mkfs.clone(), target.mount.clone(), target.over.clone()];
     TargetLine {
         name: target.name.clone(),
         what: target.description.clone(),
-        lines: [target.mkfs.clone(), target.mount.clone(), target.over.clone(), device, daemon]
-            .into_iter()
-            .flatten()
-            .collect(),
+        lines: commands.into_iter().chain([device, daemon, requests]).flatten().collect(),
     }
 }
 

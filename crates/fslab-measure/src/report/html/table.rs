@@ -50,10 +50,7 @@ struct Column {
 }
 
 fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Column {
-    Column {
-        heading: Heading { text: heading.to_owned(), baseline: None },
-        cell: Box::new(cell),
-    }
+    Column { heading: Heading { text: heading.to_owned(), baseline: None }, cell: Box::new(cell) }
 }
 
 /// The table of some groups: one phase, or the points of a sweep. Columns without a figure are

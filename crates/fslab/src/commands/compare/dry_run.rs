@@ -63,12 +63,16 @@ fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
         format!("{rounds} rounds")
     });
     lines.extend(
-        plan.time_limit_seconds.map(|seconds| format!("no new round after {}", spoken(seconds as f64))),
+        plan.time_limit_seconds
+            .map(|seconds| format!("no new round after {}", spoken(seconds as f64))),
     );
     lines.push("\ntargets, each made anew for every run:".to_owned());
     let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
     lines.extend(targets.map(|target| format!("  {}: {}", target.name, made_of(target, plan))));
-    lines.push("\nworkloads, in each round once on every target in an order drawn from the seed:".to_owned());
+    lines.push(
+        "\nworkloads, in each round once on every target in an order drawn from the seed:"
+            .to_owned(),
+    );
     for workload in &plan.workloads {
         lines.push(format!("  {}: {}", workload.label, workload.spec.help));
     }
@@ -128,9 +132,8 @@ fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a
 }
 
 fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
-    let known: Vec<Option<f64>> = chosen(args, plan)
-        .map(|(target, workload)| durations.of(plan, target, workload))
-        .collect();
+    let known: Vec<Option<f64>> =
+        chosen(args, plan).map(|(target, workload)| durations.of(plan, target, workload)).collect();
     let seconds: f64 = known.iter().flatten().sum();
     let unknown = known.iter().filter(|seconds| seconds.is_none()).count();
     if known.is_empty() {

@@ -82,7 +82,8 @@ impl Machine {
     /// that a kernel which does not list the file system may know it all the same.
     fn lacks(&self, candidate: &Candidate) -> Option<String> {
         self.lacks_images().or_else(|| {
-            (!self.has(candidate.program)).then(|| format!("{} is not installed", candidate.program))
+            (!self.has(candidate.program))
+                .then(|| format!("{} is not installed", candidate.program))
         })
     }
 
@@ -122,9 +123,9 @@ fn plan(machine: &Machine) -> String {
         targets.push(target(candidate.kind, &image(candidate), machine.lacks(candidate)));
     }
     let over = "ext4";
-    let lacks = machine.lacks(&FILE_SYSTEMS[0]).or_else(|| {
-        (!machine.fuse).then(|| "/dev/fuse is missing".to_owned())
-    });
+    let lacks = machine
+        .lacks(&FILE_SYSTEMS[0])
+        .or_else(|| (!machine.fuse).then(|| "/dev/fuse is missing".to_owned()));
     let layers = format!("filesystem = \"{over}\"\n{}layers = [\"null\"]\n", FILE_SYSTEMS[0].more);
     targets.push(target("ext4 under null", &layers, lacks));
     for (name, program, command) in FOREIGN {
@@ -135,7 +136,8 @@ fn plan(machine: &Machine) -> String {
     targets.push(target(
         "this directory",
         "directory = \".\"\n",
-        (!none).then(|| "never cold, since it is never remounted; and it is not made anew".to_owned()),
+        (!none)
+            .then(|| "never cold, since it is never remounted; and it is not made anew".to_owned()),
     ));
     targets.push(target(
         "memory",
@@ -202,7 +204,7 @@ fn workloads(machine: &Machine) -> String {
         "# What is done on each. Parameters that are left out have the defaults of `fslab list`.\n\
          [[workload]]\nname = \"file-attributes\"\nfiles = 4_000\n\n\
          [[workload]]\nname = \"file-copy\"\nbytes_per_size = \"4 MiB\"\n\n\
-         # To cross what the page cache holds here, take more than {cache} MiB or bound the memory.\n\
+         # To cross what the page cache holds, take more than {cache} MiB or bound the memory.\n\
          [[workload]]\nname = \"stream\"\nsize = \"256 MiB\"\n"
     )
 }
