@@ -7,7 +7,7 @@ use std::path::Path;
 use fslab_sys::mounts;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Over, Plan, TargetKind};
+use crate::plan::{Base, Over, Plan, TargetKind};
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -131,8 +131,10 @@ fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {
         let TargetKind::Image { base, over } = &target.kind else { continue };
-        if let Ok(version) = base.kind.tool_version() {
-            versions.insert(base.kind.program().to_owned(), version);
+        if let Base::Device(kind) = base.kind
+            && let Ok(version) = kind.tool_version()
+        {
+            versions.insert(kind.program().to_owned(), version);
         }
         if let Over::Command(command) = over
             && let Some(version) = &command.version

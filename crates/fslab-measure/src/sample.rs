@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::latency::{Latency, Milestone};
 use crate::provenance::Provenance;
 
 /// Version of the records, as the provenance says it.
@@ -20,6 +21,7 @@ pub const FORMAT: u32 = 1;
 
 /// A line of a samples file.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all records are samples, the largest")]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// What was run, where and with what: the first line.
@@ -59,6 +61,10 @@ pub struct TargetRecord {
     pub daemon_found: Option<bool>,
     /// Measured within the fslab process, without a kernel in between.
     pub in_process: bool,
+    /// Share of its space that was filled before each run, in percent, as statfs told.
+    pub filled_percent: Option<f64>,
+    /// Bound on the memory of each run, the page cache included, in bytes.
+    pub memory_limit: Option<u64>,
 }
 
 /// One measured phase of one run.
@@ -85,13 +91,19 @@ pub struct Sample {
     pub operations: u64,
     /// Bytes read or written.
     pub bytes: u64,
+    /// Threads or processes that did it, where there is more than one.
+    pub workers: Option<u32>,
+    /// What the bytes are: a kind and its seed, or the file they come from.
+    pub data: Option<String>,
+    /// Space that what was written takes in the end: st_blocks of its files, in bytes.
+    pub stored_bytes: Option<u64>,
     /// Wall-clock time, flushing included.
     pub elapsed_ns: u64,
     /// Of it, time spent in fsync and syncfs.
     pub flush_ns: u64,
-    /// Processor time of this process in user mode.
+    /// Processor time in user mode: of this process, and of the programmes the phase ran.
     pub user_ns: u64,
-    /// Processor time of the kernel on behalf of this process.
+    /// Processor time of the kernel on their behalf.
     pub system_ns: u64,
     /// Processor time of the process that serves the file system in user space, where there is
     /// one and it was found. Not part of the two above.
@@ -104,6 +116,10 @@ pub struct Sample {
     pub cache: Cache,
     /// What else the machine was doing, where it was enough to distort the time.
     pub contaminated: Option<String>,
+    /// How long single operations took, by kind of operation.
+    pub latencies: Vec<Latency>,
+    /// How far the phase had come at what time.
+    pub along: Vec<Milestone>,
 }
 
 impl Sample {

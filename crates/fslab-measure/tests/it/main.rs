@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod harness_cost;
 mod images;
 mod in_process;
 mod leaks;
 mod plans;
 mod reports;
 mod support;
+mod targets;
+mod workloads;

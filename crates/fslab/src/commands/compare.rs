@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use fslab_measure::plan::Form;
 use fslab_measure::report::{self, Report};
 use fslab_measure::sample::{self, EndReason, Note};
 use fslab_measure::{Observer, Plan, RunOptions, remove_leftovers, samples_path};
@@ -25,8 +26,8 @@ const IN_PROCESS_PLAN: &str = include_str!("../../../../plans/in-process.toml");
 pub struct Args {
     /// The plan; without one, ext4, XFS, Btrfs and ext4 under the null layer are compared
     plan: Option<PathBuf>,
-    /// Use the small built-in plan, which ends within three minutes
-    #[arg(long, conflicts_with = "plan")]
+    /// Use the quick form of the plan, which ends within minutes
+    #[arg(long)]
     quick: bool,
     /// Directory for the samples and the page; made anew [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
@@ -43,6 +44,9 @@ pub struct Args {
     /// Where images and mount points are made [default: the output directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
+    /// Run this command in each target instead of the plan's workloads
+    #[arg(last = true, value_name = "COMMAND")]
+    run: Vec<String>,
 }
 
 impl Args {
@@ -93,18 +97,25 @@ impl Args {
 
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
+        let (plan, remarks) = self.plan_alone()?;
+        let given = (!self.run.is_empty()).then(|| self.run.clone());
+        Ok((given.into_iter().fold(plan, Plan::with_command), remarks))
+    }
+
+    fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
+        let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((Plan::read(path)?, Vec::new()));
+            return Ok((Plan::read(path, form)?, Vec::new()));
         }
         if let Some(obstacle) = obstacle_to_mounting() {
             let remark = format!(
                 "{obstacle}: file systems within the process and this directory were measured \
                  instead of mounted ones"
             );
-            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN)?, vec![remark]));
+            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN, form)?, vec![remark]));
         }
         let text = if self.quick { QUICK_PLAN } else { DEFAULT_PLAN };
-        Ok((Plan::parse("the built-in plan", text)?, Vec::new()))
+        Ok((Plan::parse("the built-in plan", text, form)?, Vec::new()))
     }
 
     /// The command that repeats this comparison.
@@ -114,6 +125,10 @@ impl Args {
         words.extend(self.quick.then(|| "--quick".to_owned()));
         words.push(format!("--seed {seed} --rounds {rounds}"));
         words.extend(self.work_dir.as_ref().map(|path| format!("--work-dir {}", quoted(path))));
+        if !self.run.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
+        }
         words.join(" ")
     }
 }
