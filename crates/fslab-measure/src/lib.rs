@@ -6,6 +6,7 @@
 
 mod error;
 mod host;
+mod latency;
 mod names;
 pub mod plan;
 pub mod provenance;
@@ -15,6 +16,7 @@ pub mod sample;
 pub mod stats;
 mod target;
 mod tree;
+pub mod worker;
 pub mod workload;
 
 pub use error::{Error, Result};

@@ -8,7 +8,7 @@ use std::path::Path;
 use fslab_sys::mounts;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Over, Plan, TargetKind};
+use crate::plan::{Base, Form, Over, Plan, TargetKind};
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -28,6 +28,10 @@ pub struct Provenance {
     pub plan_name: String,
     /// The plan itself.
     pub plan: String,
+    /// In which form it was read.
+    pub form: Form,
+    /// The command that was run instead of the plan's workloads, if so.
+    pub workload_command: Vec<String>,
     /// The target the others are compared with.
     pub baseline: String,
     /// Names of the targets, in the plan's order.
@@ -109,6 +113,8 @@ impl Provenance {
         Self {
             plan_name: plan.name.clone(),
             plan: plan.text.clone(),
+            form: plan.form,
+            workload_command: plan.command.clone(),
             baseline: plan.baseline.clone(),
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
@@ -140,7 +146,10 @@ impl Provenance {
     /// paired: the same plan and seed, and no restart in between.
     #[must_use]
     pub fn is_one_campaign_with(&self, other: &Self) -> bool {
-        let key = |run: &Self| (run.seed, run.plan.clone(), run.machine.clone(), run.boot.clone());
+        let key = |run: &Self| {
+            let plan = (run.plan.clone(), run.form, run.workload_command.clone());
+            (run.seed, plan, run.machine.clone(), run.boot.clone())
+        };
         key(self) == key(other)
     }
 
@@ -157,6 +166,7 @@ impl Provenance {
                     "plan",
                     format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes())),
                 ),
+                ("form of the plan", format!("{:?} {}", run.form, run.workload_command.join(" "))),
                 ("seed", run.seed.to_string()),
                 ("baseline", run.baseline.clone()),
                 ("image size", run.image_size.to_string()),
@@ -215,8 +225,10 @@ fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {
         let TargetKind::Image { base, over } = &target.kind else { continue };
-        if let Ok(version) = base.kind.tool_version() {
-            versions.insert(base.kind.program().to_owned(), version);
+        if let Base::Device(kind) = base.kind
+            && let Ok(version) = kind.tool_version()
+        {
+            versions.insert(kind.program().to_owned(), version);
         }
         if let Over::Command(command) = over
             && let Some(version) = &command.version

@@ -9,6 +9,7 @@ mod flat;
 mod format;
 mod html;
 mod json;
+mod latency;
 mod markdown;
 mod merge;
 mod model;
@@ -22,7 +23,7 @@ mod words;
 
 use crate::error::Result;
 
-pub use model::{Against, Group, Point, Report, Row, Verdict};
+pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
 
 /// Every renderer.
 pub const RENDERERS: &[&Renderer] = &[

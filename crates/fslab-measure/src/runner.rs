@@ -29,14 +29,14 @@ use self::past::Past;
 use self::precision::Precision;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::plan::{Plan, TargetKind, TargetPlan};
+use crate::plan::{Base, Plan, TargetKind, TargetPlan};
 use crate::provenance::{Provenance, Setting};
 use crate::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
 use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, Workshop};
-use crate::workload::Workload;
+use crate::workload::{Preparation, Workload};
 
 pub use self::cells::{Cells, Share};
 pub use crate::sample::CacheState;
@@ -211,7 +211,10 @@ impl Runner<'_> {
     /// Refuses before anything is written where an image would not fit.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
-        let on_image = |target: &TargetPlan| matches!(target.kind, TargetKind::Image { .. });
+        let on_image = |target: &TargetPlan| match &target.kind {
+            TargetKind::Image { base, .. } => base.kind != Base::Memory,
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+        };
         if !plan.targets.iter().any(on_image) {
             return Ok(());
         }
@@ -223,7 +226,8 @@ impl Runner<'_> {
         let mut workloads = Vec::new();
         for plan in &self.options.plan.workloads {
             let mut workload = (plan.spec.construct)(&plan.parameters, self.options.seed);
-            workload.prepare(&self.work.subdirectory(&format!("source-{}", workloads.len()))?)?;
+            let directory = self.work.subdirectory(&format!("source-{}", workloads.len()))?;
+            workload.prepare(&Preparation { directory: &directory, host: self.options.host })?;
             workloads.push((plan.label.clone(), workload));
         }
         Ok(workloads)
@@ -429,8 +433,10 @@ impl Runner<'_> {
             }
             Err(Failure::Target(error)) => {
                 self.given_up.insert(pair);
+                let missing = error.is_missing_prerequisite();
+                let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
                 let text = format!("in round {}: {error}", cell.round + 1);
-                self.journal.note(NoteKind::Failed, Some(&plan.name), Some(cell.label), text)?;
+                self.journal.note(kind, Some(&plan.name), Some(cell.label), text)?;
                 Ok(None)
             }
         }

@@ -10,6 +10,7 @@ pub mod fuse_device;
 pub mod identity;
 pub mod loop_device;
 pub mod make_file_system;
+pub mod memory_bound;
 pub mod mounts;
 pub mod pause;
 pub mod residency;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::merge::Merged;
 use super::model::{DeviceMeans, Group, Means, Point, Report, Row};
-use super::{pairing, why};
+use super::{latency, pairing, why};
 use crate::sample::{Cache, Device, Sample};
 use crate::stats::{GeometricMean, Summary, outliers};
 
@@ -125,6 +125,10 @@ fn sum(parts: &[&Sample]) -> Sample {
         fuse_requests: parts.iter().map(|sample| sample.fuse_requests).sum(),
         used_bytes: parts.last().and_then(|sample| sample.used_bytes),
         device,
+        stored_bytes: parts.iter().map(|sample| sample.stored_bytes).sum(),
+        // Those of each size say something; together they would mix sizes.
+        latencies: Vec::new(),
+        along: Vec::new(),
         contaminated: parts.iter().find_map(|sample| sample.contaminated.clone()),
         cache: cache.judged(device),
         ..first
@@ -194,6 +198,8 @@ fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
         proven: samples.iter().filter(|sample| sample.cache.proven).count(),
         contaminated: samples.iter().filter(|sample| sample.contaminated.is_some()).count(),
         points: points.collect(),
+        latencies: latency::figures(samples),
+        along: latency::along(samples),
     })
 }
 
@@ -213,6 +219,7 @@ fn means(samples: &[&Sample]) -> Means {
         daemon_seconds: mean(&|sample| sample.daemon_cpu_ns).map(|value| value / 1e9),
         fuse_requests: mean(&|sample| sample.fuse_requests),
         used_bytes: mean(&|sample| sample.used_bytes),
+        stored_bytes: mean(&|sample| sample.stored_bytes),
         device: device(|device| device.reads).map(|reads| DeviceMeans {
             reads,
             bytes_read: device(|device| device.sectors_read).unwrap_or(0.0) * 512.0,

@@ -89,6 +89,9 @@ fn full_sample() -> Sample {
             doubt: Some(Doubt::NoDevice),
             ..Cache::default()
         },
+        workers: Some(0),
+        data: Some(String::new()),
+        stored_bytes: Some(0),
         contaminated: Some(String::new()),
         ..Sample::default()
     }

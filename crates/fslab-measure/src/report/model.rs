@@ -85,6 +85,38 @@ pub struct Row {
     pub contaminated: usize,
     /// The samples themselves.
     pub points: Vec<Point>,
+    /// How long single operations took, by kind, where that was measured.
+    pub latencies: Vec<LatencyFigures>,
+    /// What an operation took along the way, where that was measured.
+    pub along: Vec<Progress>,
+}
+
+/// How long operations of one kind took.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyFigures {
+    /// The kind.
+    pub operation: String,
+    /// How many there were in all samples.
+    pub count: u64,
+    /// Half took at most this: of this and the next three, the median over the samples.
+    pub p50_seconds: f64,
+    /// Nine in ten took at most this.
+    pub p90_seconds: f64,
+    /// 99 in 100 took at most this.
+    pub p99_seconds: f64,
+    /// 999 in 1000 took at most this.
+    pub p999_seconds: f64,
+    /// The longest of all samples.
+    pub max_seconds: f64,
+}
+
+/// What an operation took at a place of a phase.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Progress {
+    /// So many were done then.
+    pub operations: u64,
+    /// Seconds each of the last ones took.
+    pub seconds_each: f64,
 }
 
 /// A target against a baseline.
@@ -168,6 +200,8 @@ pub struct Means {
     pub fuse_requests: Option<f64>,
     /// Bytes in use on the target afterwards, where they are known.
     pub used_bytes: Option<f64>,
+    /// Bytes the files take that the phase wrote, where the workload asked.
+    pub stored_bytes: Option<f64>,
     /// The device's counters, where there is one.
     pub device: Option<DeviceMeans>,
 }

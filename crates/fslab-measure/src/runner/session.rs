@@ -13,6 +13,7 @@ use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_
 
 use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
+use crate::latency::{Latency, Milestone, Stopwatch};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
 use crate::tree::{Access, Tree, TreeFile};
@@ -76,6 +77,24 @@ impl<'a> Session<'a> {
         self.template.seed
     }
 
+    /// Says what the bytes of the following phases are.
+    pub fn describe_data(&mut self, data: String) {
+        self.template.data = Some(data);
+    }
+
+    /// What says that the run was asked to stop.
+    #[must_use]
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Says how much space the files of the last phase take, in bytes.
+    pub fn record_stored(&mut self, bytes: u64) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.stored_bytes = Some(bytes);
+        }
+    }
+
     /// The target, for work that is not timed.
     ///
     /// # Errors
@@ -121,6 +140,10 @@ impl<'a> Session<'a> {
             bytes: 0,
             flush: Duration::ZERO,
             resident_pages: None,
+            workers: None,
+            elsewhere: ProcessorTime::default(),
+            latencies: Vec::new(),
+            along: Vec::new(),
         };
         let around = Surroundings::look(self.backing)?;
         let before = Reading::take(&*self.target)?;
@@ -128,7 +151,7 @@ impl<'a> Session<'a> {
         work(&mut timed)?;
         let elapsed = start.elapsed();
         let after = Reading::take(&*self.target)?;
-        let Timed { operations, bytes, flush, resident_pages, .. } = timed;
+        let Timed { operations, bytes, flush, resident_pages, workers, elsewhere, .. } = timed;
         let mut sample = Sample {
             phase: phase.name.to_owned(),
             size_bytes: phase.size,
@@ -136,11 +159,16 @@ impl<'a> Session<'a> {
             bytes,
             elapsed_ns: nanoseconds(elapsed),
             flush_ns: nanoseconds(flush),
+            workers,
+            latencies: timed.latencies,
+            along: timed.along,
             ..self.template.clone()
         };
         after.record_since(&before, &mut sample);
         Surroundings::look(self.backing)?.record_since(&around, &mut sample);
         sample.used_bytes = self.target.used_bytes()?;
+        sample.user_ns += nanoseconds(elsewhere.user);
+        sample.system_ns += nanoseconds(elsewhere.system);
         sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
         sample.contaminated = contamination(&sample);
         self.samples.push(sample);
@@ -170,6 +198,11 @@ pub struct Timed<'a> {
     bytes: u64,
     flush: Duration,
     resident_pages: Option<u64>,
+    workers: Option<u32>,
+    /// Processor time of worker processes, which report it themselves.
+    elsewhere: ProcessorTime,
+    latencies: Vec<Latency>,
+    along: Vec<Milestone>,
 }
 
 impl<'a> Timed<'a> {
@@ -183,6 +216,33 @@ impl<'a> Timed<'a> {
     pub fn count(&mut self, operations: u64, bytes: u64) {
         self.operations += operations;
         self.bytes += bytes;
+    }
+
+    /// Adds how long each operation of a kind took.
+    pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
+        let (latency, along) = stopwatch.finish(operation);
+        self.latencies.extend(latency);
+        self.along.extend(along);
+    }
+
+    /// Says that this many threads or processes did the work, in the times given.
+    pub fn record_workers(&mut self, operation: &'static str, stopwatches: Vec<Stopwatch>) {
+        self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
+            self.record(operation, all);
+        }
+    }
+
+    /// Adds processor time of processes that have not ended.
+    pub fn add_processor_time(&mut self, user: Duration, system: Duration) {
+        self.elsewhere.user += user;
+        self.elsewhere.system += system;
+    }
+
+    /// What says that the run was asked to stop, for threads.
+    #[must_use]
+    pub fn interrupt(&self) -> &'a Interrupt {
+        self.interrupt
     }
 
     /// Stops the work when the run was asked to stop.
@@ -233,6 +293,8 @@ impl<'a> Timed<'a> {
 /// All counters at one moment.
 struct Reading {
     process: ProcessorTime,
+    /// Of programmes the phase ran and waited for.
+    children: ProcessorTime,
     daemon: Option<Duration>,
     machine: MachineTime,
     device: Option<BlockCounters>,
@@ -246,6 +308,7 @@ impl Reading {
         };
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
+            children: ProcessorTime::of(Who::Children),
             // A daemon that is gone fails the workload's own operations.
             daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
@@ -256,8 +319,9 @@ impl Reading {
 
     fn record_since(&self, before: &Self, sample: &mut Sample) {
         let process = self.process - before.process;
-        sample.user_ns = nanoseconds(process.user);
-        sample.system_ns = nanoseconds(process.system);
+        let children = self.children - before.children;
+        sample.user_ns = nanoseconds(process.user + children.user);
+        sample.system_ns = nanoseconds(process.system + children.system);
         sample.daemon_cpu_ns = self
             .daemon
             .zip(before.daemon)
@@ -305,7 +369,6 @@ mod tests {
     use std::path::Path;
 
     use fslab_sys::block_counters::DeviceNumber;
-    use fslab_sys::make_file_system::Kind;
     use fslab_sys::signals::Interrupt;
     use fslab_vfs::FileSystem;
     use fslab_vfs::testing::skip::skip;
@@ -313,7 +376,7 @@ mod tests {
     use super::{CacheState, Phase, Sample, Session};
     use crate::error::{Error, Result};
     use crate::host::{Host, HostError};
-    use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
+    use crate::plan::{Form, Plan};
     use crate::sample::Doubt;
     use crate::target::{Remounted, Target, Workshop, make};
     use crate::tree::{Access, HostTree, Tree, TreeFile};
@@ -379,9 +442,9 @@ mod tests {
         }
         let work = tempfile::tempdir_in(".").unwrap();
         let work = work.path().canonicalize().unwrap();
-        let base = ImagePlan { kind: Kind::Ext4, mkfs: Vec::new(), mount: String::new() };
-        let kind = TargetKind::Image { base, over: Over::Nothing };
-        let plan = TargetPlan { name: "ext4".to_owned(), kind };
+        let text = "name = \"p\"\n[[target]]\nname = \"t\"\nfilesystem = \"ext4\"\n\
+                    [[workload]]\nname = \"stream\"\n";
+        let plan = Plan::parse("test", text, Form::Full).unwrap().targets.remove(0);
         let shop = Workshop { host: &NoHost, work_directory: &work, image_size: 320 << 20 };
         let (mut target, _) = make(&plan, shop).unwrap();
         let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::latency::{Latency, Milestone};
 use crate::provenance::Provenance;
 
 /// Version of the records, as the provenance says it.
@@ -13,6 +14,7 @@ pub const FORMAT: u32 = 2;
 /// A line of a samples file.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "record", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "nearly all records are samples, the largest")]
 pub enum Record {
     /// What was run, where and with what: the first line, and again where a run was resumed.
     Provenance(Box<Provenance>),
@@ -44,6 +46,10 @@ pub struct TargetRecord {
     pub over: Option<String>,
     /// Whether the loop device bypassed the page cache for its image.
     pub loop_direct_io: Option<bool>,
+    /// Share of its space that was filled before each run, in percent, as statfs told.
+    pub filled_percent: Option<f64>,
+    /// Bound on the memory of each run, the page cache included, in bytes.
+    pub memory_limit: Option<u64>,
     /// Read-ahead of the device.
     pub read_ahead_kib: Option<u64>,
     /// Request schedulers of the device, the active one in brackets.
@@ -84,13 +90,19 @@ pub struct Sample {
     pub operations: u64,
     /// Bytes read or written.
     pub bytes: u64,
+    /// Threads or processes that did it, where there is more than one.
+    pub workers: Option<u32>,
+    /// What the bytes are: a kind and its seed, or the file they come from.
+    pub data: Option<String>,
+    /// Space that what was written takes in the end: st_blocks of its files, in bytes.
+    pub stored_bytes: Option<u64>,
     /// Wall-clock time, flushing included.
     pub elapsed_ns: u64,
     /// Of it, time spent in fsync and syncfs.
     pub flush_ns: u64,
-    /// Processor time of this process in user mode.
+    /// Processor time in user mode: of this process, and of the programmes the phase ran.
     pub user_ns: u64,
-    /// Processor time of the kernel on behalf of this process.
+    /// Processor time of the kernel on their behalf.
     pub system_ns: u64,
     /// Processor time of the process that serves the file system in user space, where there is
     /// one and it was found. Not part of the two above.
@@ -110,6 +122,10 @@ pub struct Sample {
     pub cache: Cache,
     /// What else the machine was doing, where it was enough to distort the time.
     pub contaminated: Option<String>,
+    /// How long single operations took, by kind of operation.
+    pub latencies: Vec<Latency>,
+    /// How far the phase had come at what time.
+    pub along: Vec<Milestone>,
 }
 
 impl Sample {

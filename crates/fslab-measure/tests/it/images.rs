@@ -17,7 +17,7 @@ name = "file-copy"
 largest = "64 KiB"
 most_files = 1
 [[workload]]
-name = "create-delete"
+name = "names"
 files = 20
 "#;
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod harness_cost;
 mod images;
 mod in_process;
 mod leaks;
@@ -10,3 +11,5 @@ mod plans;
 mod reports;
 mod runner;
 mod support;
+mod targets;
+mod workloads;

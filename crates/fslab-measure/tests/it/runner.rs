@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fslab_measure::plan::Form;
 use fslab_measure::report::Report;
 use fslab_measure::sample::{self, EndReason, Note, NoteKind, Record, Sample};
 use fslab_measure::{Cells, Error, Observer, Outcome, Plan, Result, RunOptions, Share};
@@ -58,7 +59,7 @@ impl<'a> Run<'a> {
     }
 
     fn go(&self, observer: &mut dyn Observer) -> Result<(Outcome, Vec<Record>)> {
-        let plan = Plan::parse("test", self.plan)?;
+        let plan = Plan::parse("test", self.plan, Form::Full)?;
         let samples = self.directory.join(self.file);
         let options = RunOptions {
             plan: &plan,

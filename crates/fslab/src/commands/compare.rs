@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use fslab_measure::plan::Form;
 use fslab_measure::sample::EndReason;
 use fslab_measure::{Cells, Plan, RunOptions, Share, remove_leftovers, samples_path};
 use fslab_sys::signals::Interrupt;
@@ -31,8 +32,8 @@ const DEFAULT_RERUNS: u32 = 1;
 pub struct Args {
     /// The plan; without one, ext4, XFS, Btrfs and ext4 under the null layer are compared
     plan: Option<PathBuf>,
-    /// Use the small built-in plan, which ends within three minutes
-    #[arg(long, conflicts_with = "plan")]
+    /// Use the quick form of the plan, which ends within minutes
+    #[arg(long)]
     quick: bool,
     /// Write a commented plan for what this machine has, and run nothing [default: compare.toml]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "compare.toml",
@@ -78,6 +79,9 @@ pub struct Args {
     work_dir: Option<PathBuf>,
     #[command(flatten)]
     shown: Shown,
+    /// Run this command in each target instead of the plan's workloads
+    #[arg(last = true, value_name = "COMMAND")]
+    run: Vec<String>,
 }
 
 /// "3-7" or "4".
@@ -159,18 +163,25 @@ impl Args {
 
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
+        let (plan, remarks) = self.plan_alone()?;
+        let given = (!self.run.is_empty()).then(|| self.run.clone());
+        Ok((given.into_iter().fold(plan, Plan::with_command), remarks))
+    }
+
+    fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
+        let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((Plan::read(path)?, Vec::new()));
+            return Ok((Plan::read(path, form)?, Vec::new()));
         }
         if let Some(obstacle) = obstacle_to_mounting() {
             let remark = format!(
                 "{obstacle}: file systems within the process and this directory were measured \
                  instead of mounted ones"
             );
-            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN)?, vec![remark]));
+            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN, form)?, vec![remark]));
         }
         let text = if self.quick { QUICK_PLAN } else { DEFAULT_PLAN };
-        Ok((Plan::parse("the built-in plan", text)?, Vec::new()))
+        Ok((Plan::parse("the built-in plan", text, form)?, Vec::new()))
     }
 
     /// Rounds at least and at most.
@@ -199,6 +210,10 @@ impl Args {
         }
         words.extend(self.reruns.map(|reruns| format!("--reruns {reruns}")));
         words.extend(self.work_dir.as_ref().map(|path| format!("--work-dir {}", quoted(path))));
+        if !self.run.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
+        }
         words.join(" ")
     }
 }

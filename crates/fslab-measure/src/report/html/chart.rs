@@ -1,7 +1,7 @@
 //! Charts, drawn by hand as SVG: every sample is a dot, every ratio has its interval.
 
 use super::super::format::{bytes, seconds, significant};
-use super::super::model::{Against, Group, Point, Row, Verdict};
+use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
 use super::super::words;
 use super::colour;
 use super::drawing::{Drawing, FOOT, MARGIN, Mark};
@@ -158,6 +158,45 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
         wide: true,
         baseline: None,
     }
+}
+
+/// What an operation took along the way, a line for each target. `None` where that was not
+/// measured.
+pub(super) fn along(group: &Group) -> Option<Chart> {
+    let places = || group.rows.iter().flat_map(|row| &row.along);
+    let most = places().map(|place| place.operations).max()? as f64;
+    let all: Vec<f64> = places().map(|place| place.seconds_each).collect();
+    let (left, bottom) = (64.0, 250.0);
+    let x = Scale::linear(&[most / 1.05], left + MARGIN, WIDE - left - 2.0 * MARGIN);
+    let mut drawing = Drawing::new(WIDE, bottom + FOOT);
+    drawing.axis(&x, |value| format!("{value:.0}"));
+    let scales = [
+        ("lin", Scale::linear(&all, 0.0, bottom - MARGIN)),
+        ("log", Scale::logarithmic(&all, 0.0, bottom - MARGIN)),
+    ];
+    for (class, scale) in scales {
+        drawing.open(class);
+        for tick in scale.ticks() {
+            drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
+        }
+        for row in &group.rows {
+            let point = |place: &Progress| {
+                (x.place(place.operations as f64), bottom - scale.place(place.seconds_each))
+            };
+            drawing.open(&colour(row.index));
+            drawing.title(&row.target);
+            drawing.line(&row.along.iter().map(point).collect::<Vec<_>>());
+            drawing.close();
+        }
+        drawing.close();
+    }
+    Some(Chart {
+        caption: "time of an operation along the way, by operations done; medians of the runs"
+            .to_owned(),
+        svg: drawing.finish("Time of an operation along the way", Scale::is_wide(&all)),
+        wide: true,
+        baseline: None,
+    })
 }
 
 /// A target's line and dots in a sweep.

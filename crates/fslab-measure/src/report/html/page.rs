@@ -55,6 +55,7 @@ struct PhaseView {
     legend: Vec<LegendItem>,
     why: Vec<WhyLine>,
     table: Table,
+    latencies: Option<Table>,
 }
 
 struct LegendItem {
@@ -183,6 +184,10 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         charts.push(chart::sweep(&points));
         legend = legend_of(group);
     }
+    if let Some(chart) = chart::along(group) {
+        charts.push(chart);
+        legend = legend_of(group);
+    }
     let groups: Vec<&Group> = std::iter::once(group).chain(points).collect();
     PhaseView {
         name: group.name(),
@@ -190,6 +195,7 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         legend,
         why: group.rows.iter().flat_map(why_lines).collect(),
         table: table::of(&groups, report),
+        latencies: table::of_latencies(&groups),
     }
 }
 

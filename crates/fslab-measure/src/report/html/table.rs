@@ -75,6 +75,33 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
+/// How long single operations took; `None` where that was not measured.
+pub(super) fn of_latencies(groups: &[&Group]) -> Option<Table> {
+    let heading = |text: &&str| Heading { text: (*text).to_owned(), baseline: None };
+    let headings =
+        ["target", "size", "operation", "count", "p50", "p90", "p99", "p99.9", "longest"];
+    let mut rows = Vec::new();
+    for group in groups {
+        let size = group.size_bytes.map(|size| size as f64);
+        for row in &group.rows {
+            for latency in &row.latencies {
+                rows.push(vec![
+                    Cell::word(row.target.clone()),
+                    Cell::optional(size, |size| bytes(size as u64)),
+                    Cell::word(latency.operation.clone()),
+                    Cell::number(latency.count.to_string(), latency.count as f64),
+                    time(latency.p50_seconds),
+                    time(latency.p90_seconds),
+                    time(latency.p99_seconds),
+                    time(latency.p999_seconds),
+                    time(latency.max_seconds),
+                ]);
+            }
+        }
+    }
+    (!rows.is_empty()).then(|| Table { headings: headings.iter().map(heading).collect(), rows })
+}
+
 fn columns(report: &Report) -> Vec<Column> {
     let mut columns = times();
     for (index, name) in report.baselines.iter().enumerate() {
@@ -143,6 +170,7 @@ fn counters() -> Vec<Column> {
         column("written", |_, row| device(row, |device| device.bytes_written, size)),
         column("merged", |_, row| device(row, |device| device.merged, count)),
         column("flushes", |_, row| device(row, |device| device.flushes, count)),
+        column("stored", |_, row| Cell::optional(row.means.stored_bytes, size)),
         column("in use", |_, row| Cell::optional(row.means.used_bytes, size)),
         column("cache", |group, row| Cell::word(words::cache(group, row))),
         column("disturbed", |_, row| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::{Over, TargetKind, TargetPlan};
+use fslab_measure::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use fslab_measure::{Cells, Plan, RunOptions, sample, samples_path};
 use fslab_sys::signals::Interrupt;
 
@@ -87,26 +87,43 @@ fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
 }
 
 fn made_of(target: &TargetPlan, plan: &Plan) -> String {
-    match &target.kind {
-        TargetKind::Image { base, over } => {
-            let mkfs = [&["mkfs".to_owned()], base.mkfs.as_slice()].concat().join(" ");
-            let mount = if base.mount.is_empty() { "defaults" } else { &base.mount };
-            let over = match over {
-                Over::Nothing => String::new(),
-                Over::Layers(layers) => format!(", under layers {}", layers.join(" / ")),
-                Over::Command(command) => format!(", under `{}`", command.mount.join(" ")),
-            };
-            let size = plan.image_size >> 20;
-            format!("{} by {mkfs} on an image of {size} MiB, mounted with {mount}{over}", base.kind)
-        }
+    let memory = target.memory.map(|bytes| format!(", with at most {} MiB of memory", bytes >> 20));
+    let what = match &target.kind {
+        TargetKind::Image { base, over } => image(base, plan) + &covered(over),
         TargetKind::Directory { path } => {
             format!("a fresh directory in {}, never remounted", path.display())
         }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
         }
-        #[allow(unreachable_patterns, reason = "further kinds of targets describe themselves")]
-        other => format!("{other:?}"),
+    };
+    what + &memory.unwrap_or_default()
+}
+
+fn image(base: &ImagePlan, plan: &Plan) -> String {
+    let kind = base.kind.name();
+    let mut text = match (&base.recorded, base.mkfs.as_slice()) {
+        (Some(image), _) => format!("{kind} from the image {}", image.display()),
+        (None, []) => format!("{kind} of {} MiB", plan.image_size >> 20),
+        (None, options) => {
+            format!("{kind} of {} MiB made with {}", plan.image_size >> 20, options.join(" "))
+        }
+    };
+    if !base.mount.is_empty() {
+        text.push_str(&format!(", mounted with {}", base.mount));
+    }
+    let source = base.source.as_ref().map(|path| format!(", holding {}", path.display()));
+    let filled = base.fill_percent.map(|percent| format!(", filled to {percent} %"));
+    text + &source.unwrap_or_default() + &filled.unwrap_or_default()
+}
+
+fn covered(over: &Over) -> String {
+    match over {
+        Over::Nothing => String::new(),
+        Over::Layers(layers) => format!(", under layers {}", layers.join(" / ")),
+        Over::Command(command) => format!(", under `{}`", command.mount.join(" ")),
+        Over::Overlay(options) if options.is_empty() => ", under overlay".to_owned(),
+        Over::Overlay(options) => format!(", under overlay with {options}"),
     }
 }
 

@@ -212,6 +212,7 @@ fn workloads(machine: &Machine) -> String {
 #[cfg(test)]
 mod tests {
     use fslab_measure::Plan;
+    use fslab_measure::plan::Form;
 
     use super::{Machine, plan};
 
@@ -229,7 +230,8 @@ mod tests {
     #[track_caller]
     fn check(machine: &Machine, expected: &[&str]) {
         let text = plan(machine);
-        let plan = Plan::parse("made", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let plan = Plan::parse("made", &text, Form::Full)
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let names: Vec<&str> = plan.targets.iter().map(|target| &*target.name).collect();
         assert_eq!(names, expected, "{text}");
     }

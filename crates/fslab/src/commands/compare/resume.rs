@@ -21,7 +21,10 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
         let message = format!("{}: its first line is no provenance", samples.display());
         return Err(Coded { code: Code::BadInput, message }.into());
     };
-    let mut plan = Plan::parse("the plan of the samples", &first.plan)?;
+    let mut plan = Plan::parse("the plan of the samples", &first.plan, first.form)?;
+    if !first.workload_command.is_empty() {
+        plan = plan.with_command(first.workload_command.clone());
+    }
     plan.rounds = first.rounds;
     plan.rounds_max = first.rounds_max;
     args.compare(&Comparison {
