@@ -10,7 +10,7 @@ use fslab_measure::sample::{NoteKind, Record, TargetRecord};
 use fslab_sys::signals::Interrupt;
 
 use crate::leaks::assert_nothing_left;
-use crate::support::{Silent, TestHost, can_mount, has_program, run, samples};
+use crate::support::{Silent, TestHost, can_mount, has_program, run, samples, skip};
 
 #[track_caller]
 fn compare_in(directory: &Path, plan: &str) -> (Outcome, Vec<Record>) {
@@ -164,7 +164,7 @@ fn a_work_directory_in_memory_is_cold_too() {
         return;
     }
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
-        fslab_vfs::testing::skip::skip("a work directory in memory", "no /dev/shm");
+        skip("a work directory in memory", "no /dev/shm");
         return;
     };
     let workloads = "[[workload]]\nname = \"stream\"\nsize = \"4 MiB\"\n";
@@ -204,7 +204,7 @@ fn memory_bounds_make_a_sweep_cross_the_cache() {
         return;
     }
     if let Err(error) = fslab_sys::memory_bound::MemoryBound::available() {
-        fslab_vfs::testing::skip::skip("a bounded run", &error.to_string());
+        skip("a bounded run", &error.to_string());
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();

@@ -164,7 +164,8 @@ fn every_workload_runs_on_an_image() {
     let shared = found["bonnie"].iter().find(|sample| sample.phase == "seek shared").unwrap();
     assert_eq!(shared.latencies[0].count, 100);
     let stored = found["tool"].iter().find(|sample| sample.size_bytes == Some(4096)).unwrap();
-    assert_eq!(stored.stored_bytes, Some(4096));
+    let space = stored.stored_bytes.unwrap();
+    assert!((1024..4096).contains(&space), "{space} bytes for 4 KiB of words");
     assert!(found["lookup"].iter().all(|sample| sample.cache.proven), "lookups were not cold");
 }
 
