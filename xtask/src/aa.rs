@@ -19,10 +19,10 @@ use crate::{environment, process};
 const DELAY: f64 = 0.05;
 
 /// Requests of the phase that is looked at.
-const REQUESTS: f64 = 8192.0;
+const REQUESTS: f64 = 32_768.0;
 
-/// The phase that is looked at.
-const PHASE: &str = "write";
+/// The phase that is looked at: the one that waits for no memory to be made.
+const PHASE: &str = "overwrite";
 
 /// Of twenty comparisons: false alarms at most, delays found at least. For other numbers, in
 /// proportion.
@@ -123,7 +123,7 @@ impl Args {
         };
         let never = 1_000_000_000;
         format!(
-            "name = \"aa\"\n{}{}[[workload]]\nname = \"stream\"\nsize = \"32 MiB\"\n\
+            "name = \"aa\"\n{}{}[[workload]]\nname = \"stream\"\nsize = \"128 MiB\"\n\
              request = \"4 KiB\"\n",
             target("first", never),
             target("second", every.unwrap_or(never))

@@ -449,6 +449,10 @@ impl Runner<'_> {
         plan: &TargetPlan,
         workload: &dyn Workload,
     ) -> std::result::Result<Vec<Sample>, Failure> {
+        // What others left to be written back would be written while this is measured.
+        if surroundings::is_much_dirty().map_err(Failure::Ours)? {
+            rustix::fs::sync();
+        }
         let (mut target, _) = target::make(plan, self.workshop()).map_err(Failure::Target)?;
         let template = Sample {
             target: plan.name.clone(),
