@@ -104,7 +104,7 @@ impl Args {
         let program = self.program.as_ref().unwrap_or(&built);
         let out = folder.path().join("out");
         let mut command = Command::new(program);
-        command.arg("compare").arg(&plan).args(["--json", "--reruns", "0", "--out"]).arg(out);
+        command.arg("compare").arg(&plan).args(["--json", "--reruns", "3", "--out"]).arg(out);
         command.args(["--seed", &seed.to_string(), "--rounds", &self.rounds.to_string()]);
         let report: Value = serde_json::from_str(&process::capture(&mut command)?)?;
         found(&report, seed, every.is_some())

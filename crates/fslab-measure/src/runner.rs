@@ -464,7 +464,9 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let session = Session::new(&mut *target, template, self.options.interrupt.clone());
-        let mut session = session.on_disk(self.backing);
+        // What is measured within the process may have nothing to do with any disk.
+        let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
+        let mut session = session.on_disk(self.backing.filter(|_| !in_process));
         let ran = workload.run(&mut session);
         let mut samples = session.into_samples();
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;
