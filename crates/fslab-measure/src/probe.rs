@@ -12,7 +12,9 @@
 mod attribute;
 mod finding;
 mod ground;
+pub mod matrix;
 mod search;
+pub mod truth;
 
 pub use attribute::{ATTRIBUTES, Attribute};
 pub use finding::{Confidence, Finding, Method, Point, Value};

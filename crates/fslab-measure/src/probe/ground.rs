@@ -126,7 +126,8 @@ fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
     // Btrfs files have device numbers of their own: there, the longest mount point above counts.
     let above = |entry: &mounts::MountEntry| path.starts_with(&entry.target);
     let entries = mounts::list()?;
-    let entry = entries.into_iter().filter(above).max_by_key(|entry| entry.target.as_os_str().len());
+    let entry =
+        entries.into_iter().filter(above).max_by_key(|entry| entry.target.as_os_str().len());
     let Some(entry) = entry else { return Ok(("unknown".to_owned(), None)) };
     let by_source = fs::metadata(&entry.source).ok().map(|source| source.rdev());
     let candidates = [

@@ -1,7 +1,7 @@
 //! `fslab probe`: finds out from outside what a file system is.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use bytesize::ByteSize;
@@ -13,11 +13,14 @@ use serde_json::json;
 
 use crate::exit::{Code, Coded};
 
+mod verify;
+
 /// Arguments of `fslab probe`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A directory on the file system; everything happens in a new one below it
-    path: PathBuf,
+    #[arg(required_unless_present = "verify_matrix")]
+    path: Option<PathBuf>,
     /// Only these attributes, separated by commas; `fslab list` shows all
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -27,6 +30,13 @@ pub struct Args {
     /// Say how each value was found
     #[arg(long)]
     explain: bool,
+    /// Judge the answers by what superblocks, sysfs and statx say; an error where one is wrong
+    #[arg(long, conflicts_with_all = ["only", "json", "explain"])]
+    verify: bool,
+    /// Make file systems of every kind in PATH (else in the directory for temporary files) and
+    /// judge the answers on each
+    #[arg(long, conflicts_with_all = ["only", "json", "explain", "verify"])]
+    verify_matrix: bool,
     /// Leave out what makes many files or flushes the device often
     #[arg(long)]
     gentle: bool,
@@ -45,23 +55,34 @@ impl Args {
         if self.budget < BUDGET_LEAST {
             bail!(bad_input(format!("--budget {}: must be at least 16 MiB", self.budget)));
         }
-        if !self.path.is_dir() {
+        let path = self.path.clone().unwrap_or_else(std::env::temp_dir);
+        if !path.is_dir() {
             bail!(bad_input(format!(
                 "{}: no directory; name one on the file system to probe",
-                self.path.display()
+                path.display()
             )));
         }
+        if self.verify_matrix {
+            return verify::matrix(&path);
+        }
+        if self.verify {
+            return verify::directory(&path);
+        }
+        self.probe(&path, attributes)
+    }
+
+    fn probe(&self, path: &Path, attributes: Vec<&'static Attribute>) -> Result<()> {
         let options = Options { budget: self.budget.as_u64(), gentle: self.gentle };
-        let ground = Ground::prepare(&self.path, options)?;
+        let ground = Ground::prepare(path, options)?;
         let answers: Vec<_> =
             attributes.into_iter().map(|attribute| find(attribute, &ground)).collect();
         let file_system = ground.file_system().to_owned();
         ground.clear()?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{:#}", as_json(&file_system, &self, &answers))?;
+            writeln!(out, "{:#}", as_json(&file_system, path, &answers))?;
         } else {
-            writeln!(out, "{} at {}\n", file_system, self.path.display())?;
+            writeln!(out, "{} at {}\n", file_system, path.display())?;
             writeln!(out, "{}", as_table(&answers, self.explain))?;
         }
         Ok(())
@@ -128,7 +149,7 @@ fn explained(method: &Method) -> String {
     format!("  by {}: {outcome}  {}{more}", method.name, evidence.join(" "))
 }
 
-fn as_json(file_system: &str, args: &Args, answers: &[Answer]) -> serde_json::Value {
+fn as_json(file_system: &str, path: &Path, answers: &[Answer]) -> serde_json::Value {
     let attributes: Vec<_> = answers
         .iter()
         .map(|Answer { attribute, finding }| {
@@ -146,7 +167,7 @@ fn as_json(file_system: &str, args: &Args, answers: &[Answer]) -> serde_json::Va
         })
         .collect();
     json!({
-        "path": args.path,
+        "path": path,
         "file_system": file_system,
         "attributes": attributes,
     })

@@ -32,7 +32,8 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         Ok(taken)
     };
     let start = taken(FROM)?;
-    let first = first_true(FROM, FROM + LARGEST, |length| Ok::<_, io::Error>(taken(length)? > start))?;
+    let first =
+        first_true(FROM, FROM + LARGEST, |length| Ok::<_, io::Error>(taken(length)? > start))?;
     let Some(first) = first else {
         return Ok(nothing(series));
     };

@@ -65,7 +65,8 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
         }
         overflows += 1;
     }
-    let reason = format!("each of {punches} punches freed a block: pointers, or no blocks of extents");
+    let reason =
+        format!("each of {punches} punches freed a block: pointers, or no blocks of extents");
     Ok(Finding::by(Method::failed(name, reason, series)))
 }
 
@@ -83,7 +84,8 @@ fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
 }
 
 fn extents(scratch: &Scratch) -> Option<u64> {
-    let extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC).collect::<Result<Vec<_>, _>>();
+    let extents =
+        Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC).collect::<Result<Vec<_>, _>>();
     extents.ok().map(|extents| extents.len() as u64)
 }
 

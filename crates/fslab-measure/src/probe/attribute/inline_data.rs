@@ -29,7 +29,8 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     let blocks = limit("size up to which a file takes less than a block", |length| {
         Ok(Some(ground.stored_size(length)? < unit))
     })?;
-    let flag = limit("size up to which FIEMAP calls data inline", |length| flagged(ground, length))?;
+    let flag =
+        limit("size up to which FIEMAP calls data inline", |length| flagged(ground, length))?;
     Ok(Finding::conclude(agree(blocks, flag)))
 }
 

@@ -64,13 +64,8 @@ pub(super) static EXCHANGE: Attribute =
     supports("supports-exchange", "two names can be exchanged at once", |ground| {
         let (one, other) = (ground.fresh()?, ground.fresh()?);
         one.fill(0, 1)?;
-        let done = rustix::fs::renameat_with(
-            CWD,
-            one.path(),
-            CWD,
-            other.path(),
-            RenameFlags::EXCHANGE,
-        );
+        let done =
+            rustix::fs::renameat_with(CWD, one.path(), CWD, other.path(), RenameFlags::EXCHANGE);
         conclude(done, || Ok(fs::metadata(other.path())?.len() == 1))
     });
 
@@ -84,12 +79,8 @@ pub(super) static UNNAMED: Attribute =
 pub(super) static USER_XATTR: Attribute =
     supports("supports-user-xattr", "files take attributes of users' own names", |ground| {
         let scratch = ground.fresh()?;
-        let done = rustix::fs::fsetxattr(
-            &scratch.file,
-            "user.fslab-probe",
-            b"value",
-            XattrFlags::empty(),
-        );
+        let done =
+            rustix::fs::fsetxattr(&scratch.file, "user.fslab-probe", b"value", XattrFlags::empty());
         conclude(done, || {
             let mut value = [0; 16];
             let length = rustix::fs::fgetxattr(&scratch.file, "user.fslab-probe", &mut value)?;

@@ -58,11 +58,7 @@ fn range(ground: &Ground) -> io::Result<Finding> {
 }
 
 /// The last second from one that is kept towards an end that is kept.
-fn furthest(
-    kept: i64,
-    end: i64,
-    keeps: impl Fn(i64) -> io::Result<bool>,
-) -> io::Result<i64> {
+fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io::Result<i64> {
     if keeps(end)? {
         return Ok(end);
     }
