@@ -274,6 +274,13 @@ impl Client<'_> {
         Ok(entries)
     }
 
+    /// Makes the names in a directory durable.
+    pub fn sync_directory(&self, directory: Ino) -> Result<()> {
+        let listing = self.opendir(directory)?;
+        listing.fsync(false)?;
+        listing.close()
+    }
+
     /// The names in a directory, sorted.
     pub fn names(&self, directory: Ino) -> Result<Vec<String>> {
         let entries = self.list(directory)?;
