@@ -10,13 +10,15 @@ use fslab_vfs::FileSystem;
 use rustix::mount::UnmountFlags;
 
 use crate::backing::try_passthrough;
-use crate::channel::DeviceChannel;
+use crate::channel::{Channel, DeviceChannel};
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
 use crate::negotiate::Granted;
 use crate::notices;
 use crate::options::MountOptions;
+use crate::protocol::flags::InitFlags;
 use crate::read_ahead::{device_at, raise};
+use crate::request_timeout::patience;
 use crate::server::Server;
 
 /// How often an idle mount is looked at, at most.
@@ -68,24 +70,36 @@ fn start(
     device: OwnedFd,
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
-    let channel = Arc::new(DeviceChannel::new(device));
-    let mut granted = greet(&channel, options)?;
-    if granted.passthrough {
-        let usable = try_passthrough(&channel).inspect_err(|error| {
-            tracing::warn!(
-                %error,
-                "no passthrough for this process: reads and writes go through the daemon"
-            );
-        });
-        granted.passthrough = usable.is_ok();
+    let channel: Arc<dyn Channel> = Arc::new(DeviceChannel::new(device));
+    let mut granted = greet(&*channel, options)?;
+    if granted.passthrough()
+        && let Err(error) = try_passthrough(&*channel)
+    {
+        tracing::warn!(
+            %error,
+            "no passthrough for this process: reads and writes go through the daemon"
+        );
+        granted.give_up(InitFlags::PASSTHROUGH);
     }
     tracing::info!("the kernel granted: {granted}");
+    granted.request_time_max.iter().for_each(warn_of_limit);
     let (notices, pending) = notices::queue();
-    pending.deliver_through(Arc::clone(&channel))?;
+    pending.deliver_through(Arc::clone(&channel), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
     file_system.attach(Arc::new(notices.clone()));
     let server = Arc::new(Server::new(file_system, options.clone(), granted, notices, channel));
     server.start()?;
     Ok(server)
+}
+
+fn warn_of_limit(limit: &Duration) {
+    tracing::warn!(
+        "this machine aborts a mount one of whose requests takes {} s (see \
+         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout): a request that waits \
+         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before mounting \
+         to wait as long as it takes",
+        limit.as_secs(),
+        patience(*limit).as_secs()
+    );
 }
 
 fn detach_or_say(unmounter: &Unmounter) {

@@ -87,7 +87,7 @@ fn a_copy_of_a_file_being_written_is_right() {
         let test = "caching::a_copy_of_a_file_being_written_is_right";
         let memory = Arc::new(MemFs::default());
         let Some(mounted) = Mounted::new(test, memory, &options) else { return };
-        assert_eq!(mounted.session().granted().writeback, writeback);
+        assert_eq!(mounted.session().granted().writeback(), writeback);
         let path = mounted.path().join("being-written");
         let writer = File::create(&path).unwrap();
         writer.set_len(3 << 20).unwrap();

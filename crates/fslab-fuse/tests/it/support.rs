@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
-use fslab_vfs::{Cancellation, Credentials, FileSystem, Ino, Name, Request};
+use fslab_vfs::{Cancellation, Creation, Credentials, FileSystem, Ino, Name, Request};
 use tempfile::TempDir;
 
 /// A mounted file system.
@@ -66,6 +66,7 @@ pub fn root() -> Request {
     Request {
         credentials: Credentials { uid: 0, gid: 0 },
         pid: 0,
+        creation: Creation::default(),
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation: Cancellation::default(),

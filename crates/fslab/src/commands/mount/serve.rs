@@ -67,7 +67,7 @@ pub fn send_messages_to(log: Option<File>) -> Result<()> {
 
 fn say_what_was_asked_and_refused(session: &Session, writeback: bool) {
     let granted = session.granted();
-    if writeback && !granted.writeback {
+    if writeback && !granted.writeback() {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");
     }
 }
