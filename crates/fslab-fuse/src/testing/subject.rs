@@ -47,7 +47,9 @@ pub fn check_conversation(bytes: &[u8]) {
 /// A server that no kernel asks.
 pub(crate) struct Subject {
     pub server: Arc<Server>,
+    #[cfg(test)]
     pub memory: Arc<MemFs>,
+    #[cfg(test)]
     pub script: Arc<ScriptedChannel>,
     channel: Arc<dyn Channel>,
     output: Output,
@@ -61,14 +63,23 @@ impl Subject {
         let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
         populate(&memory);
         let script = Arc::new(ScriptedChannel::default());
-        let channel: Arc<dyn Channel> = script.clone();
+        let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
         let (notices, pending) = notices::queue();
-        let shared: Arc<dyn FileSystem> = memory.clone();
+        let shared: Arc<dyn FileSystem> = Arc::<MemFs>::clone(&memory);
         let granted = all_granted(options);
         let server =
             Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
         let (server, output) = (Arc::new(server), Output::default());
-        Self { server, memory, script, channel, output, _pending: pending }
+        Self {
+            server,
+            #[cfg(test)]
+            memory,
+            #[cfg(test)]
+            script,
+            channel,
+            output,
+            _pending: pending,
+        }
     }
 
     /// Has a request answered as on a mount.

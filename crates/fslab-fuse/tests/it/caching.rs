@@ -4,13 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use fslab_fuse::MountOptions;
-use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name, OpenMode, Result, WriteOptions};
+use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name};
 use parking_lot::Mutex;
 
-use crate::support::{Mounted, find, root};
+use crate::support::{Mounted, believing, find, rewrite, root, soon};
 
 /// Keeps hold of the cache it is to tell of changes.
 #[derive(Default)]
@@ -26,20 +25,6 @@ impl FileSystem for Told {
 
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         *self.cache.lock() = Some(cache);
-    }
-}
-
-/// Believes everything for an hour.
-fn believing() -> MountOptions {
-    let hour = Duration::from_secs(3600);
-    MountOptions { entry_timeout: hour, attr_timeout: hour, ..MountOptions::default() }
-}
-
-fn soon(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -69,13 +54,6 @@ fn changes_behind_the_mount_are_seen_once_told() {
     cache.invalidate_entry(Ino::ROOT, "never-known".as_ref());
     assert_eq!(fs::read_to_string(mounted.path().join("moved")).unwrap(), "behind");
     mounted.end();
-}
-
-fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
-    let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
-    let (handle, options) = (opened.handle, WriteOptions::default());
-    file_system.write(&root(), ino, handle, 0, data, options)?;
-    file_system.release(&root(), ino, handle)
 }
 
 /// Promise 1: who copies a file that somebody is writing gets what was written, although the
