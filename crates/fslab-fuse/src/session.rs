@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_vfs::FileSystem;
+use fslab_sys::mounts::MountEntry;
+use fslab_vfs::{Errno, FileSystem};
 use rustix::mount::UnmountFlags;
 
 use crate::backing::try_passthrough;
@@ -146,7 +147,7 @@ impl Unmounter {
     pub fn unmount_if_unused(&self) -> Result<bool> {
         match self.unmount(UnmountFlags::empty()) {
             Ok(()) => Ok(true),
-            Err(Error::Unmount { source: rustix::io::Errno::BUSY, .. }) => Ok(false),
+            Err(Error::Unmount { source: Errno::BUSY, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -159,33 +160,45 @@ impl Unmounter {
         self.unmount(UnmountFlags::DETACH)
     }
 
+    /// Unmounts wherever the file system is mounted by now: it may have been moved, or mounted
+    /// once more elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
-        // Somebody else's mount may be at the path by now.
-        if device_at(&self.mount_point) != Ok(self.device) {
-            return Ok(());
-        }
         let flags = flags | UnmountFlags::NOFOLLOW;
-        match rustix::mount::unmount(&self.mount_point, flags) {
-            Err(rustix::io::Errno::PERM) => self.unmount_by_helper(),
-            answer => answer.map_err(|source| self.error(source)),
+        for place in self.places()? {
+            // Something else is mounted over it, which is not ours to take away.
+            if device_at(&place) != Ok(self.device) {
+                return Err(unmount_error(&place, Errno::BUSY));
+            }
+            match rustix::mount::unmount(&place, flags) {
+                Err(Errno::PERM) => unmount_by_helper(&place)?,
+                answer => answer.map_err(|errno| unmount_error(&place, errno))?,
+            }
         }
+        Ok(())
     }
 
-    /// Ordinary users unmount through the setuid helper that mounted for them.
-    fn unmount_by_helper(&self) -> Result<()> {
-        let status = std::process::Command::new("fusermount3")
-            .args(["-u", "-q", "-z", "--"])
-            .arg(&self.mount_point)
-            .status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(self.error(rustix::io::Errno::PERM)),
-        }
+    /// Where the file system is mounted, the last mounted first.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        let failed = |source| Error::Mounts { source };
+        let own = |mount: &MountEntry| {
+            mount.device == self.device && mount.file_system == "fuse.fslab"
+        };
+        let mounts = fslab_sys::mounts::list().map_err(failed)?;
+        Ok(mounts.into_iter().rev().filter(own).map(|mount| mount.target).collect())
     }
+}
 
-    fn error(&self, source: rustix::io::Errno) -> Error {
-        Error::Unmount { mount_point: self.mount_point.clone(), source }
+/// Ordinary users unmount through the setuid helper that mounted for them.
+fn unmount_by_helper(place: &Path) -> Result<()> {
+    let mut helper = std::process::Command::new("fusermount3");
+    match helper.args(["-u", "-q", "-z", "--"]).arg(place).status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(unmount_error(place, Errno::PERM)),
     }
+}
+
+fn unmount_error(place: &Path, source: Errno) -> Error {
+    Error::Unmount { mount_point: place.to_owned(), source }
 }
 
 fn absolute(mount_point: &Path) -> Result<PathBuf> {
