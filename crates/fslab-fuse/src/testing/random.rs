@@ -192,17 +192,28 @@ fn any_bytes_are_answered() {
     tried.unwrap_or_else(|failure| panic!("FSLAB_SEED={seed}: {failure}"));
 }
 
-/// What a fuzzer begins with: `FSLAB_FUZZ_CORPUS=fuzz/corpus/requests` writes one conversation a
-/// kind of request, and one of them all.
+/// What fuzzing has found worth keeping.
 #[test]
-fn the_corpus_is_a_conversation_for_each_kind_of_request() {
+fn the_corpus_is_answered() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/requests");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
+    assert!(files.len() > 100, "{}", files.len());
+    for file in files {
+        check_conversation(&std::fs::read(file.unwrap().path()).unwrap());
+    }
+}
+
+/// What a fuzzer can begin with: `FSLAB_FUZZ_SEEDS=FOLDER` writes one conversation a kind of
+/// request, and one of them all.
+#[test]
+fn each_kind_of_request_is_answered() {
     let mut runner = TestRunner::deterministic();
     let mut sample = |opcode: Opcode| {
         let rest = body(opcode).new_tree(&mut runner).unwrap().current();
         Record { flags: BY_ROOT, opcode: opcode as u8, node: 1, extensions: 0, rest }
     };
     let records: Vec<_> = Opcode::ALL.iter().map(|opcode| (*opcode, sample(*opcode))).collect();
-    let folder = std::env::var_os("FSLAB_FUZZ_CORPUS").map(std::path::PathBuf::from);
+    let folder = std::env::var_os("FSLAB_FUZZ_SEEDS").map(std::path::PathBuf::from);
     let write = |name: &str, bytes: &[u8]| {
         check_conversation(bytes);
         folder.iter().for_each(|folder| std::fs::write(folder.join(name), bytes).unwrap());

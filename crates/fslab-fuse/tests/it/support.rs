@@ -57,6 +57,14 @@ impl Mounted {
     }
 }
 
+impl Mounted {
+    /// Waits for a connection that ended by itself, and takes the dead mount away.
+    pub fn wait(mut self) {
+        self.session.take().unwrap().wait().unwrap();
+        self.unmounter.detach().unwrap();
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.session.is_some() {

@@ -5,6 +5,7 @@
 mod block_device;
 mod conformance;
 mod host;
+mod labels;
 mod lower_tree;
 mod memory;
 mod model;

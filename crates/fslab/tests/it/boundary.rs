@@ -83,7 +83,7 @@ fn access_lists_set_by_strangers_to_the_group_take_its_bit() {
 /// From one thread, which must never wait for another, to more than there are processors.
 #[test]
 fn any_number_of_threads_conforms() {
-    const AREAS: [&str; 5] = ["files", "directories", "handles", "holes", "concurrency"];
+    const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
     require_mounting!();
     for threads in 1..=8 {
         let place = Place::new();
@@ -92,10 +92,27 @@ fn any_number_of_threads_conforms() {
             let leaf = HostFs::open(&place.point, &HostOptions::default()).unwrap();
             Box::new(leaf) as Box<dyn FileSystem>
         };
+        work_side_by_side(&place.point, 4, 1 << 20);
         let report = run_where(&make, &[], &|case| AREAS.contains(&case.area));
         assert!(report.is_success() && report.passed.len() > 40, "{threads} threads: {report}");
         place.umount();
     }
+}
+
+/// So many write, sync and read files of so many bytes each.
+fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
+    std::thread::scope(|scope| {
+        for number in 0..workers {
+            let path = directory.join(format!("worker-{number}"));
+            scope.spawn(move || {
+                for byte in 1..=4 {
+                    fs::write(&path, vec![byte; bytes]).unwrap();
+                    fs::File::open(&path).unwrap().sync_all().unwrap();
+                    assert!(fs::read(&path).unwrap() == vec![byte; bytes]);
+                }
+            });
+        }
+    });
 }
 
 /// Every thread's buffers have been in use, and are given back.
@@ -103,18 +120,7 @@ fn any_number_of_threads_conforms() {
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null:passthrough=off"]);
-    std::thread::scope(|scope| {
-        for number in 0..16 {
-            let path = place.point.join(number.to_string());
-            scope.spawn(move || {
-                for _ in 0..4 {
-                    fs::write(&path, vec![1; 4 << 20]).unwrap();
-                    fs::File::open(&path).unwrap().sync_all().unwrap();
-                    assert_eq!(fs::read(&path).unwrap().len(), 4 << 20);
-                }
-            });
-        }
-    });
+    work_side_by_side(&place.point, 16, 4 << 20);
     let daemon = place.daemon();
     let resident_kib = || {
         let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
