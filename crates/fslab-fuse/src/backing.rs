@@ -4,21 +4,20 @@
 //! inode goes through a backing file, a second must name the same one, else it fails with EIO.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use fslab_sys::fuse_device::{register_backing, release_backing};
 use fslab_sys::identity::without_fsetid;
 use fslab_vfs::Ino;
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
-use crate::channel::DeviceChannel;
+use crate::channel::Channel;
 
 /// How the openings of each open inode read and write.
 #[derive(Debug)]
 pub(crate) struct BackingFiles {
-    channel: Arc<DeviceChannel>,
+    channel: Arc<dyn Channel>,
     open: Mutex<HashMap<Ino, OpenInode>>,
 }
 
@@ -31,14 +30,14 @@ struct OpenInode {
 
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
 /// yet lack the privilege for it.
-pub(crate) fn try_passthrough(channel: &DeviceChannel) -> rustix::io::Result<()> {
+pub(crate) fn try_passthrough(channel: &dyn Channel) -> rustix::io::Result<()> {
     let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
-    let id = register_backing(channel.device(), file)?;
-    release_backing(channel.device(), id)
+    let id = channel.register_backing(file.as_fd())?;
+    channel.release_backing(id)
 }
 
 impl BackingFiles {
-    pub fn new(channel: Arc<DeviceChannel>) -> Self {
+    pub fn new(channel: Arc<dyn Channel>) -> Self {
         Self { channel, open: Mutex::default() }
     }
 
@@ -60,7 +59,7 @@ impl BackingFiles {
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
-        let register = || register_backing(self.channel.device(), lower);
+        let register = || self.channel.register_backing(lower.as_fd());
         let registered = without_fsetid(register).flatten();
         registered
             .inspect_err(|error| {
@@ -82,7 +81,7 @@ impl BackingFiles {
             return;
         }
         let backing = open.remove(&ino).and_then(|inode| inode.backing);
-        let released = backing.map(|id| release_backing(self.channel.device(), id));
+        let released = backing.map(|id| self.channel.release_backing(id));
         if let Some(Err(error)) = released {
             tracing::error!(%error, "the kernel keeps a backing file");
         }
