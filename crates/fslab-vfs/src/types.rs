@@ -218,8 +218,9 @@ pub struct Creation {
 /// What every request carries: who asks and when.
 ///
 /// Permissions were checked by whoever sends the request (for a mount, the kernel); a file system
-/// uses the credentials for ownership and inheritance only.
-#[derive(Clone, Debug)]
+/// uses the credentials for ownership and inheritance only. The default is a request of root's, at
+/// the epoch: for whoever only looks.
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Owner of what the request creates.
     pub credentials: Credentials,

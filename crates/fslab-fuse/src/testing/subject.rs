@@ -67,8 +67,7 @@ impl Subject {
         let (notices, pending) = notices::queue();
         let shared: Arc<dyn FileSystem> = Arc::<MemFs>::clone(&memory);
         let granted = all_granted(options);
-        let server =
-            Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
+        let server = Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
         let (server, output) = (Arc::new(server), Output::default());
         Self {
             server,
@@ -135,11 +134,9 @@ fn room(opcode: Opcode, mut incoming: Incoming<'_>) -> Room {
             sized(incoming.body.take_padded::<GetxattrIn>().size)
         }
         Opcode::Readlink => Room::AtMost(4095),
-        Opcode::Lookup
-        | Opcode::Symlink
-        | Opcode::Mknod
-        | Opcode::Mkdir
-        | Opcode::Link => Room::Exactly(128),
+        Opcode::Lookup | Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Link => {
+            Room::Exactly(128)
+        }
         Opcode::Create | Opcode::Tmpfile => Room::Exactly(128 + 16),
         Opcode::Open | Opcode::Opendir => Room::Exactly(16),
         Opcode::Getattr | Opcode::Setattr => Room::Exactly(104),

@@ -120,8 +120,12 @@ impl Image {
     /// The same as a file system, with inode numbers of its own.
     pub fn open(&self) -> Result<MemFs> {
         let memory = MemFs::default();
-        let mut restorer =
-            Restorer { image: self, memory: &memory, request: request(), made: HashMap::new() };
+        let mut restorer = Restorer {
+            image: self,
+            memory: &memory,
+            request: Request::default(),
+            made: HashMap::new(),
+        };
         restorer.attributes(Ino::ROOT, Ino::ROOT)?;
         restorer.directory(Ino::ROOT, Ino::ROOT)?;
         Ok(memory)
@@ -145,16 +149,6 @@ fn apply_to(node: &mut Node, change: &Change) {
             node.xattrs.remove(name);
         }
         Change::Names(_) => {}
-    }
-}
-
-fn request() -> Request {
-    Request {
-        credentials: crate::types::Credentials::default(),
-        pid: 0,
-        umask: 0,
-        now: crate::types::Timestamp::default(),
-        cancellation: crate::types::Cancellation::default(),
     }
 }
 
