@@ -82,9 +82,8 @@ pub(crate) fn negotiate(
     options: &MountOptions,
     limits: Limits,
 ) -> (InitOut, Granted) {
-    let offered = InitFlags::from_bits_retain(
-        u64::from(offer.flags) | u64::from(offer.flags2) << u32::BITS,
-    );
+    let offered =
+        InitFlags::from_bits_retain(u64::from(offer.flags) | u64::from(offer.flags2) << u32::BITS);
     let wanted = FEATURES.iter().filter(|feature| (feature.wanted)(options));
     let features = wanted
         .map(|feature| feature.flags)

@@ -27,10 +27,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// Those of this machine; none where the kernel has no such limits.
     pub fn of_machine() -> Self {
-        Self {
-            default_s: read("default_request_timeout"),
-            maximum_s: read("max_request_timeout"),
-        }
+        Self { default_s: read("default_request_timeout"), maximum_s: read("max_request_timeout") }
     }
 
     /// What to ask for: nothing where nothing limits, else the most there is.
@@ -78,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_limit_in_force_is_the_kernels() {
-        let seconds = |limits: Limits, asked_s| limits.in_force(asked_s).map(|limit| limit.as_secs());
+        let seconds =
+            |limits: Limits, asked_s| limits.in_force(asked_s).map(|limit| limit.as_secs());
         assert_eq!(seconds(limits(0, 0), 0), None);
         assert_eq!(seconds(limits(60, 0), 0), Some(60));
         assert_eq!(seconds(limits(60, 0), u16::MAX), Some(65_535), "the default can be asked away");

@@ -180,9 +180,8 @@ impl Unmounter {
     /// Where the file system is mounted, the last mounted first.
     fn places(&self) -> Result<Vec<PathBuf>> {
         let failed = |source| Error::Mounts { source };
-        let own = |mount: &MountEntry| {
-            mount.device == self.device && mount.file_system == "fuse.fslab"
-        };
+        let own =
+            |mount: &MountEntry| mount.device == self.device && mount.file_system == "fuse.fslab";
         let mounts = fslab_sys::mounts::list().map_err(failed)?;
         Ok(mounts.into_iter().rev().filter(own).map(|mount| mount.target).collect())
     }

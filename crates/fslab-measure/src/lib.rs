@@ -8,6 +8,7 @@ mod error;
 mod host;
 mod names;
 pub mod plan;
+pub mod probe;
 pub mod provenance;
 pub mod report;
 mod runner;

@@ -219,7 +219,8 @@ pub struct Creation {
 ///
 /// Permissions were checked by whoever sends the request (for a mount, the kernel); a file system
 /// uses the credentials for ownership and inheritance only.
-#[derive(Clone, Debug)]
+/// The default is root's, at the epoch, and never cancelled.
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Owner of what the request creates.
     pub credentials: Credentials,

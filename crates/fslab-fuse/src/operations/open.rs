@@ -101,9 +101,7 @@ impl Server {
                     Ok(())
                 }
                 HandedOver::File(ino, open) => self.close(request, ino, open),
-                HandedOver::Directory(ino, open) => {
-                    self.file_system.releasedir(request, ino, open)
-                }
+                HandedOver::Directory(ino, open) => self.file_system.releasedir(request, ino, open),
             };
             if let Err(error) = taken {
                 tracing::warn!(%error, ?what, "closing what the kernel did not take");

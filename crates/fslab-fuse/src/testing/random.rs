@@ -41,11 +41,9 @@ fn shape(opcode: Opcode) -> &'static [Part] {
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => &[Words(7)],
         Opcode::Fallocate | Opcode::Ioctl => &[Words(4)],
         Opcode::Init => &[Words(8)],
-        Opcode::Flush
-        | Opcode::Release
-        | Opcode::Releasedir
-        | Opcode::Lseek
-        | Opcode::Statx => &[Words(3)],
+        Opcode::Flush | Opcode::Release | Opcode::Releasedir | Opcode::Lseek | Opcode::Statx => {
+            &[Words(3)]
+        }
         Opcode::Getattr | Opcode::Fsync | Opcode::Fsyncdir => &[Words(2)],
         Opcode::Forget
         | Opcode::Open
@@ -71,8 +69,19 @@ fn word() -> impl Strategy<Value = [u8; 8]> {
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let known = [
-        "a", "b", "d", "l", "", ".", "..", "a/b", "user.x", "security.x", "trusted.x",
-        "system.posix_acl_access", "system.posix_acl_default",
+        "a",
+        "b",
+        "d",
+        "l",
+        "",
+        ".",
+        "..",
+        "a/b",
+        "user.x",
+        "security.x",
+        "trusted.x",
+        "system.posix_acl_access",
+        "system.posix_acl_default",
     ];
     let known = select(known.map(|name| name.as_bytes().to_vec()).to_vec());
     let lengths = select(vec![254_usize, 255, 256, 4095, 4096]);
@@ -153,9 +162,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 
 fn record() -> impl Strategy<Value = Record> {
     let opcode = select(Opcode::ALL.to_vec());
-    let shaped = opcode
-        .prop_flat_map(|opcode| (Just(opcode as u8), body(opcode)))
-        .boxed();
+    let shaped = opcode.prop_flat_map(|opcode| (Just(opcode as u8), body(opcode))).boxed();
     let unknown = (any::<u8>(), vec(any::<u8>(), 0..100)).boxed();
     let flags = prop_oneof![
         8 => Just(0), 8 => Just(BY_ROOT), 1 => Just(WRONG_LENGTH), 1 => Just(RAW), 1 => any::<u8>()
@@ -185,10 +192,11 @@ fn any_bytes_are_answered() {
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let conversations = (0..2_u8, vec(record(), 1..40));
-    let tried = TestRunner::new_with_rng(config, random).run(&conversations, |(options, records)| {
-        check_conversation(&encode(options, &records));
-        Ok(())
-    });
+    let tried =
+        TestRunner::new_with_rng(config, random).run(&conversations, |(options, records)| {
+            check_conversation(&encode(options, &records));
+            Ok(())
+        });
     tried.unwrap_or_else(|failure| panic!("FSLAB_SEED={seed}: {failure}"));
 }
 

@@ -73,7 +73,8 @@ pub fn encode(options: u8, records: &[Record]) -> Vec<u8> {
 
 /// The options and records of a conversation, of which any bytes are one.
 pub(crate) fn decode(bytes: &[u8]) -> (u8, Vec<Record>) {
-    let (options, mut left) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
+    let (options, mut left) =
+        bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
     let mut records = Vec::new();
     while let Some((prefix, rest)) = left.split_first_chunk::<PREFIX_BYTES>() {
         let [flags, opcode, node, extensions, low, high] = *prefix;

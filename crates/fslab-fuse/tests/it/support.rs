@@ -8,8 +8,7 @@ use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
 use fslab_vfs::{
     Cancellation, Creation, Credentials, FileSystem, Ino, MemFs, Name, OpenMode, Opened, Request,
-    Result,
-    WriteOptions,
+    Result, WriteOptions,
 };
 use tempfile::TempDir;
 

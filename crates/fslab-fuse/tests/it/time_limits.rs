@@ -112,4 +112,3 @@ fn limits_of_the_machine_do_not_end_a_mount() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 8, "the mount lives on");
     mounted.end();
 }
-

@@ -4,6 +4,7 @@
 
 mod block_device;
 mod conformance;
+mod crash;
 mod host;
 mod labels;
 mod lower_tree;

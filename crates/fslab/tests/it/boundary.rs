@@ -188,7 +188,10 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{errors}");
     let lines: Vec<_> = said.lines().collect();
-    assert_eq!([lines[0], lines[2], lines[3]], ["through the mount", "through the mount", "nobody"]);
+    assert_eq!(
+        [lines[0], lines[2], lines[3]],
+        ["through the mount", "through the mount", "nobody"]
+    );
     for option in ["nosuid", "nodev", "user_id=65534", "fuse.fslab", "default_permissions"] {
         assert!(lines[1].contains(option), "{}", lines[1]);
     }

@@ -4,6 +4,8 @@
 mod boundary;
 mod command_line;
 mod conformance;
+mod fault;
 mod kill;
 mod mounting;
+mod probing;
 mod support;
