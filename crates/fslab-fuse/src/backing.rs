@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_sys::identity::without_fsetid;
-use fslab_vfs::Ino;
+use fslab_vfs::{Errno, Ino};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
@@ -19,6 +20,8 @@ use crate::channel::Channel;
 pub(crate) struct BackingFiles {
     channel: Arc<dyn Channel>,
     open: Mutex<HashMap<Ino, OpenInode>>,
+    /// Whether a file was refused, which is said once: above a deep stack, all are.
+    was_refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) fn try_passthrough(channel: &dyn Channel) -> rustix::io::Result<()> {
 
 impl BackingFiles {
     pub fn new(channel: Arc<dyn Channel>) -> Self {
-        Self { channel, open: Mutex::default() }
+        Self { channel, open: Mutex::default(), was_refused: AtomicBool::default() }
     }
 
     /// Counts an opening and answers the number of the backing file it must use, `None` for the
@@ -61,15 +64,19 @@ impl BackingFiles {
         // file system clears set-id bits at every write, as FUSE leaves to this side.
         let register = || self.channel.register_backing(lower.as_fd());
         let registered = without_fsetid(register).flatten();
-        registered
-            .inspect_err(|error| {
-                tracing::warn!(
-                    %error,
-                    "the kernel refuses passthrough for a file; it is read and written through \
-                     the daemon"
-                );
-            })
-            .ok()
+        registered.inspect_err(|errno| self.say_refused(*errno)).ok()
+    }
+
+    fn say_refused(&self, error: Errno) {
+        if self.was_refused.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "no passthrough for one more file");
+            return;
+        }
+        tracing::warn!(
+            %error,
+            "the kernel refuses passthrough for a file (ELOOP: too many mounts above each other); \
+             such files are read and written through the daemon"
+        );
     }
 
     /// Counts a close; the last one releases the backing file.

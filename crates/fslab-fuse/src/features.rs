@@ -166,7 +166,7 @@ pub const FEATURES: &[Feature] = &[
         flags: InitFlags::REQUEST_TIMEOUT,
         name: "longest-timeout",
         promise: "the machine's default limit on a request's time is asked away",
-        test: "fslab_fuse::limits_of_the_machine_do_not_end_a_mount",
+        test: "fslab_fuse::the_longest_limit_is_asked_for",
         wanted: always,
     },
 ];

@@ -1,10 +1,10 @@
 //! What creating requests say behind their bodies. Only a kernel with a security module sends
 //! labels, so these requests are made here.
 
-use fslab_vfs::{FileSystem, Ino, Name, Permissions, SetAttr};
+use fslab_vfs::{FileSystem, Ino, Name, Permissions, Request, SetAttr};
 
 use super::script::{BY_ROOT, Record};
-use super::subject::{Subject, by_root};
+use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
 
@@ -41,8 +41,9 @@ fn labels_come_with_what_is_created() {
         body.extend_from_slice(if opcode == Opcode::Symlink { b"target\0" } else { b"" });
         serve(&mut subject, opcode, BY_ROOT, 1, [&body, &label]);
         let name = Name::new("new".as_ref()).unwrap();
-        let ino = subject.memory.lookup(&by_root(), Ino::ROOT, name).unwrap().attr.ino;
-        let value = subject.memory.getxattr(&by_root(), ino, "security.test".as_ref()).unwrap();
+        let ino = subject.memory.lookup(&Request::default(), Ino::ROOT, name).unwrap().attr.ino;
+        let value =
+            subject.memory.getxattr(&Request::default(), ino, "security.test".as_ref()).unwrap();
         assert_eq!(value, b"secret", "{opcode:?}");
     }
 }
@@ -56,11 +57,11 @@ fn only_the_group_that_is_named_counts() {
         let permissions = Some(Permissions::new(0o2777));
         let group = SetAttr { gid: Some(4321), permissions, ..SetAttr::default() };
         let directory = Ino(DIRECTORY.into());
-        subject.memory.setattr(&by_root(), directory, None, &group).unwrap();
+        subject.memory.setattr(&Request::default(), directory, None, &group).unwrap();
         let body = [words(&[0, 0o102_775, 0, 0]), b"new\0".to_vec()].concat();
         serve(&mut subject, Opcode::Create, 0, DIRECTORY, [&body, groups]);
         let name = Name::new("new".as_ref()).unwrap();
-        let attr = subject.memory.lookup(&by_root(), directory, name).unwrap().attr;
+        let attr = subject.memory.lookup(&Request::default(), directory, name).unwrap().attr;
         assert_eq!((attr.gid, attr.permissions.bits()), (4321, mode));
     }
 }

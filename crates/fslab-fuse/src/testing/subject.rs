@@ -4,8 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Capacity, Creation, Credentials, Errno, FileSystem, Ino, MemFs};
-use fslab_vfs::{Name, OpenMode, Request, Timestamp};
+use fslab_vfs::{
+    Cancellation, Capacity, Errno, FileSystem, Ino, MemFs, Name, OpenMode, Request, WriteOptions,
+};
 use parking_lot::Mutex;
 use zerocopy::FromZeros;
 
@@ -157,26 +158,14 @@ fn all_granted(options: &MountOptions) -> Granted {
     negotiate(&offer, options, Limits::default()).1
 }
 
-/// A request that no kernel sent.
-pub(crate) fn by_root() -> Request {
-    Request {
-        credentials: Credentials::default(),
-        pid: 0,
-        creation: Creation::default(),
-        umask: 0,
-        now: Timestamp::default(),
-        cancellation: Cancellation::default(),
-    }
-}
-
 /// What fails here shows in what the conversation can reach, not in whether it is safe.
 fn populate(memory: &MemFs) {
-    let request = by_root();
+    let request = Request::default();
     let made = || -> fslab_vfs::Result<()> {
         let name = |text| Name::new(std::ffi::OsStr::new(text));
         let (file, flags) = (name("a")?, OpenMode::READ_WRITE);
         let (entry, opened) = memory.create(&request, Ino::ROOT, file, 0o6755, flags)?;
-        let options = fslab_vfs::WriteOptions::default();
+        let options = WriteOptions::default();
         memory.write(&request, entry.attr.ino, opened.handle, 5000, b"some bytes", options)?;
         memory.mkdir(&request, Ino::ROOT, name("d")?, 0o2777)?;
         memory.symlink(&request, Ino::ROOT, name("l")?, "target".as_ref()).map(drop)

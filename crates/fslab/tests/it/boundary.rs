@@ -257,3 +257,33 @@ fn what_is_mounted_over_a_mount_is_left_alone() {
     rustix::mount::unmount(&place.point, UnmountFlags::empty()).unwrap();
     soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
 }
+
+/// The kernel passes reads and writes through one mount over a plain file system, and no more.
+#[test]
+fn mounts_lie_over_mounts() {
+    require_mounting!();
+    let bottom = Place::mounted(&["-l", "null"]);
+    let mut above = [Place::new(), Place::new(), Place::new()];
+    let mut lower = bottom.point.clone();
+    for place in &mut above {
+        place.lower.clone_from(&lower);
+        let log = place.point.parent().unwrap().join("log");
+        // The other thing said is that there are no file handles.
+        let (code, said) =
+            place.try_mount(&["-l", "null", "-o", &format!("log={}", log.display())]);
+        assert_eq!(code, 0, "{said}");
+        lower.clone_from(&place.point);
+    }
+    for number in 0..3 {
+        let data = vec![number; 2 << 20];
+        fs::write(lower.join(number.to_string()), &data).unwrap();
+        assert!(fs::read(lower.join(number.to_string())).unwrap() == data);
+        assert!(fs::read(bottom.lower.join(number.to_string())).unwrap() == data);
+    }
+    for place in above.iter().rev() {
+        place.umount();
+        let log = fs::read_to_string(place.point.parent().unwrap().join("log")).unwrap();
+        assert_eq!(log.matches("refuses passthrough").count(), 1, "said once: {log}");
+    }
+    bottom.umount();
+}
