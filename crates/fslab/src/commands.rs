@@ -14,6 +14,7 @@ mod mount;
 mod probe;
 mod report;
 mod umount;
+mod worker;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -41,6 +42,9 @@ enum Command {
     Completions(completions::Args),
     /// Write the man pages to a directory
     Man(man::Args),
+    /// Do one part of a workload, as a process of its own; for `fslab compare` alone
+    #[command(hide = true)]
+    Worker(worker::Args),
 }
 
 impl Cli {
@@ -62,6 +66,7 @@ impl Cli {
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
+            Command::Worker(args) => args.run(),
         }
     }
 }

@@ -71,7 +71,14 @@ fn workload_as_json(workload: &Workload) -> Value {
     let parameters: Vec<_> = workload
         .parameters
         .iter()
-        .map(|parameter| json!({ "name": parameter.name, "help": parameter.help }))
+        .map(|parameter| {
+            json!({
+                "name": parameter.name,
+                "help": parameter.help,
+                "default": parameter.default.to_string(),
+                "values": parameter.default.values(),
+            })
+        })
         .collect();
     json!({ "name": workload.name, "help": workload.help, "parameters": parameters })
 }
@@ -93,7 +100,8 @@ fn as_tables() -> String {
     for workload in WORKLOADS {
         workloads.add_row([workload.name, "", workload.help]);
         for parameter in workload.parameters {
-            workloads.add_row([format!("  {}", parameter.name).as_str(), "", parameter.help]);
+            let name = format!("  {} = {}", parameter.name, parameter.default);
+            workloads.add_row([name.as_str(), "", parameter.help]);
         }
     }
     let mut renderers = table(["renderer", "", "what it makes"]);

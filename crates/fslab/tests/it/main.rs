@@ -3,6 +3,7 @@
 
 mod boundary;
 mod command_line;
+mod comparing;
 mod conformance;
 mod fault;
 mod kill;
