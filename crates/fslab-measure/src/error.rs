@@ -71,6 +71,30 @@ pub enum Error {
         /// The format it has.
         format: u32,
     },
+    /// Another run appends to a samples file.
+    #[error("{}: another comparison is writing to it; wait for its end", path.display())]
+    SamplesInUse {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// A name that a comparison, or its report, does not have.
+    #[error("no {what} is named `{name}`; nearest: {nearest}")]
+    Unknown {
+        /// What it should be: a target, a workload, a baseline.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Names there are.
+        nearest: String,
+    },
+    /// A run can't be resumed as it is asked for.
+    #[error("{}: {reason}", path.display())]
+    NotResumable {
+        /// The samples file.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
@@ -230,6 +254,10 @@ pub enum Error {
         /// Why each was left out.
         reasons: String,
     },
+    /// The Parquet file could not be made.
+    #[cfg(feature = "parquet")]
+    #[error("making the Parquet file: {0}")]
+    Parquet(#[source] parquet::errors::ParquetError),
     /// The HTML page could not be made.
     #[error("making the page: {0}")]
     Page(#[from] askama::Error),

@@ -22,5 +22,5 @@ pub mod workload;
 pub use error::{Error, Result};
 pub use host::{Host, HostError};
 pub use plan::Plan;
-pub use runner::{Observer, Outcome, RunOptions, run, samples_path};
+pub use runner::{Cells, Observer, Outcome, RunOptions, Share, run, samples_path};
 pub use target::leftovers::{Leftover, remove_leftovers};

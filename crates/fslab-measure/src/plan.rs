@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use fslab_sys::make_file_system::Kind;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::workload::{Parameters, Spec, command};
 
@@ -25,8 +27,16 @@ pub struct Plan {
     pub name: String,
     /// Seed of the plan, unless the command line gives another.
     pub seed: Option<u64>,
-    /// How often every target runs every workload.
+    /// How often every target runs every workload, at least.
     pub rounds: u32,
+    /// How often at most. Above `rounds`, a workload is given more until each of its intervals is
+    /// as narrow as asked.
+    pub rounds_max: u32,
+    /// Half the width an interval may have, as a share of the ratio.
+    pub half_width: f64,
+    /// How often a block of runs is repeated because the machine did other things meanwhile,
+    /// unless the command line says otherwise.
+    pub reruns_max: Option<u32>,
     /// Size of each image, in bytes.
     pub image_size: u64,
     /// After this many seconds no new round is begun.
@@ -39,10 +49,15 @@ pub struct Plan {
     pub workloads: Vec<WorkloadPlan>,
     /// The text the plan was read from.
     pub text: String,
+    /// In which form it was read.
+    pub form: Form,
+    /// The command it runs instead of its own workloads; empty otherwise.
+    pub command: Vec<String>,
 }
 
 /// Which form of a plan is meant: many have a short one beside the full one, in keys of `quick`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// All of it.
     #[default]
@@ -191,6 +206,7 @@ impl Plan {
     /// The plan with one workload, which runs a command, instead of its own.
     #[must_use]
     pub fn with_command(mut self, words: Vec<String>) -> Self {
+        self.command.clone_from(&words);
         self.workloads = vec![WorkloadPlan {
             label: words.join(" "),
             spec: &command::SPEC,

@@ -10,6 +10,7 @@ mod foreign;
 mod image;
 mod in_process;
 pub(crate) mod leftovers;
+mod requests;
 mod storage;
 pub(crate) mod work_directory;
 
@@ -43,6 +44,18 @@ pub(crate) trait Target {
 
     /// Makes durable what lies below a file system in user space, which is not told of syncfs.
     fn sync_below(&self) -> Result<()>;
+
+    /// Space in use on the target's own file system, its own structures included. `None` where
+    /// it has none of its own.
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Requests the kernel has sent to it since it was mounted, where it is a file system in user
+    /// space and they can be counted.
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Ends it; answers what did not go as it should.
     fn tear_down(self: Box<Self>) -> Result<Vec<String>>;

@@ -15,4 +15,5 @@ pub mod mounts;
 pub mod pause;
 pub mod residency;
 pub mod signals;
+pub mod tracepoint;
 pub mod usage;

@@ -14,6 +14,10 @@ use crate::names::nearest;
 pub(super) type Result<T> = std::result::Result<T, PlanError>;
 
 const DEFAULT_ROUNDS: u32 = 10;
+
+/// An interval of 2.5 % either way tells 5 % from nothing.
+const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
+
 const DEFAULT_IMAGE_SIZE: u64 = 1 << 30;
 
 /// The smallest image every supported file system can be made on (XFS asks for 300 MB).
@@ -25,6 +29,9 @@ struct RawPlan {
     name: String,
     seed: Option<u64>,
     rounds: Option<Spanned<u32>>,
+    rounds_max: Option<Spanned<u32>>,
+    half_width_percent: Option<Spanned<f64>>,
+    reruns_max: Option<u32>,
     image_size: Option<Spanned<String>>,
     time_limit_seconds: Option<u64>,
     baseline: Option<Spanned<String>>,
@@ -40,6 +47,7 @@ struct RawPlan {
 #[serde(deny_unknown_fields)]
 struct RawQuick {
     rounds: Option<Spanned<u32>>,
+    rounds_max: Option<Spanned<u32>>,
     image_size: Option<Spanned<String>>,
     time_limit_seconds: Option<u64>,
 }
@@ -47,6 +55,10 @@ struct RawQuick {
 impl RawPlan {
     fn take_quick(&mut self) {
         let Some(quick) = self.quick.take() else { return };
+        // Fewer rounds at least are also fewer at most, unless it is said how many.
+        if quick.rounds.is_some() || quick.rounds_max.is_some() {
+            self.rounds_max = quick.rounds_max;
+        }
         self.rounds = quick.rounds.or(self.rounds.take());
         self.image_size = quick.image_size.or(self.image_size.take());
         self.time_limit_seconds = quick.time_limit_seconds.or(self.time_limit_seconds);
@@ -61,16 +73,22 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
     }
     let targets = targets::targets(source, &raw.target, form)?;
     let workloads = workloads::workloads(source, &raw.workload, form)?;
+    let rounds = rounds(source, raw.rounds.as_ref())?;
     Ok(Plan {
         name: raw.name,
         seed: raw.seed,
-        rounds: rounds(source, raw.rounds.as_ref())?,
+        rounds,
+        rounds_max: rounds_max(source, raw.rounds_max.as_ref(), rounds)?,
+        half_width: half_width(source, raw.half_width_percent.as_ref())?,
+        reruns_max: raw.reruns_max,
         image_size: image_size(source, raw.image_size.as_ref())?,
         time_limit_seconds: raw.time_limit_seconds,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
         targets,
         workloads,
         text: source.text.to_owned(),
+        form,
+        command: Vec::new(),
     })
 }
 
@@ -82,6 +100,27 @@ fn rounds(source: &Source<'_>, raw: Option<&Spanned<u32>>) -> Result<u32> {
         Some(rounds) => Ok(*rounds.get_ref()),
         None => Ok(DEFAULT_ROUNDS),
     }
+}
+
+fn rounds_max(source: &Source<'_>, raw: Option<&Spanned<u32>>, rounds: u32) -> Result<u32> {
+    match raw {
+        Some(most) if *most.get_ref() < rounds => Err(source.error(
+            most.span(),
+            format!("`rounds_max`: must not be below `rounds`, which is {rounds}"),
+        )),
+        Some(most) => Ok(*most.get_ref()),
+        None => Ok(rounds),
+    }
+}
+
+fn half_width(source: &Source<'_>, raw: Option<&Spanned<f64>>) -> Result<f64> {
+    let Some(raw) = raw else { return Ok(DEFAULT_HALF_WIDTH_PERCENT / 100.0) };
+    let percent = *raw.get_ref();
+    if percent > 0.0 && percent <= 100.0 {
+        return Ok(percent / 100.0);
+    }
+    let message = "`half_width_percent`: must be above 0 and at most 100";
+    Err(source.error(raw.span(), message))
 }
 
 fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64> {

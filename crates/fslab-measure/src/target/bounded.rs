@@ -31,6 +31,14 @@ impl Target for Bounded {
         self.target.daemon()
     }
 
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        self.target.used_bytes()
+    }
+
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        self.target.fuse_requests()
+    }
+
     fn sync_below(&self) -> Result<()> {
         self.target.sync_below()
     }

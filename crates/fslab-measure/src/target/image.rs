@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::fill::fill;
 use super::foreign::{Commands, ForeignMount, line};
+use super::requests::Requests;
 use super::storage::Storage;
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub(super) fn make(
     let cover = places.cover(over, shop);
     let mut target = Image {
         tree: None,
+        requests: None,
         upper: None,
         lower: None,
         storage,
@@ -49,6 +51,7 @@ pub(super) fn make(
 /// Fields are dropped in this order: users before what they use.
 struct Image {
     tree: Option<HostTree>,
+    requests: Option<Requests>,
     upper: Option<Upper>,
     lower: Option<Mount>,
     /// `None` in memory.
@@ -125,6 +128,7 @@ impl Image {
             Cover::Commands(commands) => {
                 let upper = ForeignMount::new(commands, &places.mountpoint, &places.messages)?;
                 self.upper = Some(Upper::Foreign(upper));
+                self.requests = Requests::of(&places.mountpoint, &places.work_directory);
             }
             Cover::Overlay(options) => {
                 let options = places.overlay_options(options);
@@ -158,6 +162,7 @@ impl Image {
 
     fn unmount(&mut self) -> Result<()> {
         self.tree = None;
+        self.requests = None;
         let lazily = |what: &str| format!("{what} was busy and was detached lazily");
         match self.upper.take() {
             None => {}
@@ -209,6 +214,7 @@ impl Image {
             loop_direct_io: self.storage.as_ref().map(Storage::direct_io),
             read_ahead_kib: read("queue/read_ahead_kb").and_then(|text| text.parse().ok()),
             scheduler: read("queue/scheduler"),
+            requests_counted: daemon.map(|_| self.requests.is_some()),
             daemon_found: daemon,
             ..TargetRecord::default()
         }
@@ -252,6 +258,16 @@ impl Target for Image {
         sync_file_system(&self.places.lower)
     }
 
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        self.requests.as_ref().map(Requests::count).transpose()
+    }
+
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        let lower = &self.places.lower;
+        let stat = rustix::fs::statvfs(lower).map_err(|errno| Error::file(lower)(errno.into()))?;
+        Ok(Some(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize))
+    }
+
     fn tear_down(mut self: Box<Self>) -> Result<Vec<String>> {
         self.unmount()?;
         Ok(std::mem::take(&mut self.notes))
@@ -268,6 +284,7 @@ pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
 
 /// Where the parts of the one target that exists at a time lie.
 struct Places {
+    work_directory: PathBuf,
     image: PathBuf,
     lower: PathBuf,
     mountpoint: PathBuf,
@@ -278,6 +295,7 @@ impl Places {
     fn make(work_directory: &Path) -> Result<Self> {
         let place = |name: &str| work_directory.join(name);
         let places = Self {
+            work_directory: work_directory.to_owned(),
             image: place("image"),
             lower: place("lower"),
             mountpoint: place("mountpoint"),

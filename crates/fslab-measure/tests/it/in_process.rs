@@ -208,7 +208,7 @@ fn samples_are_kept_and_a_cut_line_is_left_out() {
     let (first, rest) = text.split_once('\n').unwrap();
     std::fs::write(&path, format!("{first}\n{{\"record\":\"what\"}}\n{rest}")).unwrap();
     assert!(sample::read(&path).unwrap_err().to_string().contains("line 2"));
-    std::fs::write(&path, first.replace("\"format\":1", "\"format\":99") + "\n").unwrap();
+    std::fs::write(&path, first.replace("\"format\":2", "\"format\":99") + "\n").unwrap();
     assert!(matches!(sample::read(&path), Err(Error::NewerFormat { format: 99, .. })));
     std::fs::write(&path, rest).unwrap();
     assert!(matches!(sample::read(&path), Err(Error::NoProvenance { .. })));

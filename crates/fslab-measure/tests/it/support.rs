@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fslab_measure::plan::Form;
 use fslab_measure::sample::{self, Note, Record, Sample};
-use fslab_measure::{Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
+use fslab_measure::{Cells, Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
@@ -77,8 +77,12 @@ pub fn run(
         plan: &plan,
         seed: seed(),
         rounds: plan.rounds,
+        rounds_max: plan.rounds_max,
+        reruns_max: 0,
+        cells: Cells::default(),
         work_parent: directory,
         samples: &samples,
+        resume: false,
         command: "fslab compare test",
         host,
         interrupt,
