@@ -48,6 +48,9 @@ pub struct Args {
     /// comparisons can be done in pieces
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Uses this fslab instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 /// What came of one comparison.
@@ -60,8 +63,10 @@ struct Found {
 impl Args {
     /// Builds, calibrates, compares, and counts.
     pub fn run(&self) -> Result<ExitCode> {
-        let build = ["build", "--release", "--locked", "--package", "fslab"];
-        process::run_ok(environment::cargo().args(build))?;
+        if self.program.is_none() {
+            let build = ["build", "--release", "--locked", "--package", "fslab"];
+            process::run_ok(environment::cargo().args(build))?;
+        }
         let every = self.calibrate()?;
         println!("aa: every {every}th request waits, which makes {:.0} %", DELAY * 100.0);
         let mut all = self.earlier()?;
@@ -95,7 +100,8 @@ impl Args {
         let folder = tempfile::tempdir_in(environment::target_directory()?)?;
         let plan = folder.path().join("plan.toml");
         fs::write(&plan, self.plan(every))?;
-        let program = environment::target_directory()?.join("release/fslab");
+        let built = environment::target_directory()?.join("release/fslab");
+        let program = self.program.as_ref().unwrap_or(&built);
         let out = folder.path().join("out");
         let mut command = Command::new(program);
         command.arg("compare").arg(&plan).args(["--json", "--reruns", "0", "--out"]).arg(out);
