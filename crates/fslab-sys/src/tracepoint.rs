@@ -95,14 +95,11 @@ impl Counter {
 
 /// The numbers in a list such as `0-3,8`.
 fn processors(list: &str) -> impl Iterator<Item = i32> {
-    list.split(',').flat_map(|part| {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<i32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.parse(), last.parse()) {
-            (Ok(first), Ok(last)) => first..=last,
-            // An empty range.
-            _ => 1..=0,
-        }
-    })
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten()
 }
 
 fn open(tracepoint: Tracepoint, processor: i32, filter: &CString) -> io::Result<OwnedFd> {
