@@ -9,6 +9,7 @@ mod host;
 mod latency;
 mod names;
 pub mod plan;
+pub mod probe;
 pub mod provenance;
 pub mod report;
 mod runner;

@@ -166,7 +166,7 @@ pub enum Error {
         command: String,
         /// How the tool ended.
         status: std::process::ExitStatus,
-        /// What it wrote to standard error, on one line.
+        /// What it wrote, on one line.
         message: String,
     },
     /// The device is no device or image.
@@ -224,7 +224,8 @@ fn run_to_success(tool: &Tool, arguments: &[OsString]) -> Result<String, Error> 
     if output.status.success() {
         return Ok(command);
     }
-    let message = one_line(&output.stderr);
+    // Some complaints of mke2fs go to standard output.
+    let message = one_line(&[output.stdout, output.stderr].concat());
     Err(Error::Refused { command, status: output.status, message })
 }
 

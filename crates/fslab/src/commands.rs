@@ -11,6 +11,7 @@ mod fstab;
 mod list;
 mod man;
 mod mount;
+mod probe;
 mod report;
 mod umount;
 mod worker;
@@ -33,6 +34,8 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Find out from outside what a file system is
+    Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
@@ -59,6 +62,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -147,6 +147,7 @@ fn request() -> Request {
             gid: rustix::process::getegid().as_raw(),
         },
         pid: 0,
+        creation: fslab_vfs::Creation::default(),
         umask: 0o022,
         now: SystemTime::now().into(),
         cancellation: fslab_vfs::Cancellation::default(),

@@ -8,6 +8,7 @@ mod in_process;
 mod leaks;
 mod page;
 mod plans;
+mod probe;
 mod reports;
 mod runner;
 mod support;

@@ -80,7 +80,7 @@ pub struct Args {
     #[command(flatten)]
     shown: Shown,
     /// Run this command in each target instead of the plan's workloads
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["init", "resume"])]
     run: Vec<String>,
 }
 

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec};
+use fslab_measure::probe::ATTRIBUTES;
 use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
@@ -34,7 +35,15 @@ fn as_json() -> Value {
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
     let renderers: Vec<_> =
         RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
-    json!({ "layers": layers, "leaves": leaves, "workloads": workloads, "renderers": renderers })
+    let attributes: Vec<_> =
+        ATTRIBUTES.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
+    json!({
+        "layers": layers,
+        "leaves": leaves,
+        "workloads": workloads,
+        "renderers": renderers,
+        "attributes": attributes,
+    })
 }
 
 fn layer_as_json(layer: &LayerSpec) -> Value {
@@ -99,7 +108,11 @@ fn as_tables() -> String {
     for renderer in RENDERERS {
         renderers.add_row([renderer.name, "", renderer.help]);
     }
-    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}")
+    let mut attributes = table(["attribute", "", "what fslab probe finds"]);
+    for attribute in ATTRIBUTES {
+        attributes.add_row([attribute.name, "", attribute.help]);
+    }
+    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
 }
 
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
