@@ -30,7 +30,7 @@ enum Command {
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
     /// Compare file systems: run a plan, print the table, write the page
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
     /// List what can be named: layers and their options, leaves, workloads
