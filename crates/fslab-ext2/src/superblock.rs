@@ -130,7 +130,7 @@ impl Superblock {
     /// The hash of directories yet to be indexed; half-MD4 where the stored number is unknown.
     #[must_use]
     pub fn hash_version(&self) -> HashVersion {
-        HashVersion::from_number(self.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4)
+        HashVersion::from_code(self.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4)
     }
 
     /// Whether names are hashed as signed characters. Where nothing tells, as on the machines
