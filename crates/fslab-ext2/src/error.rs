@@ -4,7 +4,7 @@ use std::fmt;
 
 use fslab_vfs::Errno;
 
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// The result of whatever touches an image.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -55,6 +55,8 @@ pub enum Place {
     Inode(InodeNo),
     /// A block that holds metadata of an inode: an indirect block, a directory, attributes.
     Block(InodeNo, BlockNo),
+    /// A block of a directory, counted within it.
+    Directory(InodeNo, FileBlock),
 }
 
 impl fmt::Display for Place {
@@ -64,6 +66,9 @@ impl fmt::Display for Place {
             Self::Group(group) => write!(formatter, "group {group}"),
             Self::Inode(inode) => write!(formatter, "inode {inode}"),
             Self::Block(inode, block) => write!(formatter, "inode {inode}, block {block}"),
+            Self::Directory(inode, block) => {
+                write!(formatter, "directory inode {inode}, its block {block}")
+            }
         }
     }
 }

@@ -9,6 +9,8 @@
 //! whatever is read from one is checked before it is believed, work on it is bounded, and damage
 //! is an error.
 
+pub mod alloc;
+pub mod dir;
 mod error;
 mod numbers;
 
