@@ -10,6 +10,7 @@
 //! is an error.
 
 mod acl_format;
+pub mod alloc;
 mod attributes;
 mod bits;
 mod block_map;
