@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 
+use fslab_vfs::XattrMode;
 use fslab_vfs::rules::acl::{self, Acl};
 use fslab_vfs::rules::namespace::{Namespace, VALUE_BYTES_MAX};
 use fslab_vfs::rules::{self};
 use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
-use fslab_vfs::XattrMode;
 
 use crate::error::Result;
 use crate::format::{INODE_APPEND, INODE_IMMUTABLE};
@@ -184,7 +184,12 @@ impl Volume {
 
     /// Removes an extended attribute. Removing a list that is not there succeeds, as in the
     /// kernel.
-    pub(crate) fn drop_xattr(&mut self, request: &Request, no: InodeNo, name: &OsStr) -> Result<()> {
+    pub(crate) fn drop_xattr(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        name: &OsStr,
+    ) -> Result<()> {
         let namespace = Namespace::of(name)?;
         self.begin(request.now)?;
         let mut inode = self.inode(no)?;

@@ -121,9 +121,8 @@ impl Volume {
         // How many blocks lie under one pointer of the level that is looked at.
         let fan = u64::from(self.block_size().pointers());
         let mut under = fan.pow(way.length as u32 - 1);
-        let mut within: u64 = (1..way.length).fold(0, |sum, level| {
-            sum * fan + u64::from(way.indexes[level])
-        });
+        let mut within: u64 =
+            (1..way.length).fold(0, |sum, level| sum * fan + u64::from(way.indexes[level]));
         for level in 1..way.length {
             let Some(table) = at else {
                 let length = (under - within).min(u64::from(most)) as u32;
@@ -260,8 +259,8 @@ impl Volume {
             if range.start >= here.end || range.end <= here.start || inode.map[index] == 0 {
                 continue;
             }
-            let within = range.start.saturating_sub(here.start)
-                ..range.end.min(here.end) - here.start;
+            let within =
+                range.start.saturating_sub(here.start)..range.end.min(here.end) - here.start;
             let mut pointer = inode.map[index];
             let answer = self.unmap_below(no, inode, &mut pointer, depth, within);
             inode.map[index] = pointer;
@@ -407,9 +406,9 @@ mod tests {
 
     #[test]
     fn ways_go_through_one_more_level_where_the_last_ends() {
-        let way = |block| Way::to(BlockSize::MIN, FileBlock(block)).map(|way| {
-            way.indexes[..way.length].to_vec()
-        });
+        let way = |block| {
+            Way::to(BlockSize::MIN, FileBlock(block)).map(|way| way.indexes[..way.length].to_vec())
+        };
         assert_eq!(way(0), Some(vec![0]));
         assert_eq!(way(11), Some(vec![11]));
         assert_eq!(way(12), Some(vec![12, 0]));

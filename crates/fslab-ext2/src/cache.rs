@@ -144,11 +144,8 @@ impl BlockCache {
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&self, role: Role) -> Result<()> {
         let mut dirty = self.dirty.write();
-        let mut blocks: Vec<BlockNo> = dirty
-            .iter()
-            .filter(|(_, entry)| entry.role == role)
-            .map(|(block, _)| *block)
-            .collect();
+        let mut blocks: Vec<BlockNo> =
+            dirty.iter().filter(|(_, entry)| entry.role == role).map(|(block, _)| *block).collect();
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {

@@ -134,13 +134,13 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
 
     fn grow(&mut self) -> Result<FileBlock> {
         let size = self.inode.size + self.block_size().bytes_u64();
-        if size > u64::from(u32::MAX) && self.volume.rules.levels < crate::dir::Rules::LEVELS_LARGE {
+        if size > u64::from(u32::MAX) && self.volume.rules.levels < crate::dir::Rules::LEVELS_LARGE
+        {
             return Err(Errno::NOSPC.into());
         }
         self.volume.make_early(self.no)?;
         let block = FileBlock(self.count());
-        let mapped =
-            self.volume.map_for_writing(self.no, self.inode, block, self.privileged)?;
+        let mapped = self.volume.map_for_writing(self.no, self.inode, block, self.privileged)?;
         self.volume.cache.create(mapped.block);
         self.inode.size = size;
         self.store()?;

@@ -63,9 +63,8 @@ impl Group {
         let within = |block: BlockNo, length: u32| {
             block.0 >= start && block.0 < end && length <= end - block.0
         };
-        let table = self.inode_table.0..self.inode_table.0.saturating_add(
-            geometry.inode_table_blocks(),
-        );
+        let table =
+            self.inode_table.0..self.inode_table.0.saturating_add(geometry.inode_table_blocks());
         if !within(self.block_bitmap, 1) || !within(self.inode_bitmap, 1) {
             Some("a bitmap is outside its group")
         } else if !within(self.inode_table, geometry.inode_table_blocks()) {

@@ -85,7 +85,8 @@ impl Inode {
             accessed: time(raw.i_atime.get(), extra.map(|extra| extra.i_atime_extra.get())),
             modified: time(raw.i_mtime.get(), extra.map(|extra| extra.i_mtime_extra.get())),
             changed: time(raw.i_ctime.get(), extra.map(|extra| extra.i_ctime_extra.get())),
-            created: extra.map(|extra| time(extra.i_crtime.get(), Some(extra.i_crtime_extra.get()))),
+            created: extra
+                .map(|extra| time(extra.i_crtime.get(), Some(extra.i_crtime_extra.get()))),
             deleted: raw.i_dtime.get(),
         }))
     }

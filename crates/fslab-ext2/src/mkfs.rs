@@ -10,9 +10,9 @@ use crate::bits;
 use crate::dir::{self, EntryKind, Form, HashVersion, Hasher};
 use crate::error::{Error, Result};
 use crate::format::{
-    ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_EXTRA_BYTES, INODE_BYTES, MAGIC,
-    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, SUPERBLOCK_OFFSET,
-    compat, incompat, ro_compat,
+    ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_BYTES, INODE_EXTRA_BYTES, MAGIC,
+    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, SUPERBLOCK_OFFSET, compat, incompat,
+    ro_compat,
 };
 use crate::geometry::Geometry;
 use crate::group::{Group, descriptor_table};
@@ -91,13 +91,15 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     options.check()?;
     let geometry = options.plan(device.size())?;
     device.discard(0, device.size())?;
-    let maker = Maker { device, options, rules: options.rules(), groups: groups(&geometry), geometry };
+    let maker =
+        Maker { device, options, rules: options.rules(), groups: groups(&geometry), geometry };
     maker.write()
 }
 
 impl MkfsOptions {
     fn check(&self) -> Result<()> {
-        let refuse = |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
+        let refuse =
+            |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
         refuse(
             self.simulation || self.block_size <= BlockSize::KERNEL_MAX,
             "blocks above 4 KiB are for simulation only and must be asked for as that",
@@ -111,10 +113,7 @@ impl MkfsOptions {
         refuse(self.label.len() <= 16, "a label has at most 16 bytes")?;
         refuse(!self.label.contains(&0), "a label has no zero byte")?;
         refuse(self.uuid != [0; 16], "the UUID must not be zero")?;
-        refuse(
-            self.bytes_per_inode >= 1024,
-            "there can't be an inode for less than 1024 bytes",
-        )?;
+        refuse(self.bytes_per_inode >= 1024, "there can't be an inode for less than 1024 bytes")?;
         refuse(
             self.index.is_some() || !self.large_directories,
             "large directories are indexed directories",

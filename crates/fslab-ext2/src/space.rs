@@ -138,12 +138,13 @@ impl Space {
         start: u32,
     ) -> Result<Option<BlockNo>> {
         let length = self.geometry.blocks_in(no);
-        let found = cache.modify(self.groups[no.0 as usize].block_bitmap, Role::Bitmap, |bits| {
-            let index = bits::first_clear(bits, start..length)
-                .or_else(|| bits::first_clear(bits, 0..start.min(length)))?;
-            bits::set(bits, index);
-            Some(index)
-        })?;
+        let found =
+            cache.modify(self.groups[no.0 as usize].block_bitmap, Role::Bitmap, |bits| {
+                let index = bits::first_clear(bits, start..length)
+                    .or_else(|| bits::first_clear(bits, 0..start.min(length)))?;
+                bits::set(bits, index);
+                Some(index)
+            })?;
         let Some(index) = found else {
             return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
         };

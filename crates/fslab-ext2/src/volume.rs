@@ -219,7 +219,11 @@ impl Volume {
 
     /// The next changes of an inode must be seen before those of directories.
     pub fn make_early(&mut self, no: InodeNo) -> Result<()> {
-        if self.order.late_inodes.contains_key(&no) { self.flush_within_operation() } else { Ok(()) }
+        if self.order.late_inodes.contains_key(&no) {
+            self.flush_within_operation()
+        } else {
+            Ok(())
+        }
     }
 
     /// A name is about to move from one directory block to another: it must be on the device in

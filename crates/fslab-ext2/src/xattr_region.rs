@@ -158,8 +158,7 @@ impl Region {
             region[..MAGIC_BYTES].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
             return;
         }
-        let hash =
-            attributes.iter().fold(0_u32, |hash, one| hash.rotate_left(16) ^ one.hash());
+        let hash = attributes.iter().fold(0_u32, |hash, one| hash.rotate_left(16) ^ one.hash());
         let header = RawXattrHeader {
             h_magic: XATTR_MAGIC.into(),
             h_refcount: 1.into(),

@@ -64,7 +64,8 @@ impl ActingAs {
         if own == (uid, gid) {
             return Ok(Self { before: None, _bound_to_thread: PhantomData });
         }
-        let before = Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
+        let before =
+            Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
         let mut acting = Self { before: Some(before), _bound_to_thread: PhantomData };
         acting.take(uid, gid, pid)?;
         Ok(acting)

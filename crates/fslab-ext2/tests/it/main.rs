@@ -3,5 +3,7 @@
 
 mod conformance;
 mod images;
+mod kernel;
 mod model;
+mod script;
 mod support;
