@@ -9,10 +9,42 @@
 //! whatever is read from one is checked before it is believed, work on it is bounded, and damage
 //! is an error.
 
+mod acl_format;
 pub mod alloc;
+mod attributes;
+mod bits;
+mod block_map;
+mod cache;
+mod data;
 pub mod dir;
+mod directory;
 mod error;
+mod flush;
+pub mod format;
+mod fs;
+mod geometry;
+mod group;
+mod inode;
+mod kinds;
+mod known;
+mod mkfs;
+mod names;
 mod numbers;
+mod orphans;
+mod rename;
+mod space;
+mod superblock;
+mod volume;
+mod xattr;
+mod xattr_region;
 
 pub use error::{Damage, Error, Place, Result};
+pub use fs::Ext2;
+pub use geometry::Geometry;
+pub use group::Group;
+pub use inode::Inode;
+pub use mkfs::{MkfsOptions, mkfs};
 pub use numbers::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
+pub use space::Reuse;
+pub use superblock::Superblock;
+pub use volume::VolumeOptions;
