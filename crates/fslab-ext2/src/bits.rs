@@ -13,6 +13,7 @@ pub(crate) fn set(bits: &mut [u8], index: u32) {
 }
 
 /// Clears a bit.
+#[cfg(test)]
 pub(crate) fn clear(bits: &mut [u8], index: u32) {
     bits[(index / 8) as usize] &= !(1 << (index % 8));
 }

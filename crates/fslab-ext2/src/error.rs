@@ -79,6 +79,12 @@ impl Error {
     pub fn damaged(place: Place, what: &'static str) -> Self {
         Self::Damaged(Damage { place, what })
     }
+
+    /// Whether the caller of an operation would see this errno, and no damage is behind it.
+    #[must_use]
+    pub fn is(&self, errno: Errno) -> bool {
+        matches!(self, Self::Vfs(error) if error.errno() == errno)
+    }
 }
 
 impl From<Errno> for Error {

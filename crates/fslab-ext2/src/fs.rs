@@ -4,7 +4,7 @@
 //! numbers are those of the image, but for the root, which the house calls 1 and ext2 2.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use fslab_vfs::rules::namespace::Namespace;

@@ -38,6 +38,7 @@ mod volume;
 mod xattr;
 mod xattr_region;
 
+pub use dir::{Form, HashVersion};
 pub use error::{Damage, Error, Place, Result};
 pub use fs::Ext2;
 pub use geometry::Geometry;

@@ -8,8 +8,8 @@ use crate::dir::HashVersion;
 use crate::error::{Error, Place, Result};
 use crate::format::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
-    RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, compat,
-    incompat, ro_compat,
+    RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, incompat,
+    ro_compat,
 };
 use crate::geometry::Geometry;
 use crate::numbers::{BlockSize, InodeNo};

@@ -211,7 +211,7 @@ impl Volume {
     pub fn make_late(&mut self, no: InodeNo) -> Result<()> {
         let waits = self.options.reuse == Reuse::AfterFlush;
         if waits && !self.order.late_inodes.contains_key(&no) {
-            let before = self.inode_bytes(no, Box::from)?;
+            let before = self.inode_bytes(no, |bytes| Box::<[u8]>::from(bytes))?;
             self.order.late_inodes.insert(no, before);
         }
         Ok(())

@@ -1,0 +1,7 @@
+//! The ext2 engine against the house's suites, e2fsck and the kernel.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod conformance;
+mod images;
+mod model;
+mod support;
