@@ -29,9 +29,10 @@ pub mod volume;
 
 pub use bitmap::Bitmap;
 pub use cluster::Clustering;
-pub use space::{Counts, Geometry, MemorySpace, Run, Space};
+pub use space::{Counts, MemorySpace, Run, Space};
 
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// Every policy, in the order in which they are listed.
@@ -99,10 +100,15 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// A block and its group.
+    /// The block behind one; where the file system ends there, the home group.
     #[must_use]
-    pub fn block(geometry: &Geometry, block: BlockNo) -> Self {
-        Self { group: geometry.group_of(block), block: Some(block) }
+    pub fn behind(geometry: &Geometry, block: BlockNo, home: GroupNo) -> Self {
+        let next = BlockNo(block.0.saturating_add(1));
+        if next.0 < geometry.blocks {
+            Self { group: geometry.group_of(next), block: Some(next) }
+        } else {
+            Self { group: home, block: None }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::format::GROUP_BYTES;
 use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
 
 /// The fixed sizes of a file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of a block.
     pub block_size: BlockSize,

@@ -9,9 +9,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::reservation::{Windows, ends};
-use super::space::{Counts, Geometry, Run, Space};
+use super::space::{Counts, Run, Space};
 use super::{BlockRequest, FileState, InodeRequest, Policy, PolicySpec, Preference};
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// How it is declared.
@@ -35,7 +36,7 @@ impl Ext2 {
     fn new(geometry: &Geometry, seed: u64) -> Self {
         Self {
             windows: Windows::default(),
-            debts: vec![0; geometry.groups() as usize],
+            debts: vec![0; geometry.groups as usize],
             random: Pcg64::seed_from_u64(seed),
         }
     }
@@ -174,7 +175,7 @@ struct Averages {
 
 impl Averages {
     fn of(space: &dyn Space) -> Self {
-        let (groups, all) = (space.geometry().groups(), space.totals());
+        let (groups, all) = (space.geometry().groups, space.totals());
         Self { groups, all, inodes: all.inodes / groups, blocks: all.blocks / groups }
     }
 }
@@ -184,7 +185,7 @@ impl Ext2 {
     /// that differs from directory to directory.
     fn group_for_file(space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
         let geometry = space.geometry();
-        let groups = geometry.groups();
+        let groups = geometry.groups;
         let home = geometry.group_of_inode(parent);
         let roomy = |group: &GroupNo| {
             let counts = space.counts(*group);
@@ -274,7 +275,7 @@ fn least_used(space: &dyn Space, averages: &Averages, from: GroupNo) -> Option<G
 fn most_debt(geometry: &Geometry, all: &Counts) -> u8 {
     const BLOCK_COST: u32 = 256;
     const INODE_COST: u32 = 64;
-    let used = (geometry.blocks - geometry.first_block.0).saturating_sub(all.blocks);
+    let used = (geometry.blocks - geometry.first_data_block).saturating_sub(all.blocks);
     let a_directory = used / all.directories.max(1);
     let debt = geometry.blocks_per_group / a_directory.max(BLOCK_COST);
     let debt = debt.min(geometry.inodes_per_group / INODE_COST);
@@ -307,8 +308,8 @@ impl Policy for Ext2 {
     ) -> Result<Option<Run>> {
         let geometry = *space.geometry();
         let goal = Self::goal(&geometry, file, request);
-        let outside = goal.0 < geometry.first_block.0 || goal.0 >= geometry.blocks;
-        let goal = if outside { geometry.first_block } else { goal };
+        let outside = goal.0 < geometry.first_data_block || goal.0 >= geometry.blocks;
+        let goal = if outside { BlockNo(geometry.first_data_block) } else { goal };
         let count = request.missing + request.wanted;
         let run = self.search(space, file, goal, count, request.regular)?;
         if let Some(run) = run.filter(|run| run.length > request.missing) {
@@ -327,7 +328,7 @@ impl Policy for Ext2 {
     ) -> Result<Preference> {
         let geometry = space.geometry();
         Ok(match request.nearest.or(request.holder) {
-            Some(near) => Preference::block(geometry, BlockNo(near.0 + 1)),
+            Some(near) => Preference::behind(geometry, near, request.home),
             None => Preference { group: request.home, block: None },
         })
     }

@@ -6,9 +6,10 @@
 //! group with at least average space, so that no file fills a group.
 
 use super::hash_search::hash_search;
-use super::space::{Geometry, Run, Space};
+use super::space::{Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy, PolicySpec, Preference};
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
 
 /// How it is declared.
@@ -29,7 +30,7 @@ pub(crate) struct Ffs {
 
 impl Ffs {
     pub(crate) fn new(geometry: &Geometry, switch_at_12: bool) -> Self {
-        let groups = geometry.groups() as usize;
+        let groups = geometry.groups as usize;
         Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
     }
 
@@ -44,7 +45,7 @@ impl Ffs {
         let geometry = space.geometry();
         let per_map = geometry.block_size.pointers();
         if let Some(before) = before.filter(|_| !index.is_multiple_of(per_map)) {
-            return Preference::block(geometry, BlockNo(before.0 + 1));
+            return Preference::behind(geometry, before, request.home);
         }
         if request.logical.0 < DIRECT_BLOCKS {
             return Preference { group: request.home, block: Some(start(geometry, request.home)) };
@@ -54,10 +55,10 @@ impl Ffs {
             && let Some(last) = request.last_direct
         {
             let before = request.first_indirect.unwrap_or(last);
-            return Preference::block(geometry, BlockNo(before.0 + 1));
+            return Preference::behind(geometry, before, request.home);
         }
-        let first = GroupNo((request.home.0 + request.logical.0 / per_map) % geometry.groups());
-        let average = space.totals().blocks / geometry.groups();
+        let first = GroupNo((request.home.0 + request.logical.0 / per_map) % geometry.groups);
+        let average = space.totals().blocks / geometry.groups;
         let roomy =
             geometry.groups_from(first).find(|group| space.counts(*group).blocks >= average);
         match roomy {
@@ -123,8 +124,8 @@ fn start(geometry: &Geometry, group: GroupNo) -> BlockNo {
 /// The group with the fewest directories among those with at least average free inodes.
 fn emptiest(space: &dyn Space) -> GroupNo {
     let geometry = space.geometry();
-    let average = space.totals().inodes / geometry.groups();
-    (0..geometry.groups())
+    let average = space.totals().inodes / geometry.groups;
+    (0..geometry.groups)
         .map(|group| (space.counts(GroupNo(group)), GroupNo(group)))
         .filter(|(counts, _)| counts.inodes >= average)
         .min_by_key(|(counts, group)| (counts.directories, *group))

@@ -1,8 +1,9 @@
 //! The order in which FFS looks for a group that has what is wanted: the preferred one, then
 //! groups at distances that double, then all of them.
 
-use super::space::{Geometry, Space};
+use super::space::Space;
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::GroupNo;
 
 /// The first answer of `search`, which is told whether it looks in the preferred group.
@@ -26,7 +27,7 @@ pub(crate) fn hash_search<T>(
 /// The groups after the preferred one: +1, +3, +7, ..., then one by one from +2 on. The group at
 /// +1 is not looked at again.
 fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
-    let groups = geometry.groups();
+    let groups = geometry.groups;
     let far = std::iter::successors(Some(1_u32), |step| step.checked_mul(2))
         .take_while(move |step| *step < groups)
         .scan(preferred.0, move |group, step| {
@@ -40,17 +41,10 @@ fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = Group
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::{BlockNo, BlockSize};
 
     #[test]
     fn distances_double_and_then_every_group_is_looked_at() {
-        let geometry = Geometry {
-            block_size: BlockSize::MIN,
-            first_block: BlockNo(1),
-            blocks: 8001,
-            blocks_per_group: 1000,
-            inodes_per_group: 64,
-        };
+        let geometry = super::super::tests::geometry(8, 1000);
         let order: Vec<u32> = others(&geometry, GroupNo(5)).map(|group| group.0).collect();
         assert_eq!(order, [6, 0, 4, 7, 0, 1, 2, 3, 4]);
     }

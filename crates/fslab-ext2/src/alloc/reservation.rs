@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::space::{Geometry, Space};
+use super::space::Space;
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::{BlockNo, GroupNo};
 
 /// Blocks of a window that a file has not asked for more of.
@@ -60,7 +61,7 @@ impl Window {
 /// The first and last block of a group.
 pub(crate) fn ends(geometry: &Geometry, group: GroupNo) -> (u32, u32) {
     let first = geometry.block_at(group, 0).0;
-    (first, first + geometry.length_of(group) - 1)
+    (first, first + geometry.blocks_in(group) - 1)
 }
 
 /// The windows of all files.

@@ -4,53 +4,27 @@ use std::ops::Range;
 
 use super::bitmap::Bitmap;
 use crate::error::Result;
-use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
+use crate::geometry::Geometry;
+use crate::numbers::{BlockNo, GroupNo, InodeNo};
 
-/// How blocks and inodes are numbered and grouped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes a block.
-    pub block_size: BlockSize,
-    /// The first block of group 0: 1 for blocks of 1 KiB, else 0.
-    pub first_block: BlockNo,
-    /// All blocks, counted from block 0.
-    pub blocks: u32,
-    /// Blocks of each group but the last, which may have fewer.
-    pub blocks_per_group: u32,
-    /// Inodes of each group.
-    pub inodes_per_group: u32,
-}
-
+/// Places in groups, for numbers that are known to be in one.
 impl Geometry {
-    /// How many groups there are; at least 1.
-    #[must_use]
-    pub fn groups(&self) -> u32 {
-        (self.blocks - self.first_block.0).div_ceil(self.blocks_per_group).max(1)
-    }
-
     /// The group that a block is in.
     #[must_use]
     pub fn group_of(&self, block: BlockNo) -> GroupNo {
-        GroupNo(block.0.saturating_sub(self.first_block.0) / self.blocks_per_group)
+        GroupNo(block.0.saturating_sub(self.first_data_block) / self.blocks_per_group)
     }
 
     /// The place of a block in its group.
     #[must_use]
     pub fn bit_of(&self, block: BlockNo) -> u32 {
-        block.0.saturating_sub(self.first_block.0) % self.blocks_per_group
+        block.0.saturating_sub(self.first_data_block) % self.blocks_per_group
     }
 
     /// The block at a place in a group.
     #[must_use]
     pub fn block_at(&self, group: GroupNo, bit: u32) -> BlockNo {
-        BlockNo(self.first_block.0 + group.0 * self.blocks_per_group + bit)
-    }
-
-    /// Blocks of a group.
-    #[must_use]
-    pub fn length_of(&self, group: GroupNo) -> u32 {
-        let start = self.block_at(group, 0).0;
-        self.blocks.saturating_sub(start).min(self.blocks_per_group)
+        BlockNo(self.first_block(group).0 + bit)
     }
 
     /// The group that an inode is in.
@@ -65,15 +39,9 @@ impl Geometry {
         (inode.0 - 1) % self.inodes_per_group
     }
 
-    /// The inode at a place in a group.
-    #[must_use]
-    pub fn inode_at(&self, group: GroupNo, bit: u32) -> InodeNo {
-        InodeNo(group.0 * self.inodes_per_group + bit + 1)
-    }
-
     /// All groups, from `first` on and around.
     pub fn groups_from(&self, first: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
-        let groups = self.groups();
+        let groups = self.groups;
         (0..groups).map(move |step| GroupNo((first.0 % groups + step) % groups))
     }
 }
@@ -147,8 +115,8 @@ impl MemorySpace {
     #[must_use]
     pub fn new(geometry: Geometry, overhead: u32, reserved_inodes: u32) -> Self {
         let mut groups = Vec::new();
-        for group in (0..geometry.groups()).map(GroupNo) {
-            let length = geometry.length_of(group);
+        for group in (0..geometry.groups).map(GroupNo) {
+            let length = geometry.blocks_in(group);
             let mut blocks = Bitmap::new(length);
             let mut inodes = Bitmap::new(geometry.inodes_per_group);
             let reserved = if group.0 == 0 { reserved_inodes } else { 0 };

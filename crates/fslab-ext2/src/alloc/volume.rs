@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use super::cluster::{Cluster, Clustering, Written, place_cluster};
-use super::space::{Geometry, MemorySpace, Run, Space};
+use super::space::{MemorySpace, Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy};
 use crate::error::Result;
+use crate::geometry::Geometry;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
 
 /// Files and where they lie.
@@ -50,7 +51,7 @@ impl Volume {
     /// An empty volume.
     #[must_use]
     pub fn new(space: MemorySpace, policy: Box<dyn Policy>, clustering: Clustering) -> Self {
-        let inodes = space.geometry().groups() * space.geometry().inodes_per_group;
+        let inodes = space.geometry().groups * space.geometry().inodes_per_group;
         let files = std::iter::repeat_with(|| None).take(inodes as usize + 1).collect();
         Self { space, policy, clustering, files }
     }
@@ -305,7 +306,7 @@ fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let group_end = {
         let geometry = space.geometry();
         let group = geometry.group_of(run.start);
-        geometry.block_at(group, 0).0 + geometry.length_of(group)
+        geometry.block_at(group, 0).0 + geometry.blocks_in(group)
     };
     let here = run.length.min(group_end - run.start.0);
     let released = space.release(Run { length: here, ..run });

@@ -78,6 +78,8 @@ fn push_down<B: DirectoryBlocksMut>(
         }
     }
     if target < source {
+        // What moved is gone from here, in case this block is filled in its turn.
+        blocks.write(FileBlock(source), |bytes| entry::clear(bytes, 0))?;
         return Ok(target);
     }
     write_checked(blocks, FileBlock(source), |bytes| {
