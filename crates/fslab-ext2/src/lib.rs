@@ -31,6 +31,7 @@ mod mkfs;
 mod names;
 mod numbers;
 mod orphans;
+mod placement;
 mod rename;
 mod space;
 mod superblock;

@@ -30,14 +30,14 @@ impl Args {
 }
 
 /// The leaves of this house, and those joined to it.
-fn leaves() -> impl Iterator<Item = &'static LeafSpec> {
+fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
     LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
 }
 
 fn as_json() -> Value {
     let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
     let leaves: Vec<_> =
-        leaves().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
+        all_leaves().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
     let renderers: Vec<_> =
         RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
@@ -84,7 +84,7 @@ fn as_tables() -> String {
         }
     }
     let mut leaves = table(["leaf", "", "what it is"]);
-    for leaf in leaves() {
+    for leaf in all_leaves() {
         leaves.add_row([leaf.name, "", leaf.help]);
     }
     let mut workloads = table(["workload", "", "what it does"]);

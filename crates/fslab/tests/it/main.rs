@@ -3,6 +3,7 @@
 
 mod command_line;
 mod conformance;
+mod ext2;
 mod fault;
 mod kill;
 mod mounting;
