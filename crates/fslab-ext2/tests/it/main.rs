@@ -5,5 +5,6 @@ mod conformance;
 mod images;
 mod kernel;
 mod model;
+mod power;
 mod script;
 mod support;

@@ -278,8 +278,6 @@ pub fn compare(subject: &Client<'_>, model: &Client<'_>, when: &str) {
             if found.kind == FileKind::Directory {
                 todo.push((found.ino, wanted.ino, path));
             }
-            subject.forget(found.ino);
-            model.forget(wanted.ino);
         }
     }
 }

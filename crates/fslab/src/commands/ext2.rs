@@ -3,6 +3,7 @@
 mod files;
 mod info;
 mod mkfs;
+mod tree;
 mod walk;
 
 use anyhow::Result;
@@ -31,6 +32,10 @@ enum Command {
     Put(files::PutArgs),
     /// Copy a file of the image to the host
     Get(files::GetArgs),
+    /// Copy a tree of the host into the image
+    Import(tree::ImportArgs),
+    /// Copy a tree of the image to the host
+    Export(tree::ExportArgs),
 }
 
 impl Args {
@@ -44,6 +49,8 @@ impl Args {
             Command::Stat(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),
+            Command::Import(args) => args.run(),
+            Command::Export(args) => args.run(),
         }
     }
 }

@@ -82,6 +82,41 @@ fn equal_arguments_make_equal_images() {
 }
 
 #[test]
+fn trees_go_in_and_out_whole() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let place = Place::new();
+    let path = image(&place, "32MiB");
+    let image = path.to_str().unwrap();
+    let [source, target] = ["source", "target"].map(|name| place.lower.join(name));
+    std::fs::create_dir_all(source.join("deep/deeper")).unwrap();
+    std::fs::create_dir(&target).unwrap();
+    std::fs::write(source.join("deep/deeper/file"), "bytes").unwrap();
+    std::fs::hard_link(source.join("deep/deeper/file"), source.join("second name")).unwrap();
+    symlink("/etc/passwd", source.join("link")).unwrap();
+    let sparse = std::fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(100 << 20).unwrap();
+    std::fs::set_permissions(source.join("deep"), PermissionsExt::from_mode(0o750)).unwrap();
+    works(&["ext2", "import", image, source.to_str().unwrap()]);
+    check(&path);
+    works(&["ext2", "export", image, target.to_str().unwrap()]);
+    for name in ["deep", "deep/deeper/file", "second name", "link", "sparse"] {
+        let [one, other] = [&source, &target].map(|root| root.join(name).symlink_metadata().unwrap());
+        let facts = |all: &std::fs::Metadata| {
+            (all.mode(), all.uid(), all.mtime(), all.mtime_nsec(), all.nlink())
+        };
+        assert_eq!(facts(&one), facts(&other), "{name}");
+    }
+    assert_eq!(std::fs::read(target.join("second name")).unwrap(), b"bytes");
+    assert_eq!(std::fs::read_link(target.join("link")).unwrap(), Path::new("/etc/passwd"));
+    let sparse = target.join("sparse").metadata().unwrap();
+    assert_eq!((sparse.len(), sparse.blocks()), (100 << 20, 0));
+    // A name that is taken is refused, not written through.
+    let (code, message) = run(&["ext2", "export", image, target.to_str().unwrap()]);
+    assert_ne!(code, 0);
+    assert!(message.contains("exists"), "{message}");
+}
+
+#[test]
 fn what_is_no_image_is_named() {
     let place = Place::new();
     let path = image(&place, "8MiB");
