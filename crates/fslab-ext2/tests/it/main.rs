@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod conformance;
+mod damage;
+mod full;
 mod images;
 mod kernel;
 mod model;
