@@ -15,6 +15,7 @@ mod attributes;
 mod bits;
 mod block_map;
 mod cache;
+pub mod check;
 mod data;
 pub mod dir;
 mod directory;

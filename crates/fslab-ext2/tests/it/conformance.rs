@@ -20,10 +20,8 @@ const SMALL: &[Allowed<'_>] = &[
     ("limits/bytes_a_tebibyte_away_are_kept", SMALL_MAP),
     ("limits/size_of_a_tebibyte_is_kept", SMALL_MAP),
 ];
-const SMALLEST: &[Allowed<'_>] = &[
-    ("xattrs/kilobyte_value_is_kept", SMALL_BLOCK),
-    ("xattrs/many_attributes_work", SMALL_BLOCK),
-];
+const SMALLEST: &[Allowed<'_>] =
+    &[("xattrs/kilobyte_value_is_kept", SMALL_BLOCK), ("xattrs/many_attributes_work", SMALL_BLOCK)];
 
 #[track_caller]
 fn conforms(options: &MkfsOptions, allowed: &[&[Allowed<'_>]]) {
