@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod conformance;
+mod directories;
+mod hashes;
 mod images;
+mod kernel;
 mod model;
 mod support;
