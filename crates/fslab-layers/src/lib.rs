@@ -9,12 +9,14 @@
 mod choice;
 mod error;
 mod leaf;
-mod observe;
+pub mod observe;
+mod options;
 mod registry;
 mod stack;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
-pub use leaf::{LEAVES, Leaf, LeafSpec};
-pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
+pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafSpec};
+pub use options::{OptionSpec, Options, ValueKind};
+pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use stack::Stack;

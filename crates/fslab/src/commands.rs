@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod compare;
 mod completions;
+mod ext2;
 mod fstab;
 mod list;
 mod man;
@@ -32,6 +33,8 @@ enum Command {
     Compare(compare::Args),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Make, look into and change ext2 images, without mounting
+    Ext2(ext2::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
@@ -55,6 +58,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Ext2(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

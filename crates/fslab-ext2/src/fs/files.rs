@@ -166,10 +166,10 @@ impl Ext2 {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        let (no, _) = self.handles.read().writable(handle)?;
         let mut volume = self.volume.write();
         let end = rules::check_range(offset, length, volume.geometry().size_max())?;
         rules::check_fallocate(mode)?;
+        let (no, _) = self.handles.read().writable(handle)?;
         volume.begin(request.now)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;

@@ -28,7 +28,7 @@ fn conforms(options: &MkfsOptions, allowed: &[&[Allowed<'_>]]) {
     let mut failures = Vec::new();
     let is_allowed = |name: &str| allowed.iter().flat_map(|list| *list).any(|one| one.0 == name);
     for case in cases().filter(|case| !is_allowed(case.name)) {
-        let device = Arc::new(MemoryDevice::new(96 << 20));
+        let device = Arc::new(MemoryDevice::new(512 << 20));
         mkfs(&*device, options).unwrap();
         let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
         let free = |ext2: &Ext2| {
@@ -56,7 +56,8 @@ fn blocks_of_4_kib_conform() {
 
 #[test]
 fn blocks_of_2_kib_conform() {
-    conforms(&options(2048), &[ALWAYS, SMALL]);
+    let long_value = [("xattrs/kilobyte_value_is_kept", SMALL_BLOCK)];
+    conforms(&options(2048), &[ALWAYS, SMALL, &long_value]);
 }
 
 #[test]

@@ -14,15 +14,9 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::kernel::{Mounted, can_mount};
+use crate::mounted::{Mounted, can_mount};
+use crate::script::seed;
 use crate::support::{Image, has, options};
-
-pub fn seed() -> u64 {
-    let given = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| Pcg64::seed_from_u64(std::process::id().into()).next_u64());
-    println!("FSLAB_SEED={seed}");
-    seed
-}
 
 /// Names that the legacy function gives one hash (see the unit tests).
 const LEGACY_COLLISIONS: [u32; 9] = [

@@ -1,10 +1,13 @@
 //! The ext2 engine against the house's suites, e2fsck and the kernel.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod checker;
 mod conformance;
 mod directories;
 mod hashes;
 mod images;
 mod kernel;
 mod model;
+mod mounted;
+mod script;
 mod support;

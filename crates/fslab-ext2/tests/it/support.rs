@@ -16,6 +16,7 @@ pub fn options(block_bytes: u32) -> MkfsOptions {
         block_size: BlockSize::new(block_bytes).unwrap(),
         simulation: block_bytes > 4096,
         now: NOW,
+        bytes_per_inode: 8192,
         ..MkfsOptions::default()
     }
 }

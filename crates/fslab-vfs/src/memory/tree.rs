@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 
 use crate::error::{Errno, Error, Result};
-use crate::rules::acl;
 use crate::rules::LINKS_MAX;
+use crate::rules::acl;
 use crate::rules::inherit::{Inherited, Parent};
 use crate::types::{Attr, Entry, FileKind, Handle, Ino, Name, Permissions, Request, Timestamp};
 

@@ -60,12 +60,7 @@ fn umask_for(request: &Request, kind: FileKind) -> u32 {
     if kind == FileKind::Symlink { 0 } else { request.umask }
 }
 
-fn group_and_mode(
-    parent: &Parent<'_>,
-    request: &Request,
-    kind: FileKind,
-    mode: u32,
-) -> (u32, u32) {
+fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: u32) -> (u32, u32) {
     const EXECUTABLE_SET_GID: u32 = Permissions::SET_GID | Permissions::GROUP_EXECUTE;
     if parent.permissions.bits() & Permissions::SET_GID == 0 {
         return (request.credentials.gid, mode);

@@ -1,0 +1,49 @@
+//! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
+
+mod files;
+mod info;
+mod mkfs;
+mod walk;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Arguments of `fslab ext2`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a file system in a file or on a device
+    Mkfs(mkfs::Args),
+    /// Tell what a file system is like and how full
+    Info(info::Args),
+    /// List a directory
+    Ls(files::ListArgs),
+    /// Write a file's bytes to standard output
+    Cat(files::CatArgs),
+    /// Tell the attributes of a file and where its blocks are
+    Stat(files::StatArgs),
+    /// Copy a file of the host into the image
+    Put(files::PutArgs),
+    /// Copy a file of the image to the host
+    Get(files::GetArgs),
+}
+
+impl Args {
+    /// Runs the chosen tool.
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Mkfs(args) => args.run(),
+            Command::Info(args) => args.run(),
+            Command::Ls(args) => args.run(),
+            Command::Cat(args) => args.run(),
+            Command::Stat(args) => args.run(),
+            Command::Put(args) => args.run(),
+            Command::Get(args) => args.run(),
+        }
+    }
+}
