@@ -35,6 +35,7 @@ mod orphans;
 mod rename;
 mod space;
 mod superblock;
+mod tools;
 mod volume;
 mod xattr;
 mod xattr_region;

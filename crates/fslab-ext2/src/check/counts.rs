@@ -1,7 +1,7 @@
 //! Last passes: names counted against what inodes say, and what is in use against bitmaps and the
 //! counts of groups and superblock.
 
-use super::finding::{Problem, Subject};
+use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
 use crate::bits;
 use crate::error::Result;
@@ -37,10 +37,24 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     }
     let raw = image.superblock.raw();
     let stored = (raw.s_free_blocks_count.get(), raw.s_free_inodes_count.get());
-    count(image, Subject::Superblock, "free blocks", stored.0, free_blocks);
-    count(image, Subject::Superblock, "free inodes", stored.1, free_inodes);
+    total(image, "free blocks", stored.0, free_blocks);
+    total(image, "free inodes", stored.1, free_inodes);
     image.report.blocks = image.geometry().blocks - free_blocks;
     Ok(())
+}
+
+/// The superblock's counts are only brought up to date when a file system is unmounted: e2fsck
+/// mentions them, and its verdict is "clean".
+fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
+    if stored != counted {
+        image.report.push(Finding {
+            subject: Subject::Superblock,
+            problem: Problem::Count { what, stored, counted },
+            block: None,
+            path: None,
+            beyond_e2fsck: true,
+        });
+    }
 }
 
 fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, counted: u32) {

@@ -132,7 +132,7 @@ pub struct Finding {
     pub block: Option<BlockNo>,
     /// A path to the inode, as far as there is one.
     pub path: Option<Vec<u8>>,
-    /// What e2fsck does not look for: it does not make a file system dirty.
+    /// What e2fsck does not look for or does not count against a file system.
     pub beyond_e2fsck: bool,
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_ext2::check::{Report, check};
-use fslab_ext2::{MkfsOptions, VolumeOptions};
+use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Ino};
 use rand::{RngExt, SeedableRng};
@@ -57,7 +57,7 @@ fn a_whole_image_is_clean() {
     let image = furnished();
     let report = ours(&image);
     assert!(report.findings.is_empty(), "{:?}", report.findings);
-    assert_eq!((report.inodes, report.directories), (309 - 1, 4));
+    assert_eq!((report.inodes, report.directories), (309, 4));
     if has("e2fsck") {
         let (clean, text) = e2fsck(&image);
         assert!(clean, "{text}");
@@ -65,9 +65,7 @@ fn a_whole_image_is_clean() {
 }
 
 /// Blocks that hold metadata, by asking for those whose damage is worth planting.
-fn metadata_bytes(image: &Image, random: &mut Pcg64) -> u64 {
-    let engine = image.open_with(VolumeOptions { read_only: true, ..VolumeOptions::default() });
-    let groups = engine.groups();
+fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let group = &groups[random.random_range(0..groups.len())];
     let first = &groups[0];
     let block = 1024;
@@ -93,9 +91,12 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
         return;
     }
     let seed = seed();
+    println!("FSLAB_SEED={seed}");
     let mut random = Pcg64::seed_from_u64(seed);
     let image = furnished();
     let whole = std::fs::read(image.path()).unwrap();
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let groups = image.open_with(read_only).groups();
     let (mut dirty, mut wrong) = (0, Vec::new());
     let rounds = std::env::var("FSLAB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     for round in 0..rounds {
@@ -103,7 +104,7 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
         {
             let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
             for _ in 0..random.random_range(1..3) {
-                let at = metadata_bytes(&image, &mut random);
+                let at = metadata_bytes(&groups, &mut random);
                 let byte: u8 = whole[at as usize] ^ 1 << random.random_range(0..8);
                 file.write_all_at(&[byte], at).unwrap();
                 places.push((at, byte));

@@ -10,4 +10,5 @@ mod kernel;
 mod model;
 mod mounted;
 mod script;
+mod speed;
 mod support;

@@ -14,11 +14,16 @@ pub struct Mounted {
 }
 
 impl Mounted {
+    /// As ext2.
     pub fn new(image: &Path) -> Self {
+        Self::with_kind(image, "ext2")
+    }
+
+    pub fn with_kind(image: &Path, kind: &str) -> Self {
         let options = Options { sector_size: 512, read_only: false };
         let device = LoopDevice::attach(image, options).unwrap();
         let point = TempDir::new_in("/tmp").unwrap();
-        let mount = Mount::new(device.path(), point.path(), "ext2", "").unwrap();
+        let mount = Mount::new(device.path(), point.path(), kind, "").unwrap();
         Self { mount: Some(mount), _device: device, point }
     }
 

@@ -1,7 +1,10 @@
 //! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
 
+mod check;
+mod dx;
 mod files;
 mod info;
+mod layout;
 mod mkfs;
 mod walk;
 
@@ -31,6 +34,12 @@ enum Command {
     Put(files::PutArgs),
     /// Copy a file of the image to the host
     Get(files::GetArgs),
+    /// Tell whether a file system is whole, and what is wrong with it
+    Check(check::Args),
+    /// Draw the index of a directory, with how full its blocks are
+    Dx(dx::Args),
+    /// Tell how contiguous files are
+    Layout(layout::Args),
 }
 
 impl Args {
@@ -44,6 +53,9 @@ impl Args {
             Command::Stat(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),
+            Command::Check(args) => args.run(),
+            Command::Dx(args) => args.run(),
+            Command::Layout(args) => args.run(),
         }
     }
 }
