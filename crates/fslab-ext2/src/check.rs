@@ -17,6 +17,7 @@ mod image;
 mod inodes;
 mod names;
 mod paths;
+mod repair;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use fslab_vfs::BlockDevice;
 
 pub use finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use image::Image;
+pub use repair::{Repaired, repair};
 
 use crate::error::{Error, Place, Result};
 
@@ -33,6 +35,11 @@ use crate::error::{Error, Place, Result};
 /// [`Error::NotExt2`] and [`Error::UnknownFeatures`] where there is nothing to check, and what the
 /// device answers. Damage is in the report.
 pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
+    Ok(examine(device)?.0)
+}
+
+/// Checks, and answers what was learnt of the image on the way, where it could be read at all.
+fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
     let mut image = match Image::open(device) {
         Ok(image) => image,
         Err(Error::Damaged(damage)) => {
@@ -42,7 +49,7 @@ pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
                 _ => Subject::Superblock,
             };
             report.add(subject, None, Problem::Unreadable(damage.what));
-            return Ok(report);
+            return Ok((report, None));
         }
         Err(error) => return Err(error),
     };
@@ -51,5 +58,6 @@ pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
     counts::check_links(&mut image);
     counts::check_bitmaps(&mut image)?;
     paths::fill_in(&mut image)?;
-    Ok(image.report)
+    let report = std::mem::take(&mut image.report);
+    Ok((report, Some(image)))
 }

@@ -47,10 +47,12 @@ pub enum Problem {
         what: &'static str,
     },
     /// An entry of a directory that can't be.
-    #[error("has an entry for inode {target} that {what}")]
+    #[error("has an entry for inode {target}, at byte {offset}, that {what}")]
     Entry {
         /// The inode it names.
         target: InodeNo,
+        /// Where it is in its block, in bytes.
+        offset: u32,
         /// What is wrong.
         what: &'static str,
     },

@@ -6,7 +6,9 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
-use crate::format::{DIRECT_BLOCKS, INODE_BYTES, INODE_INDEX, MAP_ENTRIES, RawInode};
+use crate::format::{
+    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode,
+};
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
@@ -17,8 +19,10 @@ const RESIZE_INODE: u32 = 0x10;
 const RESIZE: InodeNo = InodeNo(7);
 /// The place in its map from which these blocks are reached.
 const RESIZE_SLOT: usize = 13;
-/// `i_flags` that only newer formats have.
-const FOREIGN: u32 = crate::format::INODE_FOREIGN;
+/// What is said of an inode that lacks a time of deletion.
+pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
+/// What is said of one that should have none.
+pub(super) const DELETED_IN_USE: &str = "is in use and has a time of deletion";
 
 /// Looks at every inode.
 pub(super) fn check(image: &mut Image) -> Result<()> {
@@ -52,12 +56,12 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let links = raw.i_links_count.get();
     if links == 0 {
         if raw.i_mode.get() != 0 && !is_gone(image, raw) && !image.is_reserved(no) {
-            bad(image, no, "has no name, and is not deleted");
+            bad(image, no, NOT_DELETED);
         }
         return Ok(());
     }
     if raw.i_dtime.get() != 0 {
-        bad(image, no, "is in use and has a time of deletion");
+        bad(image, no, DELETED_IN_USE);
     }
     check_used(image, no, raw, bytes)
 }
@@ -80,7 +84,7 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     };
     image.inodes[no.0 as usize] = Known { kind: Some(kind), stored, counted: 0 };
     image.report.inodes += 1;
-    if raw.i_flags.get() & FOREIGN != 0 {
+    if raw.i_flags.get() & INODE_FOREIGN != 0 {
         bad(image, no, "has flags of features that the file system doesn't have");
     }
     let inode = match Inode::parse(no, bytes) {

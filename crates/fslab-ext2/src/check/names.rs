@@ -83,8 +83,9 @@ impl Page<'_> {
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
     }
 
-    fn wrong(&self, image: &mut Image, target: InodeNo, what: &'static str) {
-        let problem = Problem::Entry { target, what };
+    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: &'static str) {
+        let Some(target) = entry.inode else { return };
+        let problem = Problem::Entry { target, offset: entry.offset as u32, what };
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
     }
 
@@ -96,11 +97,11 @@ impl Page<'_> {
             return None;
         };
         if number == 0 && target != self.no {
-            self.wrong(image, target, "is its '.'");
+            self.wrong(image, entry, "is its '.'");
         }
         let told = self.rules.told(entry_kind(FileKind::Directory));
         if entry.kind != told {
-            self.wrong(image, target, "has the wrong kind");
+            self.wrong(image, entry, "has the wrong kind");
         }
         if let Some(known) = image.inodes.get_mut(target.0 as usize) {
             known.counted += 1;
@@ -111,24 +112,24 @@ impl Page<'_> {
     fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) {
         let Some(target) = entry.inode else { return };
         if let Some(what) = self.flaw_of_name(entry.name) {
-            return self.wrong(image, target, what);
+            return self.wrong(image, entry, what);
         }
         if target != InodeNo::ROOT && image.is_reserved(target)
             || target.0 > image.geometry().inodes()
         {
-            return self.wrong(image, target, "can't have a name");
+            return self.wrong(image, entry, "can't have a name");
         }
         let Some(kind) = image.kind(target) else {
-            return self.wrong(image, target, "is not in use");
+            return self.wrong(image, entry, "is not in use");
         };
         if target == InodeNo::ROOT {
-            return self.wrong(image, target, "is the root directory");
+            return self.wrong(image, entry, "is the root directory");
         }
         if entry.kind != self.rules.told(entry_kind(kind)) {
-            self.wrong(image, target, "has the wrong kind");
+            self.wrong(image, entry, "has the wrong kind");
         }
         if kind == FileKind::Directory && !self.adopt(image, target) {
-            return self.wrong(image, target, "is a directory with another name");
+            return self.wrong(image, entry, "is a directory with another name");
         }
         image.inodes[target.0 as usize].counted += 1;
     }

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use fslab_ext2::check::{Report, check};
+use fslab_ext2::check::{Report, check, repair};
 use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Ino};
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::script::seed;
-use crate::support::{Image, has, options};
+use crate::support::{Image, NOW, has, options};
 
 /// What e2fsck says, and whether it is content.
 fn e2fsck(image: &Image) -> (bool, String) {
@@ -97,7 +97,7 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
     let whole = std::fs::read(image.path()).unwrap();
     let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let groups = image.open_with(read_only).groups();
-    let (mut dirty, mut wrong) = (0, Vec::new());
+    let (mut dirty, mut mended, mut wrong) = (0, 0, Vec::new());
     let rounds = std::env::var("FSLAB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     for round in 0..rounds {
         let mut places = Vec::new();
@@ -119,8 +119,17 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
             wrong
                 .push(format!("round {round}, bytes {places:?}: e2fsck: {text}\n ours: {found:?}"));
         }
+        let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+        let repaired = repair(&device, NOW).unwrap();
+        if !clean && repaired.left.is_clean() {
+            mended += 1;
+            let (clean, text) = e2fsck(&image);
+            assert!(clean, "round {round}, bytes {places:?}: {:?}: {text}", repaired.mended);
+        }
         std::fs::write(image.path(), &whole).unwrap();
     }
+    println!("{dirty} of {rounds} damaged, {mended} of these mended");
+    assert!(mended > dirty / 3, "{mended} of {dirty} mended");
     assert!(dirty > rounds / 4, "{dirty} of {rounds} damaged");
     assert!(wrong.is_empty(), "{} of {rounds}:\n{}", wrong.len(), wrong.join("\n\n"));
 }

@@ -6,6 +6,7 @@ mod files;
 mod info;
 mod layout;
 mod mkfs;
+mod repair;
 mod walk;
 
 use anyhow::Result;
@@ -36,6 +37,8 @@ enum Command {
     Get(files::GetArgs),
     /// Tell whether a file system is whole, and what is wrong with it
     Check(check::Args),
+    /// Mend what check finds, as far as nothing is lost by it
+    Repair(repair::Args),
     /// Draw the index of a directory, with how full its blocks are
     Dx(dx::Args),
     /// Tell how contiguous files are
@@ -54,6 +57,7 @@ impl Args {
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),
             Command::Check(args) => args.run(),
+            Command::Repair(args) => args.run(),
             Command::Dx(args) => args.run(),
             Command::Layout(args) => args.run(),
         }
