@@ -25,6 +25,7 @@ pub mod index;
 mod insert;
 pub mod linear;
 mod list;
+pub mod outline;
 mod path;
 mod remove;
 #[cfg(test)]

@@ -57,6 +57,11 @@ impl Ext2 {
         Ok(Self { volume: RwLock::new(volume), handles: RwLock::default() })
     }
 
+    /// The volume, for reading.
+    pub(crate) fn volume(&self) -> parking_lot::RwLockReadGuard<'_, Volume> {
+        self.volume.read()
+    }
+
     /// Makes durable everything that was acknowledged before the call. The image is clean
     /// afterwards, unless removed files are open.
     ///
@@ -112,7 +117,7 @@ impl Ext2 {
 }
 
 /// The inode of the image. The number 2 is nobody's, as the root is 1.
-fn to_no(ino: Ino) -> VfsResult<InodeNo> {
+pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
     if ino == Ino::ROOT {
         return Ok(InodeNo::ROOT);
     }

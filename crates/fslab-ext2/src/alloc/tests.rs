@@ -284,7 +284,7 @@ fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
     let mut small = Vec::new();
     for number in 0.. {
-        let inode = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
+        let Some(inode) = volume.create(&file_in(InodeNo::ROOT)).unwrap() else { break };
         let count = if number % 10 == 4 { 63 } else { 3 };
         let grown = volume.append(inode, count, false, 0).unwrap();
         volume.close(inode);

@@ -1,8 +1,12 @@
 //! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
 
+mod check;
+mod dx;
 mod files;
 mod info;
+mod layout;
 mod mkfs;
+mod repair;
 mod tree;
 mod walk;
 
@@ -36,6 +40,14 @@ enum Command {
     Import(tree::ImportArgs),
     /// Copy a tree of the image to the host
     Export(tree::ExportArgs),
+    /// Tell whether a file system is whole, and what is wrong with it
+    Check(check::Args),
+    /// Mend what check finds, as far as nothing is lost by it
+    Repair(repair::Args),
+    /// Draw the index of a directory, with how full its blocks are
+    Dx(dx::Args),
+    /// Tell how contiguous files are
+    Layout(layout::Args),
 }
 
 impl Args {
@@ -51,6 +63,10 @@ impl Args {
             Command::Get(args) => args.run(),
             Command::Import(args) => args.run(),
             Command::Export(args) => args.run(),
+            Command::Check(args) => args.run(),
+            Command::Repair(args) => args.run(),
+            Command::Dx(args) => args.run(),
+            Command::Layout(args) => args.run(),
         }
     }
 }

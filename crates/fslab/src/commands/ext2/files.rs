@@ -51,7 +51,7 @@ impl ListArgs {
     }
 }
 
-fn list(ext2: &Ext2, directory: Ino) -> fslab_vfs::Result<Vec<Vec<u8>>> {
+pub(super) fn list(ext2: &Ext2, directory: Ino) -> fslab_vfs::Result<Vec<Vec<u8>>> {
     let request = request();
     let handle = ext2.opendir(&request, directory)?;
     let mut names = Vec::new();
