@@ -156,7 +156,10 @@ impl Space {
     fn mark_blocks(&mut self, cache: &BlockCache, run: Run) -> Result<()> {
         let place = self.geometry.place_of_block(run.start);
         let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
-            Error::damaged(Place::Group(self.geometry.group_of(run.start)), "metadata is marked free"),
+            Error::damaged(
+                Place::Group(self.geometry.group_of(run.start)),
+                "metadata is marked free",
+            ),
         )?;
         let group = &mut self.groups[no.0 as usize];
         let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)

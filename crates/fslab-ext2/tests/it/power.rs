@@ -129,8 +129,7 @@ impl Work<'_> {
     fn write(&mut self, path: &str, bytes: &[u8]) {
         let (directory, name) = Self::at(path);
         let directory = self.directories[directory];
-        let (_, file) =
-            self.client.create(directory, name, 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let (_, file) = self.client.create(directory, name, 0o600, OpenMode::EXCLUSIVE).unwrap();
         file.write_all(0, bytes).unwrap();
         file.fsync(false).unwrap();
     }
@@ -281,7 +280,8 @@ fn survives(block_bytes: u32) {
     let seed = seed();
     eprintln!("FSLAB_SEED={seed}");
     let cuts = std::env::var("FSLAB_EXT2_CUTS").map_or(CUTS, |text| text.parse().unwrap());
-    let device = Arc::new(Recorder { now: MemoryDevice::new(IMAGE_BYTES), events: Mutex::default() });
+    let device =
+        Arc::new(Recorder { now: MemoryDevice::new(IMAGE_BYTES), events: Mutex::default() });
     mkfs(&*device, &options(block_bytes)).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();

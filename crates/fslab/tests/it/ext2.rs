@@ -73,8 +73,18 @@ fn equal_arguments_make_equal_images() {
         let uuid = "01234567-89ab-cdef-0123-456789abcdef";
         let image_name = image.to_str().unwrap();
         works(&[
-            "ext2", "mkfs", "--time", "1600000000", "-U", uuid, "--hash-seed", uuid, "-L", "label",
-            image_name, "16MiB",
+            "ext2",
+            "mkfs",
+            "--time",
+            "1600000000",
+            "-U",
+            uuid,
+            "--hash-seed",
+            uuid,
+            "-L",
+            "label",
+            image_name,
+            "16MiB",
         ]);
         std::fs::read(image).unwrap()
     };
@@ -100,7 +110,8 @@ fn trees_go_in_and_out_whole() {
     check(&path);
     works(&["ext2", "export", image, target.to_str().unwrap()]);
     for name in ["deep", "deep/deeper/file", "second name", "link", "sparse"] {
-        let [one, other] = [&source, &target].map(|root| root.join(name).symlink_metadata().unwrap());
+        let [one, other] =
+            [&source, &target].map(|root| root.join(name).symlink_metadata().unwrap());
         let facts = |all: &std::fs::Metadata| {
             (all.mode(), all.uid(), all.mtime(), all.mtime_nsec(), all.nlink())
         };

@@ -191,8 +191,7 @@ impl<'a> Copier<'a> {
                 break;
             }
             let options = WriteOptions::default();
-            let taken =
-                self.target.write(request, to, into, start, &buffer[..length], options)?;
+            let taken = self.target.write(request, to, into, start, &buffer[..length], options)?;
             offset = start + taken as u64;
         }
         let size = SetAttr { size: Some(attr.size), ..SetAttr::default() };
@@ -219,8 +218,7 @@ impl<'a> Copier<'a> {
     fn attributes(&self, attr: &Attr, to: Ino) -> Result<()> {
         let request = &self.request;
         if self.keep_owner {
-            let owner =
-                SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+            let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
             self.target.setattr(request, to, None, &owner)?;
         }
         let names = self.source.listxattr(request, attr.ino)?;
