@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod compare;
 mod completions;
+mod ext2;
 mod fstab;
 mod list;
 mod man;
@@ -34,6 +35,8 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Make, look into and change ext2 images, without mounting
+    Ext2(ext2::Args),
     /// Find out from outside what a file system is
     Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
@@ -62,6 +65,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Ext2(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
