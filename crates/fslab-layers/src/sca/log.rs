@@ -35,6 +35,8 @@ pub struct Log {
     pub live_bytes: u64,
     /// Frames of no more use whose space was not given back.
     pub dead: Vec<Reference>,
+    /// Dead frames whose headers could be joined.
+    pub fragments: Vec<Reference>,
     /// The last checkpoint: how many there were, and where it is.
     pub ordinal: u64,
     pub checkpoint: Reference,
@@ -49,6 +51,8 @@ pub struct Log {
     pub has_head: bool,
     /// Bytes behind the end that are no frame and not yet kept aside.
     pub leftover: Option<Range<u64>>,
+    /// Recovery left something out, and no checkpoint says so yet.
+    pub has_left_out: bool,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
     /// The chunk written last, decoded.
@@ -101,6 +105,7 @@ impl Log {
             in_order: true,
             live_bytes: 0,
             dead: Vec::new(),
+            fragments: Vec::new(),
             ordinal: 0,
             checkpoint: Reference::NONE,
             frames_since_checkpoint: 0,
@@ -109,6 +114,7 @@ impl Log {
             is_unsynced: false,
             has_head: false,
             leftover: None,
+            has_left_out: false,
             closing_bytes: 0,
             hot: None,
         }
@@ -121,6 +127,11 @@ impl Log {
     /// Whether ordinary tools decode the file to exactly its content.
     pub fn is_packed(&self) -> bool {
         self.in_order && self.content_end == self.size && self.leftover.is_none()
+    }
+
+    /// Whether the next who opens the file finds what is here without looking at bodies.
+    pub fn is_whole(&self) -> bool {
+        self.has_head && self.leftover.is_none() && !self.has_left_out
     }
 
     /// What the index says of a chunk.
@@ -192,7 +203,7 @@ impl Log {
             Kind::Index | Kind::Checkpoint => {}
         }
         self.size = frame.file_size;
-        self.sequence = frame.sequence;
+        self.sequence = frame.last_sequence();
         self.end = frame.reference.end();
         self.frames_since_checkpoint += 1;
         self.bytes_since_checkpoint += u64::from(frame.reference.stored_length);

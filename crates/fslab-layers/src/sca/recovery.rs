@@ -111,7 +111,7 @@ impl Walk<'_> {
         let mut torn: Vec<Frame> = Vec::new();
         let (mut end, mut sequence) = (log.end, log.sequence);
         while let Some(frame) = self.next(&log.identity, end, sequence)? {
-            (end, sequence) = (frame.reference.end(), frame.sequence);
+            (end, sequence) = (frame.reference.end(), frame.last_sequence());
             match self.body(log, &frame)? {
                 Some(payload) => {
                     for lost in torn.drain(..) {
@@ -199,7 +199,7 @@ fn lose(io: Io<'_>, log: &mut Log, frame: &Frame) -> Result<()> {
         let chunk = frame.position;
         log.mark_lost(io, chunk, entry)?;
     }
-    log.in_order = false;
+    (log.in_order, log.has_left_out) = (false, true);
     Ok(())
 }
 
