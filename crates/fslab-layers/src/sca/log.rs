@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_vfs::Result;
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ pub struct Log {
     /// Where the next frame goes.
     pub end: u64,
     pub index: Mutex<Index>,
+    /// A page of the index could not be read: all is to be found by the frames again.
+    pub index_is_damaged: AtomicBool,
     /// Raw pieces behind what the index says of a chunk, in the order they were appended.
     pub segments: BTreeMap<u64, Vec<Entry>>,
     /// Where in the logical file the content of the last data frame in order ends.
@@ -100,6 +103,7 @@ impl Log {
             sequence: 0,
             end: HEAD_BYTES,
             index: Mutex::default(),
+            index_is_damaged: AtomicBool::new(false),
             segments: BTreeMap::new(),
             content_end: 0,
             in_order: true,
@@ -148,6 +152,19 @@ impl Log {
     }
 
     fn load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
+        let answer = self.try_to_load_page(io, reference, first);
+        if answer.is_err() {
+            self.index_is_damaged.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn try_to_load_page(
+        &self,
+        io: Io<'_>,
+        reference: Reference,
+        first: u64,
+    ) -> Result<Vec<u8>> {
         let (frame, body) = self.read_frame(io, reference)?;
         if frame.kind != Kind::Index || frame.position != first {
             return Err(io.damaged(reference.offset, "an index page that is another"));

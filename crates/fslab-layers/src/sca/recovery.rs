@@ -43,6 +43,20 @@ pub fn open(
     Ok(log)
 }
 
+/// A stored file as its frames alone tell, whatever slots and index say: every header is walked and
+/// every body checked.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
+    let mut log = Log::new(identity);
+    log.has_head = true;
+    Walk { io, length, trusts: false, window: Window::default() }.run(&mut log)?;
+    log.is_unsynced = true;
+    look_behind(io, &mut log, length)?;
+    Ok(log)
+}
+
 /// The state at the newest checkpoint that is whole, or that of an empty file.
 fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
     for slot in slots {

@@ -136,20 +136,17 @@ impl StoredFile {
         }
     }
 
-    /// Looks at the stored file while nobody changes it; nothing for others.
-    pub fn inspect<T>(
-        &self,
-        request: &Request,
-        look: impl FnOnce(Io<'_>, &Log) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let state = self.state.read();
-        match &state.kind {
-            Kind::Stored(log) => look(state.io(request, &self.settings), log).map(Some),
-            _ => Ok(None),
+    /// Reads; finds everything by the frames again if the index turns out to be damaged.
+    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.read_once(request, offset, buffer) {
+            Err(_) if self.state.write().heal(request, &self.settings)? => {
+                self.read_once(request, offset, buffer)
+            }
+            answer => answer,
         }
     }
 
-    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_once(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let state = self.state.read();
         let io = state.io(request, &self.settings);
         let count = match &state.kind {
@@ -184,6 +181,7 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
+        state.heal(request, &self.settings)?;
         let (io, log) = state.begin_change(request, &self.settings)?;
         let mut done = 0;
         for batch in data[..length].chunks(BATCH_BYTES) {
@@ -319,6 +317,24 @@ impl State {
 
     fn stored_size(&self) -> u64 {
         if let Kind::Stored(log) = &self.kind { log.size } else { 0 }
+    }
+
+    /// Replaces an index that is damaged by what the frames tell; answers whether it did.
+    fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
+        let Kind::Stored(log) = &self.kind else { return Ok(false) };
+        if !log.index_is_damaged.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let io = Io { lower: &self.lower, request, settings };
+        let length = self.lower.length(request)?;
+        let healed = recovery::by_frames(io, log.identity, length)?;
+        if healed.end < log.end || healed.size != log.size {
+            return Ok(false);
+        }
+        tracing::warn!(ino = self.lower.ino.0, "a damaged index was made anew from the frames");
+        let ordinal = log.ordinal;
+        self.kind = Kind::Stored(Box::new(Log { ordinal, ..healed }));
+        Ok(true)
     }
 
     /// The stored file, to be changed: the mark is void from here on.

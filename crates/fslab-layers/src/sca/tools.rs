@@ -287,8 +287,11 @@ impl Tool {
         &self,
         write_at: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
     ) -> Result<Salvaged> {
-        let log = self.log()?;
         let io = self.io();
+        let log = self.log().and_then(|log| self.entries(&log).map(|_| log));
+        // Where the index is damaged, the frames tell.
+        let log = log.or_else(|_| recovery::by_frames(io, self.identity, self.length));
+        let log = log.map_err(|error| self.failed(error))?;
         let mut lost = Vec::new();
         let mut next = 0;
         while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {

@@ -1,6 +1,7 @@
 //! Every layer of the registry, over every leaf, in process, under the conformance suite.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod claims;
 mod sca;
 
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use fslab_layers::{LAYERS, Stack, ValueKind};
 use fslab_vfs::FileSystem;
 use fslab_vfs::testing::conformance::{Allowed, run_all};
+use fslab_vfs::testing::model::{ModelConfig, check_against_model};
 use tempfile::TempDir;
 
 /// Every layer as it is, and with each of its switches turned, as written on a command line.
@@ -67,6 +69,17 @@ fn every_layer_conforms_over_a_host_directory() {
 #[test]
 fn large_chunks_conform_but_for_holes_within_them() {
     conforms_but_for("zstd:chunk=1MiB / mem:", &LARGE_CHUNKS);
+}
+
+/// Random operations do to a layer over memory what they do to memory.
+#[test]
+fn sca_layers_agree_with_memory() {
+    for stack in ["copy:chunk=4KiB / mem:", "zstd / mem:", "gzip:chunk=4KiB,tails=off / mem:"] {
+        let stack: Stack = stack.parse().unwrap();
+        let make = || Box::new(stack.build().unwrap()) as Box<dyn FileSystem>;
+        let answer = check_against_model(&make, &ModelConfig::from_environment(60));
+        assert!(answer.is_ok(), "{stack}: {}", answer.unwrap_err());
+    }
 }
 
 /// For a quick look at one stack: FSLAB_TEST_STACK='copy / mem:'.
