@@ -10,7 +10,8 @@ use crate::options::{OptionSpec, Options};
 use crate::sca;
 
 /// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] = &[null::SPEC, sca::COPY, sca::UUENCODE, sca::GZIP, sca::ZSTD, sca::LZ4];
+pub const LAYERS: &[LayerSpec] =
+    &[null::SPEC, sca::COPY, sca::UUENCODE, sca::GZIP, sca::ZSTD, sca::LZ4];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]

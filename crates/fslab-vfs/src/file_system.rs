@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
-    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// Asks the file system that an observer watches, or answers that there is none.

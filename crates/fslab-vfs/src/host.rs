@@ -38,8 +38,8 @@ use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, Permissions,
-    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// How a host directory is used.

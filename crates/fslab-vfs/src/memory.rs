@@ -16,8 +16,8 @@ use parking_lot::RwLock;
 use crate::error::{Errno, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
-    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 mod acl;

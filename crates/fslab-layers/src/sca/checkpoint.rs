@@ -160,8 +160,7 @@ impl Log {
             let entry = Entry::from_record(&segment.entry);
             self.segments.entry(segment.chunk.get()).or_default().push(entry);
         }
-        *self.index.lock() =
-            Index::stored(record.levels, Reference::from_record(&record.root));
+        *self.index.lock() = Index::stored(record.levels, Reference::from_record(&record.root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
         self.live_bytes = record.live_bytes.get();

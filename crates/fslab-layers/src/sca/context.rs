@@ -72,7 +72,8 @@ pub struct Session {
 impl Session {
     /// Whether what a session wrote is still as it was written.
     pub fn trusts(&self, session: u64) -> bool {
-        session != 0 && (session == self.number || (self.durable_from..=self.durable).contains(&session))
+        session != 0
+            && (session == self.number || (self.durable_from..=self.durable).contains(&session))
     }
 }
 

@@ -80,7 +80,9 @@ impl Kind {
 pub const FLAG_RAW: u8 = 1;
 
 /// Begins every frame, wrapped as the container demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct FrameRecord {
     pub magic: [u8; 4],
@@ -113,7 +115,9 @@ pub struct FrameRecord {
 }
 
 /// Says what file this is; once, in the head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct IdentityRecord {
     pub magic: [u8; 8],
@@ -129,7 +133,9 @@ pub struct IdentityRecord {
 }
 
 /// Points to a checkpoint; there are two, written in turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct SlotRecord {
     pub magic: [u8; 4],
@@ -150,7 +156,9 @@ pub struct SlotRecord {
 }
 
 /// Where a frame lies, and the checksum of its header: it can't be taken for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct ReferenceRecord {
     pub offset: U64,
@@ -159,7 +167,9 @@ pub struct ReferenceRecord {
 }
 
 /// What a leaf page of the index says of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct EntryRecord {
     /// Offset 0 stands for content that is known to be lost.
@@ -171,7 +181,9 @@ pub struct EntryRecord {
 }
 
 /// Begins the payload of an index page; behind it the entries of the bits set, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct PageRecord {
     /// 0 for a leaf, whose entries are [`EntryRecord`]; else they are [`ReferenceRecord`].
@@ -182,7 +194,9 @@ pub struct PageRecord {
 }
 
 /// Begins the payload of a checkpoint; behind it the segments of the tail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct CheckpointRecord {
     pub ordinal: U64,
@@ -203,7 +217,9 @@ pub struct CheckpointRecord {
 }
 
 /// A tail segment, in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct SegmentRecord {
     pub chunk: U64,
@@ -214,7 +230,9 @@ pub struct SegmentRecord {
 pub const FLAG_IN_ORDER: u8 = 1;
 
 /// The size xattr: what `stat` needs, without opening the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct MarkRecord {
     pub version: u8,
@@ -233,7 +251,9 @@ pub struct MarkRecord {
 }
 
 /// The xattr of the lower root: what is known of the whole tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct TreeRecord {
     pub version: u8,

@@ -39,7 +39,8 @@ impl Identity {
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |identity: &Self| (identity.codec.number, identity.chunk_log2, identity.file_id);
+        let parts =
+            |identity: &Self| (identity.codec.number, identity.chunk_log2, identity.file_id);
         parts(self) == parts(other)
     }
 }
@@ -99,11 +100,7 @@ pub struct Entry {
 
 impl Entry {
     pub fn to_record(self) -> EntryRecord {
-        EntryRecord {
-            frame: self.frame.to_record(),
-            from: self.from.into(),
-            to: self.to.into(),
-        }
+        EntryRecord { frame: self.frame.to_record(), from: self.from.into(), to: self.to.into() }
     }
 
     pub fn from_record(record: &EntryRecord) -> Self {
@@ -309,7 +306,11 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
 /// As [`parse`], for a header that may have one wrong byte: the walk over frames must not end at a
 /// single flipped bit. Every byte is tried with every value; identity, offset and checksum leave
 /// no room for a wrong guess.
-pub fn parse_mending(identity: &Identity, header: &[u8], offset: u64) -> Result<Frame, &'static str> {
+pub fn parse_mending(
+    identity: &Identity,
+    header: &[u8],
+    offset: u64,
+) -> Result<Frame, &'static str> {
     let answer = parse(identity, header, offset);
     if answer.is_ok() || header.iter().all(|byte| *byte == 0) {
         return answer;

@@ -23,7 +23,8 @@ impl Log {
         }
         let chunk_bytes = self.chunk_bytes();
         // What is behind the end reads as zeros already: the last chunk counts as whole.
-        let whole_end = if end == self.size { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
+        let whole_end =
+            if end == self.size { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
         let whole = offset.div_ceil(chunk_bytes)..whole_end;
         let edges: Vec<Piece> = self.edges(offset, end, &whole);
         for piece in edges {

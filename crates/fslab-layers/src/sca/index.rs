@@ -238,8 +238,7 @@ impl Link {
         if let Self::Stored(reference) = *self {
             let payload = load(reference, level, first)?;
             let slots = Slots::decode(&payload, level).ok_or(fslab_vfs::Errno::IO)?;
-            *self =
-                Self::Loaded(Box::new(Page { stored: Some(reference), dirty: false, slots }));
+            *self = Self::Loaded(Box::new(Page { stored: Some(reference), dirty: false, slots }));
             *loaded += 1;
         }
         match self {
@@ -268,13 +267,7 @@ impl Link {
         }
     }
 
-    fn write(
-        &mut self,
-        level: u8,
-        first: u64,
-        write: &mut WritePage<'_>,
-        retired: &mut Retired,
-    ) {
+    fn write(&mut self, level: u8, first: u64, write: &mut WritePage<'_>, retired: &mut Retired) {
         let Self::Loaded(page) = self else { return };
         if !page.dirty {
             return;

@@ -8,9 +8,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Claim, Credentials, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle,
-    Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
-    Timestamp, WriteOptions, XattrMode,
+    Attr, Claim, Credentials, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem,
+    Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr,
+    StatFs, Timestamp, WriteOptions, XattrMode,
 };
 use parking_lot::{Mutex, RwLock};
 use slab::Slab;
@@ -82,11 +82,9 @@ impl Sca {
                 }
             }
         };
-        if writes {
-            if let Err(error) = file.make_writable(request) {
-                self.leave(request, ino, &file)?;
-                return Err(error);
-            }
+        if writes && let Err(error) = file.make_writable(request) {
+            self.leave(request, ino, &file)?;
+            return Err(error);
         }
         Ok(file)
     }

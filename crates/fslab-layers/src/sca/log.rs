@@ -170,12 +170,7 @@ impl Log {
         answer
     }
 
-    fn try_to_load_page(
-        &self,
-        io: Io<'_>,
-        reference: Reference,
-        first: u64,
-    ) -> Result<Vec<u8>> {
+    fn try_to_load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
         let (frame, body) = self.read_frame(io, reference)?;
         if frame.kind != Kind::Index || frame.position != first {
             return Err(io.damaged(reference.offset, "an index page that is another"));
@@ -193,8 +188,7 @@ impl Log {
             return Err(io.damaged(offset, "content that was lost"));
         }
         let length = reference.stored_length as usize;
-        if length as u64 > super::format::FRAME_BYTES_MAX || length < self.identity.header_bytes()
-        {
+        if length as u64 > super::format::FRAME_BYTES_MAX || length < self.identity.header_bytes() {
             return Err(io.damaged(offset, "a frame of impossible length"));
         }
         let mut bytes = io.lower.read(io.request, offset, length)?;
@@ -202,7 +196,8 @@ impl Log {
             return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
         }
         let body = bytes.split_off(self.identity.header_bytes());
-        let frame = parse(&self.identity, &bytes, offset).map_err(|what| io.damaged(offset, what))?;
+        let frame =
+            parse(&self.identity, &bytes, offset).map_err(|what| io.damaged(offset, what))?;
         if frame.reference != reference {
             return Err(io.damaged(offset, "another frame than the index says"));
         }

@@ -37,9 +37,7 @@ pub fn open(
     walk.run(&mut log)?;
     log.is_unsynced = log.frames_since_checkpoint > 0;
     look_behind(io, &mut log, length)?;
-    let disagrees = |mark: &Clean| {
-        (mark.file_size, mark.sequence) != (log.size, log.sequence)
-    };
+    let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
     }
@@ -148,9 +146,8 @@ impl Walk<'_> {
         let header = self.get(at, identity.header_bytes())?;
         let Some(header) = header else { return Ok(None) };
         let frame = parse_mending(identity, &header, at).ok();
-        let fits = |frame: &Frame| {
-            frame.reference.end() <= self.length && frame.sequence == sequence + 1
-        };
+        let fits =
+            |frame: &Frame| frame.reference.end() <= self.length && frame.sequence == sequence + 1;
         Ok(frame.filter(fits))
     }
 

@@ -2,6 +2,7 @@
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
+use super::codec::Closing;
 use super::context::Io;
 use super::frame::{Entry, Reference};
 use super::log::Log;
@@ -75,7 +76,7 @@ impl Log {
     }
 
     /// What ends a packed file.
-    pub fn closing(&self, io: Io<'_>, closing: fn(&[(u32, u32)]) -> Vec<u8>) -> Result<Vec<u8>> {
+    pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         Ok(closing(&self.frames_in_order(io)?))
     }
 

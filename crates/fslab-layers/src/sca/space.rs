@@ -31,12 +31,7 @@ impl Log {
         }
     }
 
-    fn try_to_give_back(
-        &mut self,
-        io: Io<'_>,
-        dead: Vec<Reference>,
-        joinable: u64,
-    ) -> Result<()> {
+    fn try_to_give_back(&mut self, io: Io<'_>, dead: Vec<Reference>, joinable: u64) -> Result<()> {
         for frame in dead {
             self.punch(io, frame)?;
             self.fragments.push(frame);

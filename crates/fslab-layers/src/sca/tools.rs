@@ -110,11 +110,6 @@ impl Tool {
             .map_err(|source| self.failed(source))
     }
 
-    /// A file that nothing is known of, to read frames of.
-    fn log_reading(&self) -> Log {
-        Log::new(self.identity)
-    }
-
     fn stretches(&self) -> Result<Vec<Stretch>> {
         dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
     }
@@ -156,8 +151,7 @@ impl Tool {
             .map_err(|error| self.failed(error))?;
         let stored = u64::from(entry.frame.stored_length);
         figures.live_bytes += stored;
-        let is_segment =
-            log.segments.get(&chunk).is_some_and(|segments| segments.contains(&entry));
+        let is_segment = log.segments.get(&chunk).is_some_and(|segments| segments.contains(&entry));
         if is_segment {
             figures.segments += 1;
             return Ok(());
@@ -174,9 +168,7 @@ impl Tool {
     /// Everything that holds content, in order.
     fn entries(&self, log: &Log) -> Result<Vec<(u64, Entry)>> {
         let (io, mut all, mut next) = (self.io(), Vec::new(), 0);
-        while let Some(chunk) =
-            log.next_present(io, next).map_err(|error| self.failed(error))?
-        {
+        while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
             let entry = log.entry(io, chunk).map_err(|error| self.failed(error))?;
             let segments = log.segments.get(&chunk).into_iter().flatten().copied();
             all.extend(entry.into_iter().chain(segments).map(|entry| (chunk, entry)));
@@ -255,11 +247,8 @@ impl Tool {
         let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
         let beginning = read.map_err(|error| self.failed(error))?;
         let damaged = roots::damaged_parts(&self.identity, &beginning);
-        let to_finding = |(offset, what): (u64, &str)| Finding {
-            offset,
-            chunk: None,
-            what: what.to_owned(),
-        };
+        let to_finding =
+            |(offset, what): (u64, &str)| Finding { offset, chunk: None, what: what.to_owned() };
         Ok(damaged.into_iter().map(to_finding).collect())
     }
 
@@ -270,10 +259,12 @@ impl Tool {
         let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
         let header = read.map_err(|error| self.failed(error))?;
         let as_written = super::frame::header(&self.identity, frame);
-        if !frame.kind.has_content() && frame.kind != Kind::Gap {
-            if let Err(error) = self.log_reading().read_frame(self.io(), frame.reference) {
-                return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
-            }
+        let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
+        let read = |frame: &super::frame::Frame| {
+            Log::new(self.identity).read_frame(self.io(), frame.reference).map(drop)
+        };
+        if let Some(Err(error)) = is_metadata.then(|| read(frame)) {
+            return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
         }
         let what = "a frame header with wrong bytes around or in its record".to_owned();
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
@@ -355,17 +346,10 @@ pub struct Salvaged {
 }
 
 fn form(log: &Log) -> &'static str {
-    if log.is_packed() {
-        "packed"
-    } else {
-        "log"
-    }
+    if log.is_packed() { "packed" } else { "log" }
 }
 
-fn open_below(
-    path: &Path,
-    claim: Claim,
-) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
+fn open_below(path: &Path, claim: Claim) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
     let (parent, name) = split(path)?;
     let fs: Arc<dyn FileSystem> = Arc::new(HostFs::open(&parent, &HostOptions::default())?);
     fs.claim_tree(claim)?;

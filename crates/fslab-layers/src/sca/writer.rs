@@ -212,12 +212,11 @@ impl Log {
         self.clear_the_end(io)?;
         self.load_paths(io, &frames)?;
         let (mut out, base) = self.begin_batch();
-        let mut sequence = self.sequence;
         let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
-        for frame in frames {
-            sequence += 1;
+        for (sequence, frame) in (self.sequence + 1..).zip(frames) {
             let draft = Draft { sequence, ..frame.draft };
-            written.push((append(&mut out, base, &self.identity, &draft, &frame.body), frame.payload));
+            written
+                .push((append(&mut out, base, &self.identity, &draft, &frame.body), frame.payload));
         }
         self.write_batch(io, base, &out, options)?;
         for (frame, payload) in &written {
@@ -292,8 +291,7 @@ fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u6
         Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
     };
     let position = piece.chunk;
-    let draft =
-        Draft { kind, raw: encoded.raw, sequence: 0, position, file_size, from, length };
+    let draft = Draft { kind, raw: encoded.raw, sequence: 0, position, file_size, from, length };
     NewFrame { draft, body: encoded.body, payload: Vec::new() }
 }
 

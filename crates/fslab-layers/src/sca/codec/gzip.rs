@@ -101,9 +101,8 @@ fn trailer(content: &[u8]) -> [u8; TRAILER_BYTES] {
 fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
     let deflated = body.len().checked_sub(TRAILER_BYTES).map(|end| &body[..end])?;
     decode_exactly(length, |content| {
-        DECOMPRESSOR.with_borrow_mut(|decompressor| {
-            decompressor.deflate_decompress(deflated, content).ok()
-        })
+        DECOMPRESSOR
+            .with_borrow_mut(|decompressor| decompressor.deflate_decompress(deflated, content).ok())
     })
 }
 
