@@ -1,3 +1,5 @@
 //! Observers: layers that watch or disturb but change no meaning.
 
+pub mod fault;
 pub(crate) mod null;
+pub mod operation;

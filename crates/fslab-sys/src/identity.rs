@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use rustix::fs::Mode;
 use rustix::io::Result;
@@ -30,6 +31,24 @@ const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::LINUX_IMMUTABLE)
     .union(CapabilitySet::MAC_OVERRIDE)
     .union(CapabilitySet::SYS_RESOURCE);
+
+/// The supplementary groups of somebody to act as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups<'a> {
+    /// Those that the system knows of a thread; none where it does not know the thread.
+    OfThread(u32),
+    /// These, as far as they can matter.
+    These(&'a [u32]),
+}
+
+impl Groups<'_> {
+    fn to_vec(self) -> Vec<u32> {
+        match self {
+            Self::OfThread(pid) => groups_of(pid).unwrap_or_default(),
+            Self::These(groups) => groups.to_vec(),
+        }
+    }
+}
 
 /// The calling thread acts as somebody else until this is dropped.
 #[derive(Debug)]
@@ -58,23 +77,22 @@ impl ActingAs {
     ///
     /// # Errors
     /// `EPERM` where the process may not change its identity and the caller is somebody else.
-    pub fn caller(uid: u32, gid: u32, pid: u32) -> Result<Self> {
-        // File-system ids follow the effective ones.
-        let (own_uid, own_gid) = (geteuid().as_raw(), getegid().as_raw());
-        if uid == own_uid && gid == own_gid {
+    pub fn caller(uid: u32, gid: u32, groups: Groups<'_>) -> Result<Self> {
+        let own = own_ids();
+        if own == (uid, gid) {
             return Ok(Self { before: None, _bound_to_thread: PhantomData });
         }
         let before =
-            Own { uid: own_uid, gid: own_gid, groups: None, capabilities: capabilities(None)? };
+            Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
         let mut acting = Self { before: Some(before), _bound_to_thread: PhantomData };
-        acting.take(uid, gid, pid)?;
+        acting.take(uid, gid, groups)?;
         Ok(acting)
     }
 
-    fn take(&mut self, uid: u32, gid: u32, pid: u32) -> Result<()> {
+    fn take(&mut self, uid: u32, gid: u32, groups: Groups<'_>) -> Result<()> {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
-            set_groups(&groups_of(pid).unwrap_or_default())?;
+            set_groups(&groups.to_vec())?;
             // Only now is there something to go back to: who may not set groups can't reset them.
             before.groups = Some(own);
         }
@@ -137,6 +155,13 @@ pub fn without_fsetid<T>(body: impl FnOnce() -> T) -> Result<T> {
     Ok(done)
 }
 
+/// User and group of this process, which file-system ids follow. Asked once: nothing in fslab
+/// changes them, and every creation of a file wants to know.
+fn own_ids() -> (u32, u32) {
+    static OWN: OnceLock<(u32, u32)> = OnceLock::new();
+    *OWN.get_or_init(|| (geteuid().as_raw(), getegid().as_raw()))
+}
+
 fn own_groups() -> Result<Vec<u32>> {
     Ok(rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect())
 }
@@ -182,42 +207,63 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// Whether this thread shares its umask with no other.
-    static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
+    /// The umask of this thread where it shares it with no other, so that only this module can
+    /// change it.
+    static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// The calling thread has the umask of the caller it acts for until this is dropped. The lower file
 /// system then applies it exactly where it should: not under a default ACL.
 #[derive(Debug)]
 pub struct ThreadUmask {
-    before: Mode,
+    /// What to go back to; `None` where nothing was changed.
+    before: Option<u32>,
     /// The umask belongs to a thread, and so does its end.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread alone. From the first time on the thread has a working
-    /// directory and a root of its own too.
+    /// Sets the umask of this thread alone; free of cost where it is that already. From the first
+    /// time on the thread has a working directory and a root of its own too.
     ///
     /// # Errors
     /// Those of `unshare(CLONE_FS)`.
     pub fn set(umask: u32) -> Result<Self> {
-        if !HAS_OWN_UMASK.get() {
-            // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
-            // affects no memory and no descriptors.
-            let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
-            check(answer)?;
-            HAS_OWN_UMASK.set(true);
+        let present = own_umask()?;
+        let before = (umask != present).then_some(present);
+        if before.is_some() {
+            change_umask(umask);
         }
-        let before = rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(Self { before, _bound_to_thread: PhantomData })
     }
 }
 
 impl Drop for ThreadUmask {
     fn drop(&mut self) {
-        rustix::process::umask(self.before);
+        if let Some(before) = self.before {
+            change_umask(before);
+        }
     }
+}
+
+fn own_umask() -> Result<u32> {
+    if let Some(umask) = OWN_UMASK.get() {
+        return Ok(umask);
+    }
+    // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it affects no
+    // memory and no descriptors.
+    let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
+    check(answer)?;
+    // The umask can only be read by setting it.
+    let umask = change_umask(0);
+    change_umask(umask);
+    Ok(umask)
+}
+
+/// Changes the umask of this thread, which must be its own, and answers the one before.
+fn change_umask(umask: u32) -> u32 {
+    OWN_UMASK.set(Some(umask));
+    rustix::process::umask(Mode::from_raw_mode(umask)).as_raw_mode()
 }
 
 #[cfg(test)]
@@ -266,7 +312,7 @@ mod tests {
             return;
         }
         let before = identity();
-        let acting = ActingAs::caller(USER, GROUP, 0).unwrap();
+        let acting = ActingAs::caller(USER, GROUP, Groups::These(&[])).unwrap();
         let during = identity();
         assert_eq!((file_system_id(&during[0]), file_system_id(&during[1])), (USER, GROUP));
         assert_eq!(during[2].trim_end(), "Groups:", "of an unknown caller");
@@ -290,7 +336,10 @@ mod tests {
             thread::yield_now();
         }
         let path = directory.path().join("file");
-        let acting = ActingAs::caller(USER, GROUP, caller.id()).unwrap();
+        let given = ActingAs::caller(USER, GROUP, Groups::These(&[77])).unwrap();
+        assert_eq!(own_groups().unwrap(), [77]);
+        drop(given);
+        let acting = ActingAs::caller(USER, GROUP, Groups::OfThread(caller.id())).unwrap();
         fs::write(&path, "").unwrap();
         assert_eq!(own_groups().unwrap(), [4321]);
         std::os::unix::fs::chown(&path, None, Some(4321)).unwrap();
@@ -308,7 +357,7 @@ mod tests {
             return;
         }
         let before = effective();
-        let acting = ActingAs::caller(0, GROUP, 0).unwrap();
+        let acting = ActingAs::caller(0, GROUP, Groups::These(&[])).unwrap();
         assert_eq!(effective(), before);
         drop(acting);
     }
@@ -324,7 +373,7 @@ mod tests {
                 sets.effective.remove(lacking);
                 set_capabilities(None, sets).unwrap();
                 let before = identity();
-                let answer = ActingAs::caller(USER, GROUP, 0).map(drop);
+                let answer = ActingAs::caller(USER, GROUP, Groups::These(&[])).map(drop);
                 assert_eq!(identity(), before);
                 answer
             });

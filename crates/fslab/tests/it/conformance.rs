@@ -66,3 +66,9 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
+
+#[test]
+fn a_mounted_fault_layer_without_faults_conforms() {
+    require_mounting!();
+    conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);
+}
