@@ -132,7 +132,9 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
     let ended_well = known.number == known.durable;
     let durable_from = if ended_well { known.durable_from } else { number };
     let session = Session { number, durable_from, ..known };
-    match write_tree(&**fs, request, &session) {
+    // Files of this session are judged by it: it must be durable before any of them is there.
+    let begun = write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request));
+    match begun {
         Ok(()) => Ok((session, true)),
         Err(error) => match error.errno() {
             // Nothing can be recorded: marks of this session will not be believed by the next.
@@ -151,6 +153,13 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
         return Ok(());
     }
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
+}
+
+fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
+    let handle = fs.opendir(request, Ino::ROOT)?;
+    let synced = fs.fsyncdir(request, Ino::ROOT, handle, false);
+    fs.releasedir(request, Ino::ROOT, handle)?;
+    synced
 }
 
 fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Result<()> {

@@ -1,0 +1,5 @@
+//! SCA layers under power cuts and damage.
+
+mod crash;
+mod mutants;
+mod script;
