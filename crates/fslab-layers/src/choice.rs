@@ -46,7 +46,7 @@ impl LayerChoice {
     ///
     /// # Errors
     /// What the layer answers.
-    pub fn over(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
+    pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
         (self.spec.build)(inner, &self.options)
     }
 
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn a_wrong_layer_names_what_there_is() {
         let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
-        let message = format!("unknown layer 'qqq'; there is: {}", all.join(", "));
-        refuses("qqq", &message);
+        let message = format!("unknown layer 'bzip3'; there is: {}", all.join(", "));
+        refuses("bzip3", &message);
         refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
         refuses(
             "null:passthru=off",

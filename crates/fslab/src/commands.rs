@@ -12,6 +12,7 @@ mod list;
 mod man;
 mod mount;
 mod report;
+mod sca;
 mod umount;
 
 /// A file-system laboratory you can also live in.
@@ -32,6 +33,8 @@ enum Command {
     Compare(compare::Args),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Look at, check and mend stored files of SCA layers
+    Sca(sca::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
@@ -55,6 +58,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Sca(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -20,10 +20,14 @@ impl Log {
             io.lower.truncate(io.request, self.end)?;
             self.closing_bytes = 0;
         }
-        match self.leftover.clone() {
-            Some(leftover) => self.keep_aside(io, leftover),
-            None => Ok(()),
+        if let Some(leftover) = self.leftover.clone() {
+            self.keep_aside(io, leftover)?;
         }
+        if std::mem::take(&mut self.has_left_out) {
+            // What was decided once must not be decided again with other frames behind it.
+            self.sync(io, true)?;
+        }
+        Ok(())
     }
 
     fn keep_aside(&mut self, io: Io<'_>, leftover: Range<u64>) -> Result<()> {

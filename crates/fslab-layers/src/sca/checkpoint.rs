@@ -1,10 +1,9 @@
 //! Making a stored file durable: checkpoints of the index, root slots, and giving space back.
 //!
 //! Order is everything here. Frames and the checkpoint are durable before a slot points to it;
-//! space of frames that are no longer of use is given back only after that. Headers are never
-//! given back, so that the walk over all frames works for ever.
+//! space of frames that are no longer of use is given back only after that (see `space`).
 
-use fslab_vfs::{Errno, Result, WriteOptions};
+use fslab_vfs::{Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
@@ -13,9 +12,6 @@ use super::frame::{Draft, Entry, Frame, Reference, append};
 use super::index::Index;
 use super::log::Log;
 use super::roots::{Slot, write_slot};
-
-/// Unit in which the file system below gives space back.
-const BLOCK_BYTES: u64 = 4096;
 
 impl Log {
     /// Makes everything durable, and finds everything fast after a crash.
@@ -27,6 +23,7 @@ impl Log {
     }
 
     fn sync_changes(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
+        let known_before = self.checkpoint.end();
         let retired = self.write_checkpoint(io)?;
         io.lower.sync(io.request, data_only)?;
         self.is_unsynced = false;
@@ -37,7 +34,7 @@ impl Log {
             file_size: self.size,
         };
         write_slot(io, &self.identity, &slot)?;
-        self.give_space_back(io);
+        self.give_space_back(io, known_before);
         // The other slot still leads to these: they go with the next checkpoint.
         self.dead = retired;
         Ok(())
@@ -140,26 +137,5 @@ impl Log {
         self.end = frame.reference.end();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Some(())
-    }
-
-    /// Punches whole blocks out of the bodies of frames that are no longer of use.
-    fn give_space_back(&mut self, io: Io<'_>) {
-        let header_bytes = self.identity.header_bytes() as u64;
-        for frame in std::mem::take(&mut self.dead) {
-            let start = (frame.offset + header_bytes).next_multiple_of(BLOCK_BYTES);
-            let end = frame.end() / BLOCK_BYTES * BLOCK_BYTES;
-            if start >= end {
-                continue;
-            }
-            match io.lower.punch(io.request, start, end - start) {
-                Ok(()) => {}
-                // The file system below has no holes: space comes back with packing.
-                Err(error) if error.errno() == Errno::OPNOTSUPP => return,
-                Err(error) => {
-                    tracing::warn!(%error, ino = io.lower.ino.0, "could not give space back");
-                    return;
-                }
-            }
-        }
     }
 }

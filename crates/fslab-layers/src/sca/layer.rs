@@ -8,9 +8,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Credentials, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle,
-    Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
-    Timestamp, WriteOptions, XattrMode,
+    Attr, Claim, Credentials, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem,
+    Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr,
+    StatFs, Timestamp, WriteOptions, XattrMode,
 };
 use parking_lot::{Mutex, RwLock};
 use slab::Slab;
@@ -179,10 +179,29 @@ impl Sca {
                 _ => {}
             }
         }
-        let file = self.enter(request, attr.ino, false)?;
-        let size = file.size().unwrap_or(attr.size);
-        self.leave(request, attr.ino, &file)?;
-        Ok(size)
+        self.peek(request, attr)
+    }
+
+    /// The size of a file that nobody uses, from the file itself; its access time stays.
+    fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
+        // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
+        let files = self.files.lock();
+        if let Some(known) = files.get(&attr.ino) {
+            return Ok(known.file.size().unwrap_or(attr.size));
+        }
+        let opened = match self.lower.open(request, attr.ino, OpenMode::NO_ACCESS_TIME) {
+            // Only the owner of a file may do that.
+            Err(error) if error.errno() == Errno::PERM => {
+                self.lower.open(request, attr.ino, OpenMode::empty())?
+            }
+            opened => opened?,
+        };
+        let key = (attr.ino, opened.handle, false);
+        let size = StoredFile::look(&self.lower, &self.settings, request, key)
+            .and_then(|file| file.settle(request).map(|()| file.size().unwrap_or(attr.size)));
+        self.lower.release(request, attr.ino, opened.handle)?;
+        drop(files);
+        size
     }
 
     fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
@@ -267,6 +286,15 @@ impl Sca {
 impl FileSystem for Sca {
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         self.lower.attach(cache);
+    }
+
+    fn claim_tree(&self, claim: Claim) -> Result<()> {
+        self.lower.claim_tree(claim)
+    }
+
+    /// Whoever lies over this layer is in the same stack; the file below is claimed already.
+    fn claim_file(&self, _ino: Ino, handle: Handle, _claim: Claim) -> Result<()> {
+        self.handle(handle).map(drop)
     }
 
     fn shutdown(&self) -> Result<()> {

@@ -43,6 +43,20 @@ pub fn open(
     Ok(log)
 }
 
+/// A stored file as its frames alone tell, whatever slots and index say: every header is walked and
+/// every body checked.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
+    let mut log = Log::new(identity);
+    log.has_head = true;
+    Walk { io, length, trusts: false, window: Window::default() }.run(&mut log)?;
+    log.is_unsynced = true;
+    look_behind(io, &mut log, length)?;
+    Ok(log)
+}
+
 /// The state at the newest checkpoint that is whole, or that of an empty file.
 fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
     for slot in slots {
@@ -111,7 +125,7 @@ impl Walk<'_> {
         let mut torn: Vec<Frame> = Vec::new();
         let (mut end, mut sequence) = (log.end, log.sequence);
         while let Some(frame) = self.next(&log.identity, end, sequence)? {
-            (end, sequence) = (frame.reference.end(), frame.sequence);
+            (end, sequence) = (frame.reference.end(), frame.last_sequence());
             match self.body(log, &frame)? {
                 Some(payload) => {
                     for lost in torn.drain(..) {
@@ -198,7 +212,7 @@ fn lose(io: Io<'_>, log: &mut Log, frame: &Frame) -> Result<()> {
         let chunk = frame.position;
         log.mark_lost(io, chunk, entry)?;
     }
-    log.in_order = false;
+    (log.in_order, log.has_left_out) = (false, true);
     Ok(())
 }
 

@@ -141,6 +141,26 @@ pub fn slots(identity: &Identity, beginning: &[u8]) -> Vec<Slot> {
     slots
 }
 
+/// Parts of a head that are neither whole nor empty: where, and what.
+pub fn damaged_parts(identity: &Identity, beginning: &[u8]) -> Vec<(u64, &'static str)> {
+    let container = &identity.codec.container;
+    let mut damaged = Vec::new();
+    if by_identity(beginning) != Some(*identity) {
+        damaged.push((IDENTITY_OFFSET as u64, "a damaged identity"));
+    }
+    for offset in SLOT_OFFSETS {
+        let length = armoured(container, &[0_u8; size_of::<SlotRecord>()]).len();
+        let bytes = beginning.get(offset..offset + length).unwrap_or_default();
+        let is_empty = bytes.iter().all(|byte| matches!(byte, 0 | b' '));
+        let is_whole = slot_record(container, beginning, offset)
+            .is_some_and(|record| record.file_id.get() == identity.file_id);
+        if !is_empty && !is_whole {
+            damaged.push((offset as u64, "a damaged root slot"));
+        }
+    }
+    damaged
+}
+
 /// Points to a checkpoint that is durable.
 pub fn write_slot(io: Io<'_>, identity: &Identity, slot: &Slot) -> Result<()> {
     let mut record = SlotRecord {

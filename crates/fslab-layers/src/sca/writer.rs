@@ -47,7 +47,9 @@ impl Log {
         let length = data.len() as u64;
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         end.ok_or_else(too_large)?;
-        self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        if offset == self.size {
+            self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        }
         let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
         let plans: Vec<Plan<'_>> =
             pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;

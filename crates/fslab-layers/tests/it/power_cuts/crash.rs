@@ -88,7 +88,7 @@ fn explore(layer: &str, mutant: Option<&Mutant>, seed: u64, order: Order) -> Res
     let crash = Arc::new(CrashFs::default());
     let below: Arc<dyn FileSystem> = crash.clone();
     let below = mutant.map_or(Arc::clone(&below), |mutant| (mutant.plant)(below));
-    let built = layer.over(Arc::clone(&below)).unwrap();
+    let built = layer.build(Arc::clone(&below)).unwrap();
     let start = crash.position();
     let client = Client::new(&*built);
     let request = client.request();
@@ -122,7 +122,7 @@ fn check(
     diary: &Diary,
     point: usize,
 ) -> Result<(), String> {
-    let built = layer.over(Arc::clone(memory)).map_err(|error| format!("no mount: {error}"))?;
+    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("no mount: {error}"))?;
     let client = Client::new(&*built);
     for name in client.names(Ino::ROOT).map_err(|error| format!("no listing: {error}"))? {
         if !NAMES.contains(&name.as_str()) {
@@ -222,7 +222,8 @@ fn goes_on(
         written.push((name, expected));
     }
     client.subject().shutdown().map_err(told)?;
-    let again = layer.over(Arc::clone(memory)).map_err(|error| format!("no second mount: {error}"))?;
+    let again =
+        layer.build(Arc::clone(memory)).map_err(|error| format!("no second mount: {error}"))?;
     let again = Client::new(&*again);
     for (name, expected) in written {
         let ino = again.lookup(Ino::ROOT, &name).map_err(told)?.ino;
