@@ -11,11 +11,15 @@ use super::context::Io;
 use super::format::{Kind, METADATA_BYTES_MAX};
 use super::frame::{Draft, Frame, append, gap};
 use super::log::Log;
-use super::roots::new_head;
+use super::roots::{mend_head, new_head};
 
 impl Log {
     /// Makes sure that nothing lies where the next frame goes.
     pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
+        if self.head_is_damaged {
+            mend_head(io, &self.identity)?;
+            self.head_is_damaged = false;
+        }
         if self.closing_bytes > 0 {
             io.lower.truncate(io.request, self.end)?;
             self.closing_bytes = 0;

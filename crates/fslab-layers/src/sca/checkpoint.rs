@@ -3,7 +3,7 @@
 //! Order is everything here. Frames and the checkpoint are durable before a slot points to it;
 //! space of frames that are no longer of use is given back only after that (see `space`).
 
-use fslab_vfs::{Result, WriteOptions};
+use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
@@ -15,18 +15,47 @@ use super::roots::{Slot, write_slot};
 
 impl Log {
     /// Makes everything durable, and finds everything fast after a crash.
+    ///
+    /// # Errors
+    /// What the file below answers. Once it has failed to keep something, nobody knows what it
+    /// kept, and `EIO` stays until the file is opened anew.
     pub fn sync(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        if self.frames_since_checkpoint == 0 && !self.is_unsynced {
-            return io.lower.sync(io.request, data_only);
+        if self.sync_has_failed {
+            return Err(Errno::IO.into());
         }
-        io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
+        let nothing_new = self.frames_since_checkpoint == 0 && !self.is_unsynced;
+        let answer = if nothing_new {
+            io.lower.sync(io.request, data_only)
+        } else {
+            io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
+        };
+        self.index.lock().trim();
+        answer
     }
 
     fn sync_changes(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        let known_before = self.checkpoint.end();
-        let retired = self.write_checkpoint(io)?;
-        io.lower.sync(io.request, data_only)?;
+        let retired = match self.write_checkpoint(io) {
+            // The frames are enough to find everything; a checkpoint is made when there is room.
+            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => None,
+            answer => Some(answer?),
+        };
+        if let Err(error) = io.lower.sync(io.request, data_only) {
+            self.sync_has_failed = true;
+            return Err(error);
+        }
         self.is_unsynced = false;
+        if let Some(retired) = retired {
+            // The slot that was written last is durable now, and so is what it leads to.
+            let joinable = self.slotted.end();
+            self.point_to_checkpoint(io)?;
+            self.give_space_back(io, joinable);
+            // The other slot still leads to these: they go with the next checkpoint.
+            self.dead.extend(retired);
+        }
+        Ok(())
+    }
+
+    fn point_to_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         let slot = Slot {
             ordinal: self.ordinal,
             checkpoint: self.checkpoint,
@@ -34,10 +63,15 @@ impl Log {
             file_size: self.size,
         };
         write_slot(io, &self.identity, &slot)?;
-        self.give_space_back(io, known_before);
-        // The other slot still leads to these: they go with the next checkpoint.
-        self.dead = retired;
+        (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
         Ok(())
+    }
+
+    /// The number of the next checkpoint: its slot must not be the one that was written last.
+    fn next_ordinal(&self) -> u64 {
+        let next = self.ordinal + 1;
+        let is_taken = !self.slotted.is_none() && next % 2 == self.slot_ordinal % 2;
+        if is_taken { next + 1 } else { next }
     }
 
     /// Appends the changed pages of the index and a checkpoint; answers the pages replaced.
@@ -63,7 +97,7 @@ impl Log {
             self.apply(io, frame, &[])?;
             self.checkpoint = frame.reference;
         }
-        self.ordinal += 1;
+        self.ordinal = self.next_ordinal();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Ok(retired)
     }
@@ -100,7 +134,7 @@ impl Log {
             })
             .collect();
         let record = CheckpointRecord {
-            ordinal: (self.ordinal + 1).into(),
+            ordinal: self.next_ordinal().into(),
             previous: self.checkpoint.to_record(),
             root: root.to_record(),
             levels: self.index.lock().levels(),
@@ -132,6 +166,7 @@ impl Log {
         self.live_bytes = record.live_bytes.get();
         self.ordinal = record.ordinal.get();
         self.checkpoint = frame.reference;
+        (self.slotted, self.slot_ordinal) = (frame.reference, self.ordinal);
         self.size = frame.file_size;
         self.sequence = frame.sequence;
         self.end = frame.reference.end();

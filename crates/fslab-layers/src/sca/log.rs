@@ -43,6 +43,13 @@ pub struct Log {
     /// The last checkpoint: how many there were, and where it is.
     pub ordinal: u64,
     pub checkpoint: Reference,
+    /// The checkpoint that the slot written last leads to, and that slot's number.
+    pub slotted: Reference,
+    pub slot_ordinal: u64,
+    /// The file below failed to make something durable.
+    pub sync_has_failed: bool,
+    /// The head must be written anew: it was lost, and the file was known by its first frame.
+    pub head_is_damaged: bool,
     /// Frames and bytes written since.
     pub frames_since_checkpoint: u64,
     pub bytes_since_checkpoint: u64,
@@ -112,6 +119,10 @@ impl Log {
             fragments: Vec::new(),
             ordinal: 0,
             checkpoint: Reference::NONE,
+            slotted: Reference::NONE,
+            slot_ordinal: 0,
+            sync_has_failed: false,
+            head_is_damaged: false,
             frames_since_checkpoint: 0,
             bytes_since_checkpoint: 0,
             bytes_since_closing: 0,

@@ -132,9 +132,8 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
     let ended_well = known.number == known.durable;
     let durable_from = if ended_well { known.durable_from } else { number };
     let session = Session { number, durable_from, ..known };
-    // Files of this session are judged by it: it must be durable before any of them is there.
-    let begun = write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request));
-    match begun {
+    // The number must never be given again, so it is made durable before it is used.
+    match write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request)) {
         Ok(()) => Ok((session, true)),
         Err(error) => match error.errno() {
             // Nothing can be recorded: marks of this session will not be believed by the next.
@@ -154,13 +153,6 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
-fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
-    let handle = fs.opendir(request, Ino::ROOT)?;
-    let synced = fs.fsyncdir(request, Ino::ROOT, handle, false);
-    fs.releasedir(request, Ino::ROOT, handle)?;
-    synced
-}
-
 fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Result<()> {
     let mut record = TreeRecord {
         version: VERSION,
@@ -174,6 +166,13 @@ fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Resu
     record.crc = crc32c::crc32c(record.as_bytes()).into();
     let value = record.as_bytes();
     fs.setxattr(request, Ino::ROOT, OsStr::new(TREE_NAME), value, XattrMode::empty())
+}
+
+fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
+    let handle = fs.opendir(request, Ino::ROOT)?;
+    let synced = fs.fsyncdir(request, Ino::ROOT, handle, false);
+    fs.releasedir(request, Ino::ROOT, handle)?;
+    synced
 }
 
 fn decode_tree(value: &[u8]) -> Option<Session> {

@@ -32,11 +32,14 @@ pub fn open(
     let slots = roots::slots(&identity, beginning);
     let mut log = from_slots(io, identity, &slots);
     log.has_head = true;
+    log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
     let mut walk = Walk { io, length, trusts: mark.is_some(), window: Window::default() };
     walk.run(&mut log)?;
     log.is_unsynced = log.frames_since_checkpoint > 0;
     look_behind(io, &mut log, length)?;
-    let disagrees = |mark: &Clean| mark.file_size != log.size || log.leftover.is_some();
+    let disagrees = |mark: &Clean| {
+        (mark.file_size, mark.sequence) != (log.size, log.sequence)
+    };
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
     }

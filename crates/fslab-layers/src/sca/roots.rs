@@ -45,6 +45,25 @@ pub fn new_head(identity: &Identity) -> Vec<u8> {
     head
 }
 
+/// Whether the head says what file this is.
+pub fn is_head_whole(identity: &Identity, beginning: &[u8]) -> bool {
+    by_identity(beginning) == Some(*identity)
+}
+
+/// Writes the head anew but for its slots.
+pub fn mend_head(io: Io<'_>, identity: &Identity) -> Result<()> {
+    let mut head = new_head(identity);
+    let present = io.lower.read(io.request, 0, head.len())?;
+    let length = armoured(&identity.codec.container, &[0_u8; size_of::<SlotRecord>()]).len();
+    for offset in SLOT_OFFSETS {
+        let range = offset..offset + length;
+        if slot_record(&identity.codec.container, &present, offset).is_some() {
+            head[range.clone()].copy_from_slice(&present[range]);
+        }
+    }
+    io.lower.write(io.request, 0, &head, WriteOptions::default())
+}
+
 /// A record as it stands in the head.
 fn armoured(container: &Container, record: &(impl IntoBytes + Immutable)) -> Vec<u8> {
     if container.is_text {

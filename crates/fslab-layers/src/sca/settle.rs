@@ -1,6 +1,6 @@
 //! Leaving a stored file in order when its writers are done with it for now.
 
-use fslab_vfs::{Result, WriteOptions};
+use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
 use super::frame::{Entry, Reference};
@@ -20,8 +20,16 @@ const CLOSING_PART: u64 = 16;
 
 impl Log {
     /// Encodes a tail that got long, gives space back, and ends a packed file as its format wants.
+    /// Where there is no room for that, everything stays as it is, which is right too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
+        match self.try_to_settle(io) {
+            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         if let Some(chunk) = self.ripe_tail(io)? {
             self.encode_tail(io, chunk)?;
             self.hot = None;
@@ -56,11 +64,19 @@ impl Log {
         if estimate > 4096 && estimate > self.bytes_since_closing / CLOSING_PART {
             return Ok(());
         }
-        let table = closing(&self.frames_in_order(io)?);
-        io.lower.write(io.request, self.end, &table, WriteOptions::default())?;
+        let table = self.closing(io, closing)?;
+        if let Err(error) = io.lower.write(io.request, self.end, &table, WriteOptions::default()) {
+            io.lower.truncate(io.request, self.end)?;
+            return Err(error);
+        }
         self.closing_bytes = table.len() as u64;
         self.bytes_since_closing = 0;
         Ok(())
+    }
+
+    /// What ends a packed file.
+    pub fn closing(&self, io: Io<'_>, closing: fn(&[(u32, u32)]) -> Vec<u8>) -> Result<Vec<u8>> {
+        Ok(closing(&self.frames_in_order(io)?))
     }
 
     /// Lengths of everything in the stored file, as the tools see it: encoded and decoded.

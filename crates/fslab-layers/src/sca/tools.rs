@@ -110,6 +110,11 @@ impl Tool {
             .map_err(|source| self.failed(source))
     }
 
+    /// A file that nothing is known of, to read frames of.
+    fn log_reading(&self) -> Log {
+        Log::new(self.identity)
+    }
+
     fn stretches(&self) -> Result<Vec<Stretch>> {
         dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
     }
@@ -192,6 +197,7 @@ impl Tool {
             }
         };
         let (entries, log) = log;
+        findings.extend(self.check_closing(&log));
         let total = entries.len() as u64;
         for (index, group) in entries.chunks(CHECKED_AT_ONCE).enumerate() {
             progress((index * CHECKED_AT_ONCE) as u64, total);
@@ -229,6 +235,19 @@ impl Tool {
         Ok(findings)
     }
 
+    /// Whether the seek table, where there is one, is as it was written.
+    fn check_closing(&self, log: &Log) -> Option<Finding> {
+        let closing = self.identity.codec.container.closing?;
+        if log.closing_bytes == 0 {
+            return None;
+        }
+        let io = self.io();
+        let present = io.lower.read(io.request, log.end, log.closing_bytes as usize).ok();
+        let expected = log.closing(io, closing).ok();
+        let what = "a damaged seek table".to_owned();
+        (present != expected).then_some(Finding { offset: log.end, chunk: None, what })
+    }
+
     fn check_head(&self) -> Result<Vec<Finding>> {
         let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
         let beginning = read.map_err(|error| self.failed(error))?;
@@ -238,12 +257,18 @@ impl Tool {
         Ok(damaged.into_iter().map(to_finding).collect())
     }
 
-    /// Whether the bytes around a frame's record are those that the ordinary tools need.
+    /// Whether the bytes around a frame's record are those that the ordinary tools need, and
+    /// metadata are whole. Content is looked at by the index: what is of no use may be gone.
     fn check_header(&self, frame: &super::frame::Frame) -> Result<Option<Finding>> {
         let offset = frame.reference.offset;
         let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
         let header = read.map_err(|error| self.failed(error))?;
         let as_written = super::frame::header(&self.identity, frame);
+        if !frame.kind.has_content() && frame.kind != Kind::Gap {
+            if let Err(error) = self.log_reading().read_frame(self.io(), frame.reference) {
+                return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
+            }
+        }
         let what = "a frame header with wrong bytes around or in its record".to_owned();
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
     }

@@ -62,7 +62,7 @@ fn every_layer_conforms_over_memory() {
 
 #[test]
 fn every_layer_conforms_over_a_host_directory() {
-    for layer in every_layer() {
+    for layer in LAYERS.iter().map(|layer| layer.name) {
         let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         conforms(&format!("{layer} / {}", directory.path().display()));
     }
