@@ -3,6 +3,7 @@
 
 mod claims;
 mod fault;
+mod power_cuts;
 mod sca;
 
 use std::sync::Arc;
