@@ -8,7 +8,7 @@ use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
 use super::context::Io;
-use super::format::{CheckpointRecord, Kind};
+use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
@@ -175,7 +175,7 @@ impl Walk<'_> {
             Kind::Index => log.dead.push(frame.reference),
             Kind::Checkpoint => {
                 if let Ok((record, _)) = CheckpointRecord::read_from_prefix(payload) {
-                    log.ordinal = log.ordinal.max(record.ordinal.get());
+                    log.ordinal = log.ordinal.max(record.ordinal.get().min(SIZE_MAX));
                     log.checkpoint = frame.reference;
                 }
             }

@@ -87,11 +87,11 @@ impl Log {
         let mut place = 0;
         let mut add = |frame: Reference, length: u32| {
             if frame.offset > place {
-                frames.push(((frame.offset - place) as u32, 0));
+                frames.push(((frame.offset - place).min(u64::from(u32::MAX)) as u32, 0));
             }
             if length > 0 {
                 frames.push((header_bytes, 0));
-                frames.push((frame.stored_length - header_bytes, length));
+                frames.push((frame.stored_length.saturating_sub(header_bytes), length));
             }
             place = frame.end();
         };
