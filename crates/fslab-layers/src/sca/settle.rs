@@ -32,7 +32,11 @@ impl Log {
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         if let Some(chunk) = self.ripe_tail(io)? {
-            self.encode_tail(io, chunk)?;
+            match self.encode_tail(io, chunk) {
+                // What is damaged stays in pieces, of which some can be read.
+                Err(error) if error.errno() == Errno::IO => {}
+                answer => answer?,
+            }
             self.hot = None;
         }
         let garbage = self.garbage_bytes();
