@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use fslab_vfs::FileSystem;
 
 use crate::error::{Error, Nearest, Result};
 use crate::options::{OptionSpec, Options};
@@ -37,6 +40,14 @@ impl LayerChoice {
             set(&mut options, spec, find(spec, key)?, value)?;
         }
         Ok(Self { spec, options })
+    }
+
+    /// Puts the layer over a file system.
+    ///
+    /// # Errors
+    /// What the layer answers.
+    pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
+        (self.spec.build)(inner, &self.options)
     }
 
     /// The layer's declaration.

@@ -102,6 +102,15 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
+    /// Somebody else keeps stored files there.
+    #[error(
+        "layer '{layer}': the lower directory is in use by another fslab mount or tool, or one is \
+         used inside it or around it; end that first"
+    )]
+    InUse {
+        /// The layer.
+        layer: &'static str,
+    },
     /// A layer can't have the threads it asked for.
     #[error("layer '{layer}' can't start its threads: {source}")]
     Threads {
@@ -109,6 +118,20 @@ pub enum Error {
         layer: &'static str,
         /// Why.
         source: rayon::ThreadPoolBuildError,
+    },
+    /// A stored file can't be used.
+    #[error("{}: {}", path.display(), explain(source))]
+    StoredFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+    /// A file is no stored file.
+    #[error("{} is not a stored file of an fslab layer", path.display())]
+    NoStoredFile {
+        /// The file.
+        path: PathBuf,
     },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
@@ -118,6 +141,15 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
+}
+
+fn explain(source: &fslab_vfs::Error) -> String {
+    match source.errno() {
+        fslab_vfs::Errno::BUSY => {
+            "an fslab mount or tool is using it; unmount or wait, then try again".to_owned()
+        }
+        _ => source.to_string(),
+    }
 }
 
 pub(crate) fn suggest(nearest: &Nearest) -> String {

@@ -74,7 +74,7 @@ mod tests {
     fn every_layer_can_be_built_with_its_defaults() {
         for layer in LAYERS {
             let choice = LayerChoice::new(layer.name, []).unwrap();
-            (layer.build)(Arc::new(MemFs::default()), &choice.options).unwrap();
+            choice.build(Arc::new(MemFs::default())).unwrap();
         }
     }
 }

@@ -48,7 +48,7 @@ impl Stack {
     pub fn build(&self) -> Result<Arc<dyn FileSystem>> {
         let mut top = self.leaf.open()?;
         for layer in self.layers.iter().rev() {
-            top = (layer.spec.build)(top, &layer.options)?;
+            top = layer.build(top)?;
         }
         Ok(top)
     }

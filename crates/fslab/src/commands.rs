@@ -14,6 +14,7 @@ mod man;
 mod mount;
 mod probe;
 mod report;
+mod sca;
 mod umount;
 mod worker;
 
@@ -37,6 +38,8 @@ enum Command {
     Report(report::Args),
     /// Make, look into and change ext2 images, without mounting
     Ext2(ext2::Args),
+    /// Look at, check and mend stored files of SCA layers
+    Sca(sca::Args),
     /// Find out from outside what a file system is
     Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
@@ -66,6 +69,7 @@ impl Cli {
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Ext2(args) => args.run(),
+            Command::Sca(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),

@@ -55,7 +55,13 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
 fn of_layers(error: &fslab_layers::Error) -> Code {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. } | Error::ForeignLeaf { .. } => Code::Failure,
+        Error::Leaf { .. }
+        | Error::ForeignLeaf { .. }
+        | Error::Layer { .. }
+        | Error::Threads { .. } => Code::Failure,
+        Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
+            Code::Failure
+        }
         _ => Code::BadInput,
     }
 }
