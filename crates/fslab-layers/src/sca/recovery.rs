@@ -37,9 +37,7 @@ pub fn open(
     walk.run(&mut log)?;
     log.is_unsynced = log.frames_since_checkpoint > 0;
     look_behind(io, &mut log, length)?;
-    let disagrees = |mark: &Clean| {
-        (mark.file_size, mark.sequence) != (log.size, log.sequence)
-    };
+    let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
     }
