@@ -85,6 +85,18 @@ const PACKAGES: &[Package] = &[
         needed_for: TEST,
         consequence: "tests that look at extended attributes from outside are skipped",
     },
+    Package {
+        name: "sqlite3",
+        program: "sqlite3",
+        needed_for: TEST,
+        consequence: "the database of the suite sca-life is skipped",
+    },
+    Package {
+        name: "rsync",
+        program: "rsync",
+        needed_for: TEST,
+        consequence: "the copies of the suite sca-life are skipped",
+    },
 ];
 
 /// Installs the packages whose programs are missing; answers those that still are.
