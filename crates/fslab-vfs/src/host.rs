@@ -467,13 +467,13 @@ impl FileSystem for HostFs {
 
     fn setxattr(
         &self,
-        request: &Request,
+        _request: &Request,
         ino: Ino,
         name: &OsStr,
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        xattr::set(request, &*self.lower.path(ino)?, name, value, mode)?;
+        xattr::set(&*self.lower.path(ino)?, name, value, mode)?;
         if mode.contains(XattrMode::KILL_SET_GROUP_ID) {
             self.clear_set_group_id(ino)?;
         }

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod compare;
 mod completions;
+mod ext2;
 mod fstab;
 mod list;
 mod man;
@@ -32,9 +33,11 @@ enum Command {
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
     /// Compare file systems: run a plan, print the table, write the page
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Make, look into and change ext2 images, without mounting
+    Ext2(ext2::Args),
     /// Look at, check and mend stored files of SCA layers
     Sca(sca::Args),
     /// Find out from outside what a file system is
@@ -65,6 +68,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),

@@ -9,9 +9,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use fslab_layers::LayerChoice;
+use fslab_layers::observe::fault::{Fault, Program};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
-use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 
 use super::mutants::{MUTANTS, Mutant};
 use super::script::{Allowed, Diary, NAMES, Script};
@@ -93,7 +94,8 @@ fn explore(layer: &str, mutant: Option<&Mutant>, seed: u64, order: Order) -> Res
     let client = Client::new(&*built);
     let request = client.request();
     let after_step = || drop(below.statfs(&request, Ino::ROOT).unwrap());
-    let diary = Script::run(&crash, &client, &after_step, (seed, STEPS)).unwrap();
+    let (diary, ended) = Script::run(&crash, &client, &after_step, (seed, STEPS));
+    ended.unwrap();
     let log = crash.log();
     let mut seen = HashSet::new();
     let mut visit = |state: &State| {
@@ -236,6 +238,53 @@ fn goes_on(
     Ok(())
 }
 
+/// The disk below is full at one call after the other: the caller is told, everything that was
+/// answered before is there, and the rest can go on once there is room.
+#[test]
+fn a_full_disk_loses_nothing() {
+    let seed = seed();
+    let scripts = number("FSLAB_CRASH_SCRIPTS").unwrap_or(3);
+    for number in 0..scripts {
+        let layer = LAYERS[number as usize % LAYERS.len()];
+        let calls = (1..).take_while(|call| full_at(layer, *call, seed.wrapping_add(number)));
+        let calls = calls.count();
+        assert!(calls > 10, "{layer}: only {calls} calls could fail");
+        eprintln!("{layer}: full at each of {calls} calls");
+    }
+}
+
+/// Answers whether the script met a full disk at all.
+fn full_at(layer: &str, call: u64, seed: u64) -> bool {
+    let layer: LayerChoice = layer.parse().unwrap();
+    let crash = Arc::new(CrashFs::default());
+    let rule = format!("write|create|setxattr|rename|copy_file_range nth {call} error ENOSPC");
+    let program = Program::parse("full", &rule, 0).unwrap();
+    let fault = Arc::new(Fault::new(crash.clone(), program, Box::new(|_, _| Ok(()))));
+    let below: Arc<dyn FileSystem> = fault.clone();
+    // A disk that is full already at the start mounts nothing.
+    let built = match layer.build(Arc::clone(&below)) {
+        Ok(built) => built,
+        Err(error) => {
+            assert!(error.to_string().contains("No space left"), "{error}");
+            return true;
+        }
+    };
+    let client = Client::new(&*built);
+    let (mut diary, ended) = Script::run(&crash, &client, &|| (), (seed, STEPS));
+    let told = ended.map_err(|error| error.errno());
+    assert!(matches!(told, Ok(()) | Err(Errno::NOSPC)), "{told:?}");
+    let struck = fault.counts().iter().any(|rule| rule.struck > 0);
+    diary.confirm();
+    built.shutdown().unwrap();
+    let memory: Arc<dyn FileSystem> = crash;
+    // A multiple of 16: files are written on, too.
+    if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
+        let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
+        panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));
+    }
+    struck
+}
+
 /// The harness itself: over memory alone, where nothing is lost before it is written, every sync
 /// is kept. A layer that does nothing passes; without syncs it is caught.
 #[test]
@@ -250,5 +299,4 @@ fn a_layer_that_does_nothing_keeps_what_it_synced() {
         (0..6)
             .any(|round| explore("null", Some(no_sync), seed + round, Order::Independent).is_err())
     );
-    drop(MemFs::default());
 }

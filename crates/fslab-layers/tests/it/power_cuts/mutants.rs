@@ -31,12 +31,12 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "dead frames are punched before the new ones are durable",
-        plant: |inner| Arc::new(PunchEarly { inner, kept: Mutex::default() }),
+        plant: |inner| Arc::new(PunchEarly { inner, kept: Mutex::new(Vec::new()) }),
     },
 ];
 
 /// Slots and identity are within these first bytes of a stored file.
-const HEAD_BYTES: u64 = 512;
+const HEAD_BYTES: u64 = 1024;
 
 fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     let program = Program::parse("planted", rules, 0).unwrap();
@@ -143,21 +143,32 @@ impl FileSystem for LateSync {
     }
 }
 
-/// Syncs wait for the first call that is neither a write nor a punch: so all that the layer writes
-/// and punches at a checkpoint comes before its sync.
+/// A sync, and the slot that is written after it, wait for the first call that is no punch: only
+/// punches overtake them.
 struct PunchEarly {
     inner: Arc<dyn FileSystem>,
-    kept: Mutex<Option<(Request, Ino, Handle, bool)>>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+enum Kept {
+    Sync { request: Request, ino: Ino, handle: Handle, data_only: bool },
+    Slot { request: Request, ino: Ino, handle: Handle, offset: u64, data: Vec<u8> },
 }
 
 impl PunchEarly {
-    fn sync(&self) -> Result<()> {
-        match self.kept.lock().take() {
-            Some((request, ino, handle, data_only)) => {
-                self.inner.fsync(&request, ino, handle, data_only)
+    fn catch_up(&self) -> Result<()> {
+        for kept in std::mem::take(&mut *self.kept.lock()) {
+            match kept {
+                Kept::Sync { request, ino, handle, data_only } => {
+                    self.inner.fsync(&request, ino, handle, data_only)?;
+                }
+                Kept::Slot { request, ino, handle, offset, data } => {
+                    let options = WriteOptions::default();
+                    self.inner.write(&request, ino, handle, offset, &data, options)?;
+                }
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -167,12 +178,11 @@ impl FileSystem for PunchEarly {
     }
 
     fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.sync()?;
-        *self.kept.lock() = Some((request.clone(), ino, handle, data_only));
+        self.catch_up()?;
+        self.kept.lock().push(Kept::Sync { request: request.clone(), ino, handle, data_only });
         Ok(())
     }
 
-    /// A slot is held back as usual; only the punch overtakes.
     fn write(
         &self,
         request: &Request,
@@ -182,24 +192,42 @@ impl FileSystem for PunchEarly {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        if offset >= HEAD_BYTES {
-            self.sync()?;
+        let mut kept = self.kept.lock();
+        if offset < HEAD_BYTES && !kept.is_empty() {
+            let (request, data) = (request.clone(), data.to_vec());
+            let length = data.len();
+            kept.push(Kept::Slot { request, ino, handle, offset, data });
+            return Ok(length);
         }
+        drop(kept);
+        self.catch_up()?;
         self.inner.write(request, ino, handle, offset, data, options)
     }
 
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        self.catch_up()?;
+        self.inner.read(request, ino, handle, offset, buffer)
+    }
+
     fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.sync()?;
+        self.catch_up()?;
         self.inner.release(request, ino, handle)
     }
 
     fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.sync()?;
+        self.catch_up()?;
         self.inner.syncfs(request, ino)
     }
 
     fn statfs(&self, request: &Request, ino: Ino) -> Result<fslab_vfs::StatFs> {
-        self.sync()?;
+        self.catch_up()?;
         self.inner.statfs(request, ino)
     }
 }

@@ -20,6 +20,8 @@ pub struct History {
     versions: Vec<Version>,
     /// Syncs that returned: when, and of which version.
     synced: Vec<(usize, usize)>,
+    /// The last version whose change returned with success.
+    completed: usize,
 }
 
 struct Version {
@@ -33,6 +35,7 @@ struct Version {
 struct Names {
     versions: Vec<(usize, BTreeMap<&'static str, usize>)>,
     synced: Vec<(usize, usize)>,
+    completed: usize,
 }
 
 /// What was done, and when, counted in events of the file system below.
@@ -67,6 +70,15 @@ impl History {
 }
 
 impl Diary {
+    /// Without a crash, everything that returned with success is as good as synced.
+    pub fn confirm(&mut self) {
+        for history in &mut self.files {
+            history.synced.push((0, history.completed));
+        }
+        let names = &mut self.names;
+        names.synced.push((0, names.completed));
+    }
+
     /// The files that a name may stand for after a crash; `None` where it may be nobody's.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         let synced = self.names.synced.iter().rev().find(|(when, _)| *when <= point);
@@ -91,27 +103,27 @@ pub struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Runs `steps` random steps over a layer.
+    /// Runs `steps` random steps over a layer, or as many as there is no error. Files are closed
+    /// in any case.
     pub fn run(
         crash: &'a CrashFs,
         client: &'a Client<'a>,
         after_step: &'a dyn Fn(),
         (seed, steps): (u64, usize),
-    ) -> Result<Diary> {
+    ) -> (Diary, Result<()>) {
         let (open, names) = (BTreeMap::new(), BTreeMap::new());
         let mut script = Self { crash, client, after_step, open, names, diary: Diary::default() };
         script.diary.names.versions.push((0, BTreeMap::new()));
         let mut draws = Pcg64Mcg::seed_from_u64(seed);
-        for _ in 0..steps {
+        let ended = (0..steps).try_for_each(|_| {
             let text = script.step(&mut draws)?;
             (script.after_step)();
             script.diary.steps.push((crash.position(), text));
-        }
+            Ok(())
+        });
         let Self { open, diary, .. } = script;
-        for (_, file) in open {
-            file.close()?;
-        }
-        Ok(diary)
+        let closed = open.into_values().map(File::close).collect::<Vec<_>>();
+        (diary, closed.into_iter().fold(ended, Result::and))
     }
 
     fn step(&mut self, draws: &mut Pcg64Mcg) -> Result<String> {
@@ -156,26 +168,38 @@ impl<'a> Script<'a> {
         work: impl FnOnce(&File<'_>) -> Result<()>,
     ) -> Result<()> {
         let begun = self.crash.position();
-        work(self.file(id)?)?;
         self.diary.files[id].versions.push(Version { begun, bytes: Arc::new(new) });
+        work(self.file(id)?)?;
+        let history = &mut self.diary.files[id];
+        history.completed = history.versions.len() - 1;
         Ok(())
     }
 
     fn create(&mut self, name: &'static str) -> Result<String> {
-        let begun = self.crash.position();
-        let (_, file) = self.client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE)?;
-        let id = self.diary.files.len();
+        let (begun, id, client) = (self.crash.position(), self.diary.files.len(), self.client);
         let mut history = History::default();
         history.versions.push(Version { begun, bytes: Arc::default() });
         self.diary.files.push(history);
+        let mut names = self.names.clone();
+        names.insert(name, id);
+        let create = || client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE);
+        let (_, file) = self.change_names(names, create)?;
         self.open.insert(id, file);
-        self.names.insert(name, id);
-        self.note_names(begun);
         Ok(format!("create {name} as file {id}"))
     }
 
-    fn note_names(&mut self, begun: usize) {
-        self.diary.names.versions.push((begun, self.names.clone()));
+    /// Notes a change of names, and does it.
+    fn change_names<T>(
+        &mut self,
+        new: BTreeMap<&'static str, usize>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let begun = self.crash.position();
+        self.names.clone_from(&new);
+        self.diary.names.versions.push((begun, new));
+        let done = work()?;
+        self.diary.names.completed = self.diary.names.versions.len() - 1;
+        Ok(done)
     }
 
     fn write(&mut self, id: usize, offset: u64, data: &[u8]) -> Result<String> {
@@ -220,7 +244,7 @@ impl<'a> Script<'a> {
         (self.after_step)();
         let when = self.crash.position();
         let history = &mut self.diary.files[id];
-        history.synced.push((when, history.versions.len() - 1));
+        history.synced.push((when, history.completed));
     }
 
     fn close(&mut self, id: usize) -> Result<String> {
@@ -231,24 +255,18 @@ impl<'a> Script<'a> {
     }
 
     fn rename(&mut self, name: &'static str, other: &'static str) -> Result<String> {
-        let begun = self.crash.position();
-        self.client.rename(Ino::ROOT, name, Ino::ROOT, other)?;
-        if let Some(id) = self.names.remove(name)
-            && let Some(replaced) = self.names.insert(other, id)
-        {
-            self.close(replaced)?;
-        }
-        self.note_names(begun);
+        let (mut names, client) = (self.names.clone(), self.client);
+        let replaced = names.remove(name).and_then(|id| names.insert(other, id));
+        self.change_names(names, || client.rename(Ino::ROOT, name, Ino::ROOT, other))?;
+        replaced.map_or(Ok(String::new()), |id| self.close(id))?;
         Ok(format!("rename {name} to {other}"))
     }
 
     fn unlink(&mut self, name: &'static str) -> Result<String> {
-        let begun = self.crash.position();
-        self.client.unlink(Ino::ROOT, name)?;
-        if let Some(id) = self.names.remove(name) {
-            self.close(id)?;
-        }
-        self.note_names(begun);
+        let (mut names, client) = (self.names.clone(), self.client);
+        let unlinked = names.remove(name);
+        self.change_names(names, || client.unlink(Ino::ROOT, name))?;
+        unlinked.map_or(Ok(String::new()), |id| self.close(id))?;
         Ok(format!("unlink {name}"))
     }
 
@@ -256,7 +274,7 @@ impl<'a> Script<'a> {
         self.client.sync_directory(Ino::ROOT)?;
         (self.after_step)();
         let names = &mut self.diary.names;
-        names.synced.push((self.crash.position(), names.versions.len() - 1));
+        names.synced.push((self.crash.position(), names.completed));
         Ok("sync names".to_owned())
     }
 
@@ -267,7 +285,7 @@ impl<'a> Script<'a> {
             self.note_synced(id);
         }
         let names = &mut self.diary.names;
-        names.synced.push((when, names.versions.len() - 1));
+        names.synced.push((when, names.completed));
         Ok("sync everything".to_owned())
     }
 }
