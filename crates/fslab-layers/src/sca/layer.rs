@@ -124,13 +124,10 @@ impl Sca {
         self.files.lock().get(&ino).map(|known| Arc::clone(&known.file))
     }
 
-    /// Asks the file below, through its handle if it is open. Who uses it may close it meanwhile.
+    /// Asks the file below, through its handle if it is open.
     fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
-        match self.in_use(ino).map(|file| ask(Some(file.lower_handle()))) {
-            Some(Err(error)) if error.errno() == Errno::BADF => ask(None),
-            Some(answer) => answer,
-            None => ask(None),
-        }
+        let through = self.in_use(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
+        through.unwrap_or_else(|| ask(None))
     }
 
     fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
