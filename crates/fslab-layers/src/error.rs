@@ -86,6 +86,14 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<RuleProblem>,
     },
+    /// A leaf of another crate can't be opened.
+    #[error("can't use '{leaf}' as the lower file system: {source}")]
+    ForeignLeaf {
+        /// What was given.
+        leaf: String,
+        /// Why.
+        source: crate::leaf::ForeignError,
+    },
     /// A layer can't work over what is below it.
     #[error("layer '{layer}' can't work here: {source}")]
     Layer {

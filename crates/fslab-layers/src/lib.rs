@@ -17,7 +17,7 @@ mod stack;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
-pub use leaf::{LEAVES, Leaf, LeafSpec};
+pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafSpec};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use stack::Stack;

@@ -74,7 +74,7 @@ mod tests {
     fn every_layer_can_be_built_with_its_defaults() {
         for layer in LAYERS {
             let choice = LayerChoice::new(layer.name, []).unwrap();
-            choice.over(Arc::new(MemFs::default())).unwrap();
+            choice.build(Arc::new(MemFs::default())).unwrap();
         }
     }
 }

@@ -12,11 +12,12 @@ mod file_system;
 mod host;
 mod layout;
 mod memory;
+pub mod rules;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
 
-pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
+pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
 pub use host::{HostFs, HostOptions};

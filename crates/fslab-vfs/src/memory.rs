@@ -20,13 +20,11 @@ use crate::types::{
     RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-mod acl;
 mod attributes;
 mod data;
 mod directory;
 mod files;
 mod handles;
-mod inherit;
 mod naming;
 mod node;
 mod rename;

@@ -7,13 +7,16 @@ use clap::{Parser, Subcommand};
 
 mod compare;
 mod completions;
+mod ext2;
 mod fstab;
 mod list;
 mod man;
 mod mount;
+mod probe;
 mod report;
 mod sca;
 mod umount;
+mod worker;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -30,17 +33,24 @@ enum Command {
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
     /// Compare file systems: run a plan, print the table, write the page
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Make, look into and change ext2 images, without mounting
+    Ext2(ext2::Args),
     /// Look at, check and mend stored files of SCA layers
     Sca(sca::Args),
+    /// Find out from outside what a file system is
+    Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
     Completions(completions::Args),
     /// Write the man pages to a directory
     Man(man::Args),
+    /// Do one part of a workload, as a process of its own; for `fslab compare` alone
+    #[command(hide = true)]
+    Worker(worker::Args),
 }
 
 impl Cli {
@@ -58,10 +68,13 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
+            Command::Worker(args) => args.run(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod commands;
 mod exit;
+mod leaves;
 
 fn main() -> ExitCode {
     let command = commands::Cli::from_command_line();

@@ -103,7 +103,7 @@ impl Log {
 }
 
 /// Whether a range holds nothing at all.
-pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
+fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
     const STEP: u64 = 1 << 20;
     let mut place = range.start;
     while place < range.end {

@@ -7,7 +7,7 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
-use super::format::{CheckpointRecord, FLAG_IN_ORDER, Kind, SegmentRecord};
+use super::format::{CheckpointRecord, FLAG_IN_ORDER, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord};
 use super::frame::{Draft, Entry, Frame, Reference, append};
 use super::index::Index;
 use super::log::Log;
@@ -152,18 +152,27 @@ impl Log {
         let (record, rest) = CheckpointRecord::read_from_prefix(payload).ok()?;
         let count = usize::from(record.segments.get());
         let segments = <[SegmentRecord]>::ref_from_bytes(rest).ok()?;
-        if segments.len() != count || record.levels > super::format::LEVELS_MAX {
+        let root = Reference::from_record(&record.root);
+        let is_sound = segments.len() == count
+            && record.levels <= LEVELS_MAX
+            && root.is_sound()
+            && record.ordinal.get() <= SIZE_MAX;
+        if !is_sound {
             return None;
         }
         self.segments.clear();
         for segment in segments {
-            let entry = Entry::from_record(&segment.entry);
-            self.segments.entry(segment.chunk.get()).or_default().push(entry);
+            let entry = Entry::from_record(&segment.entry)?;
+            let chunk = segment.chunk.get();
+            if chunk > SIZE_MAX >> self.identity.chunk_log2 {
+                return None;
+            }
+            self.segments.entry(chunk).or_default().push(entry);
         }
-        *self.index.lock() = Index::stored(record.levels, Reference::from_record(&record.root));
+        *self.index.lock() = Index::stored(record.levels, root);
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        self.live_bytes = record.live_bytes.get();
+        self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.ordinal = record.ordinal.get();
         self.checkpoint = frame.reference;
         (self.slotted, self.slot_ordinal) = (frame.reference, self.ordinal);

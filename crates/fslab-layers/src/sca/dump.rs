@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Identity};
-use super::recovery::{Walk, Window};
+use super::recovery::Walk;
 use super::roots;
 
 /// A stretch of a stored file.
@@ -25,7 +25,7 @@ pub enum Stretch {
 /// What reading the file below answers.
 pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Result<Vec<Stretch>> {
     let mut stretches = vec![Stretch::Head { length: length.min(HEAD_BYTES) }];
-    let mut walk = Walk { io, length, trusts: true, window: Window::default() };
+    let mut walk = Walk::new(io, length, true);
     let (mut end, mut sequence) = (HEAD_BYTES.min(length), 0);
     while let Some(frame) = walk.next(identity, end, sequence)? {
         (end, sequence) = (frame.reference.end(), frame.last_sequence());

@@ -65,6 +65,11 @@ impl Reference {
         self.offset == 0
     }
 
+    /// Whether it lies where a frame can lie.
+    pub fn is_sound(self) -> bool {
+        self.offset <= SIZE_MAX
+    }
+
     /// The first byte behind the frame.
     pub fn end(self) -> u64 {
         self.offset + u64::from(self.stored_length)
@@ -103,12 +108,12 @@ impl Entry {
         EntryRecord { frame: self.frame.to_record(), from: self.from.into(), to: self.to.into() }
     }
 
-    pub fn from_record(record: &EntryRecord) -> Self {
-        Self {
-            frame: Reference::from_record(&record.frame),
-            from: record.from.get(),
-            to: record.to.get(),
-        }
+    /// `None` for what makes no sense, in a record whose checksum was right all the same.
+    pub fn from_record(record: &EntryRecord) -> Option<Self> {
+        let frame = Reference::from_record(&record.frame);
+        let (from, to) = (record.from.get(), record.to.get());
+        let is_sound = from <= to && u64::from(to) <= 1 << CHUNK_LOG2.end() && frame.is_sound();
+        is_sound.then_some(Self { frame, from, to })
     }
 }
 
@@ -152,7 +157,7 @@ impl Frame {
 
     /// Bytes of the body.
     pub fn body_bytes(&self, identity: &Identity) -> usize {
-        self.reference.stored_length as usize - identity.header_bytes()
+        (self.reference.stored_length as usize).saturating_sub(identity.header_bytes())
     }
 }
 

@@ -8,9 +8,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Claim, Credentials, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem,
-    Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr,
-    StatFs, Timestamp, WriteOptions, XattrMode,
+    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
+    KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
+    WriteOptions, XattrMode,
 };
 use parking_lot::{Mutex, RwLock};
 use slab::Slab;
@@ -52,13 +52,7 @@ const LOWER_FLAGS: OpenMode = OpenMode::EXCLUSIVE;
 
 /// A request of the daemon itself, where there is none of a caller.
 pub fn own_request() -> Request {
-    Request {
-        credentials: Credentials::default(),
-        pid: 0,
-        umask: 0,
-        now: Timestamp::default(),
-        cancellation: fslab_vfs::Cancellation::default(),
-    }
+    Request::default()
 }
 
 impl Sca {
@@ -82,11 +76,9 @@ impl Sca {
                 }
             }
         };
-        if writes {
-            if let Err(error) = file.make_writable(request) {
-                self.leave(request, ino, &file)?;
-                return Err(error);
-            }
+        if writes && let Err(error) = file.make_writable(request) {
+            self.leave(request, ino, &file)?;
+            return Err(error);
         }
         Ok(file)
     }

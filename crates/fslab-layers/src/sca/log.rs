@@ -239,14 +239,14 @@ impl Log {
         let before = self.set_entry(io, chunk, Some(frame.entry()))?;
         let segments = self.segments.remove(&chunk).unwrap_or_default();
         before.into_iter().chain(segments).for_each(|entry| self.retire(entry.frame));
-        self.live_bytes += u64::from(frame.reference.stored_length);
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         self.follow(frame);
         Ok(())
     }
 
     fn apply_segment(&mut self, frame: &Frame) {
         self.segments.entry(frame.position).or_default().push(frame.entry());
-        self.live_bytes += u64::from(frame.reference.stored_length);
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         self.follow(frame);
     }
 

@@ -2,6 +2,7 @@
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
+use super::codec::Closing;
 use super::context::Io;
 use super::frame::{Entry, Reference};
 use super::log::Log;
@@ -31,7 +32,11 @@ impl Log {
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         if let Some(chunk) = self.ripe_tail(io)? {
-            self.encode_tail(io, chunk)?;
+            match self.encode_tail(io, chunk) {
+                // What is damaged stays in pieces, of which some can be read.
+                Err(error) if error.errno() == Errno::IO => {}
+                answer => answer?,
+            }
             self.hot = None;
         }
         let garbage = self.garbage_bytes();
@@ -75,7 +80,7 @@ impl Log {
     }
 
     /// What ends a packed file.
-    pub fn closing(&self, io: Io<'_>, closing: fn(&[(u32, u32)]) -> Vec<u8>) -> Result<Vec<u8>> {
+    pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         Ok(closing(&self.frames_in_order(io)?))
     }
 
@@ -86,11 +91,11 @@ impl Log {
         let mut place = 0;
         let mut add = |frame: Reference, length: u32| {
             if frame.offset > place {
-                frames.push(((frame.offset - place) as u32, 0));
+                frames.push(((frame.offset - place).min(u64::from(u32::MAX)) as u32, 0));
             }
             if length > 0 {
                 frames.push((header_bytes, 0));
-                frames.push((frame.stored_length - header_bytes, length));
+                frames.push((frame.stored_length.saturating_sub(header_bytes), length));
             }
             place = frame.end();
         };

@@ -18,7 +18,7 @@ use super::log::Log;
 use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
 use super::writer::check_range;
-use super::{aside, recovery, roots};
+use super::{recovery, roots};
 
 /// Bytes taken from one write at a time: what is encoded side by side.
 const BATCH_BYTES: usize = 8 << 20;
@@ -445,10 +445,7 @@ fn classify_unknown(
                 file_id: io.settings.new_file_id(io.request, io.lower.ino),
             };
             let mut log = Log::new(identity);
-            let behind = log.end..length;
-            if length > log.end && !aside::is_zero(io, &behind)? {
-                log.leftover = Some(behind);
-            }
+            log.leftover = (length > log.end).then(|| log.end..length);
             tracing::warn!(ino = io.lower.ino.0, "nothing of a file survived: it is empty");
             Ok(Kind::Stored(Box::new(log)))
         }

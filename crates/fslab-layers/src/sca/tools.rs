@@ -110,11 +110,6 @@ impl Tool {
             .map_err(|source| self.failed(source))
     }
 
-    /// A file that nothing is known of, to read frames of.
-    fn log_reading(&self) -> Log {
-        Log::new(self.identity)
-    }
-
     fn stretches(&self) -> Result<Vec<Stretch>> {
         dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
     }
@@ -264,10 +259,12 @@ impl Tool {
         let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
         let header = read.map_err(|error| self.failed(error))?;
         let as_written = super::frame::header(&self.identity, frame);
-        if !frame.kind.has_content() && frame.kind != Kind::Gap {
-            if let Err(error) = self.log_reading().read_frame(self.io(), frame.reference) {
-                return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
-            }
+        let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
+        let read = |frame: &super::frame::Frame| {
+            Log::new(self.identity).read_frame(self.io(), frame.reference).map(drop)
+        };
+        if let Some(Err(error)) = is_metadata.then(|| read(frame)) {
+            return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
         }
         let what = "a frame header with wrong bytes around or in its record".to_owned();
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))

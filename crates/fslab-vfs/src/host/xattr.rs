@@ -3,16 +3,12 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 
-use fslab_sys::identity::ActingAs;
 use rustix::fs::XattrFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
 use crate::host::{has_capability, proc_path};
 use crate::types::{Request, XattrMode};
-
-/// The access ACL: setting it may change the set-group-id bit, depending on the caller's groups.
-const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// Bytes tried first: nearly every value and list fits.
 const FIRST_TRY_BYTES: usize = 512;
@@ -41,22 +37,19 @@ pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     Ok(shown.flatten().copied().collect())
 }
 
-pub(super) fn set(
-    request: &Request,
-    path: &OwnedFd,
-    name: &OsStr,
-    value: &[u8],
-    mode: XattrMode,
-) -> Result<()> {
-    let flags = XattrFlags::from_bits_retain(mode.bits());
+/// What an access ACL means for the set-group-id bit is the sender's to say.
+pub(super) fn set(path: &OwnedFd, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+    let flags = XattrFlags::from_bits_retain((mode - XattrMode::KILL_SET_GROUP_ID).bits());
     let path = proc_path(path);
-    let _acting = if name == ACCESS_ACL {
-        let caller = &request.credentials;
-        Some(ActingAs::caller(caller.uid, caller.gid, request.pid)?)
-    } else {
-        None
-    };
     Ok(rustix::fs::setxattr(path, name, value, flags)?)
+}
+
+/// Gives a new inode the attributes that security modules want on it.
+pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
+    let mut labels = request.creation.labels.iter();
+    labels.try_for_each(|(name, value)| {
+        Ok(rustix::fs::setxattr(proc_path(path), name, value, XattrFlags::empty())?)
+    })
 }
 
 /// Reads something whose size isn't known and may change between two calls.

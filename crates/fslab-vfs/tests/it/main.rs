@@ -6,6 +6,7 @@ mod block_device;
 mod conformance;
 mod crash;
 mod host;
+mod labels;
 mod lower_tree;
 mod memory;
 mod model;

@@ -67,13 +67,9 @@ impl Tracker {
     fn sector(&self, ino: Ino, sector: u64) -> Vec<usize> {
         let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
         let meets = |range: &Range<u64>| range.start < bytes.end && bytes.start < range.end;
-        let emptied = self.emptied.get(&ino).into_iter().flatten();
-        emptied
-            .filter(|(range, _)| meets(range))
-            .map(|(_, number)| *number)
-            .last()
-            .into_iter()
-            .collect()
+        let mut emptied = self.emptied.get(&ino).into_iter().flatten().rev();
+        let last = emptied.find(|(range, _)| meets(range));
+        last.map(|(_, number)| *number).into_iter().collect()
     }
 
     fn journal(&mut self, number: usize, effect: &Effect, needs: &mut Vec<usize>) {

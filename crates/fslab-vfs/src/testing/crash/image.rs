@@ -118,8 +118,12 @@ impl Image {
 
     /// Makes the same files in an empty file system, with inode numbers of its own.
     pub fn restore(&self, empty: &dyn FileSystem) -> Result<()> {
-        let mut restorer =
-            Restorer { image: self, memory: empty, request: request(), made: HashMap::new() };
+        let mut restorer = Restorer {
+            image: self,
+            memory: empty,
+            request: Request::default(),
+            made: HashMap::new(),
+        };
         restorer.attributes(Ino::ROOT, Ino::ROOT)?;
         restorer.directory(Ino::ROOT, Ino::ROOT)
     }
@@ -142,16 +146,6 @@ fn apply_to(node: &mut Node, change: &Change) {
             node.xattrs.remove(name);
         }
         Change::Names(_) => {}
-    }
-}
-
-fn request() -> Request {
-    Request {
-        credentials: crate::types::Credentials::default(),
-        pid: 0,
-        umask: 0,
-        now: crate::types::Timestamp::default(),
-        cancellation: crate::types::Cancellation::default(),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::file_system::FileSystem;
 use crate::memory::{Capacity, MemFs};
 use crate::types::{
-    Attr, Cancellation, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
-    Opened, RenameMode, Request, SetAttr, Timestamp, WriteOptions, XattrMode,
+    Attr, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request,
+    SetAttr, WriteOptions, XattrMode,
 };
 
 use super::effect::{BLOCK_BYTES, Binding, Change, Effect, SECTOR_BYTES, Scope};
@@ -93,17 +93,6 @@ impl CrashFs {
     }
 }
 
-/// A request of the double itself, to look at what it holds.
-fn looking() -> Request {
-    Request {
-        credentials: Credentials::default(),
-        pid: 0,
-        umask: 0,
-        now: Timestamp::default(),
-        cancellation: Cancellation::default(),
-    }
-}
-
 impl Recorder {
     fn note(&mut self, text: String, changes: Vec<Change>) {
         self.event(text, changes, Vec::new(), None);
@@ -152,12 +141,12 @@ impl Recorder {
 
 impl CrashFs {
     fn attr(&self, ino: Ino) -> Result<Attr> {
-        self.memory.getattr(&looking(), ino, None)
+        self.memory.getattr(&Request::default(), ino, None)
     }
 
     /// What a new inode holds that no later effect tells.
     fn node(&self, attr: &Attr) -> Result<Arc<Node>> {
-        let (request, ino) = (looking(), attr.ino);
+        let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {
             FileKind::Symlink => self.memory.readlink(&request, ino)?,
             _ => OsString::new(),
@@ -175,7 +164,7 @@ impl CrashFs {
     fn sectors(&self, ino: Ino, offset: u64, length: u64) -> Result<Vec<Change>> {
         let size = self.attr(ino)?.size;
         let end = offset.saturating_add(length).min(size);
-        let request = looking();
+        let request = Request::default();
         let mode = OpenMode::NO_ACCESS_TIME;
         let handle = self.memory.open(&request, ino, mode)?.handle;
         let mut changes = Vec::new();

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::Stack;
+use fslab_layers::{LayerChoice, Stack};
 use fslab_measure::{Host, HostError};
 use fslab_vfs::FileSystem;
+
+use crate::leaves::FOREIGN;
 
 /// This binary, called again for every mount.
 pub struct Binary {
@@ -30,7 +32,18 @@ impl Host for Binary {
         command
     }
 
+    fn check_layers(&self, layers: &[String]) -> Result<(), HostError> {
+        for layer in layers {
+            layer.parse::<LayerChoice>()?;
+        }
+        Ok(())
+    }
+
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        Some(vec![self.path.clone().into(), "worker".into()])
+    }
+
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
-        Ok(Box::new(specification.parse::<Stack>()?.build()?))
+        Ok(Box::new(Stack::parse(specification, FOREIGN)?.build()?))
     }
 }

@@ -1,0 +1,227 @@
+//! POSIX access control lists, as the kernel's xattrs hold them: their meaning for mode bits and
+//! for what is created below a directory.
+//!
+//! The wire format is a 32-bit version (2), then eight bytes an entry: tag, permissions (16 bits
+//! each) and id (32 bits), all little-endian. Lists are kept in this form; [`Acl`] exists only
+//! while one is looked at. Nothing here checks whether somebody may do something.
+
+use crate::error::Errno;
+use crate::types::{FileKind, Permissions};
+
+/// The xattr of a file's own list.
+pub const ACCESS: &str = "system.posix_acl_access";
+/// The xattr of the list that a directory hands down.
+pub const DEFAULT: &str = "system.posix_acl_default";
+
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 8;
+/// The id of entries that name nobody.
+const NO_ID: u32 = u32::MAX;
+
+const USER_OBJECT: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJECT: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AclEntry {
+    tag: u16,
+    permissions: u16,
+    id: u32,
+}
+
+/// A valid list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acl {
+    entries: Vec<AclEntry>,
+}
+
+impl Acl {
+    /// Reads the wire format and checks the list; `None` for one without entries, which means no
+    /// list.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for another version, `EINVAL` for what is no list or means nothing.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
+        Self::decode(bytes)?.map(Self::checked).transpose()
+    }
+
+    /// Reads the wire format of a list that may be nonsense; `None` for one without entries.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), for what is no list.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Errno> {
+        let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(Errno::INVAL)?;
+        if header != VERSION.to_le_bytes() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if body.len() % ENTRY_BYTES != 0 {
+            return Err(Errno::INVAL);
+        }
+        let entries: Vec<AclEntry> =
+            body.chunks_exact(ENTRY_BYTES).map(parse_entry).collect::<Result<_, _>>()?;
+        Ok((!entries.is_empty()).then_some(Self { entries }))
+    }
+
+    /// Refuses a list that means nothing.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn checked(self) -> Result<Self, Errno> {
+        let permissions_exist = self.entries.iter().all(|entry| entry.permissions <= 7);
+        if permissions_exist && self.is_well_formed() { Ok(self) } else { Err(Errno::INVAL) }
+    }
+
+    /// Tags in order, the three base entries once each, and a mask wherever ids are named.
+    fn is_well_formed(&self) -> bool {
+        let tags: Vec<u16> = self.entries.iter().map(|entry| entry.tag).collect();
+        let count = |tag| tags.iter().filter(|present| **present == tag).count();
+        let base_once = [USER_OBJECT, GROUP_OBJECT, OTHER].iter().all(|tag| count(*tag) == 1);
+        let needs_mask = count(USER) + count(GROUP) > 0;
+        tags.is_sorted() && base_once && count(MASK) <= 1 && (!needs_mask || count(MASK) == 1)
+    }
+
+    /// The wire format.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for entry in &self.entries {
+            bytes.extend(entry.tag.to_le_bytes());
+            bytes.extend(entry.permissions.to_le_bytes());
+            bytes.extend(entry.id.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether the mode bits say all that the list says.
+    #[must_use]
+    pub fn is_plain_mode(&self) -> bool {
+        self.entries.len() == 3
+    }
+
+    /// The nine mode bits that show the list: the group's place shows the mask where there is one.
+    #[must_use]
+    pub fn mode_bits(&self) -> u32 {
+        let of = |tag| {
+            let found = self.entries.iter().find(|entry| entry.tag == tag);
+            found.map_or(0, |entry| u32::from(entry.permissions))
+        };
+        of(USER_OBJECT) << 6 | of(self.group_class()) << 3 | of(OTHER)
+    }
+
+    fn group_class(&self) -> u16 {
+        if self.entries.iter().any(|entry| entry.tag == MASK) { MASK } else { GROUP_OBJECT }
+    }
+
+    /// The list after a `chmod`.
+    #[must_use]
+    pub fn with_mode(mut self, permissions: Permissions) -> Self {
+        self.update_classes(|_, class| class, permissions.bits());
+        self
+    }
+
+    /// The access list of a new file below a directory with this default list: no class may do
+    /// more than the creator asked for. Its [`mode_bits`](Self::mode_bits) are the file's.
+    #[must_use]
+    pub fn for_new_file(mut self, mode: u32) -> Self {
+        self.update_classes(|present, class| present & class, mode);
+        self
+    }
+
+    fn update_classes(&mut self, update: impl Fn(u16, u16) -> u16, mode: u32) {
+        let group_class = self.group_class();
+        for entry in &mut self.entries {
+            let shift = match entry.tag {
+                USER_OBJECT => 6,
+                OTHER => 0,
+                tag if tag == group_class => 3,
+                _ => continue,
+            };
+            entry.permissions = update(entry.permissions, (mode >> shift & 7) as u16);
+        }
+    }
+}
+
+/// What setting a file's own list does: the new permissions and the list to be stored. A list that
+/// says no more than mode bits becomes mode bits; an empty one is removed.
+///
+/// # Errors
+/// As [`Acl::parse`].
+pub fn set_access(
+    permissions: Permissions,
+    value: &[u8],
+) -> Result<(Permissions, Option<Vec<u8>>), Errno> {
+    let access = if value.is_empty() { None } else { Acl::parse(value)? };
+    let Some(access) = access else { return Ok((permissions, None)) };
+    let bits = (permissions.bits() & !0o777) | access.mode_bits();
+    let stored = (!access.is_plain_mode()).then(|| access.to_bytes());
+    Ok((Permissions::new(bits), stored))
+}
+
+/// What setting the list that is handed down does: the list to be stored. Whether it makes sense is
+/// looked at only where there can be one, as in the kernel.
+///
+/// # Errors
+/// `EACCES` for anything but a directory; as [`Acl::parse`].
+pub fn set_default(kind: FileKind, value: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let decoded = if value.is_empty() { None } else { Acl::decode(value)? };
+    match decoded {
+        Some(_) if kind != FileKind::Directory => Err(Errno::ACCESS),
+        Some(default) => Ok(Some(default.checked()?.to_bytes())),
+        None => Ok(None),
+    }
+}
+
+fn parse_entry(bytes: &[u8]) -> Result<AclEntry, Errno> {
+    let &[tag_low, tag_high, low, high, a, b, c, d] = bytes else { return Err(Errno::INVAL) };
+    let tag = u16::from_le_bytes([tag_low, tag_high]);
+    let permissions = u16::from_le_bytes([low, high]);
+    let id = match tag {
+        USER | GROUP => u32::from_le_bytes([a, b, c, d]),
+        USER_OBJECT | GROUP_OBJECT | MASK | OTHER => NO_ID,
+        _ => return Err(Errno::INVAL),
+    };
+    let names_somebody = !matches!(tag, USER | GROUP) || id != NO_ID;
+    if names_somebody { Ok(AclEntry { tag, permissions, id }) } else { Err(Errno::INVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(entries: &[(u16, u16, u32)]) -> Acl {
+        let entries =
+            entries.iter().map(|&(tag, permissions, id)| AclEntry { tag, permissions, id });
+        Acl { entries: entries.collect() }
+    }
+
+    fn with_mask() -> Acl {
+        list(&[(1, 7, NO_ID), (2, 6, 1000), (4, 5, NO_ID), (16, 7, NO_ID), (32, 4, NO_ID)])
+    }
+
+    #[test]
+    fn bytes_round_trip() {
+        let acl = with_mask();
+        assert_eq!(Acl::parse(&acl.to_bytes()), Ok(Some(acl)));
+    }
+
+    #[test]
+    fn mode_shows_mask_in_place_of_group() {
+        assert_eq!(with_mask().mode_bits(), 0o774);
+        assert_eq!(with_mask().with_mode(Permissions::new(0o640)).mode_bits(), 0o640);
+        assert_eq!(with_mask().for_new_file(0o652).mode_bits(), 0o650);
+    }
+
+    #[test]
+    fn malformed_lists_are_refused() {
+        let no_mask = list(&[(1, 7, NO_ID), (2, 6, 1000), (4, 5, NO_ID), (32, 4, NO_ID)]);
+        assert_eq!(Acl::parse(&no_mask.to_bytes()), Err(Errno::INVAL));
+        assert_eq!(Acl::parse(&[3, 0, 0, 0]), Err(Errno::OPNOTSUPP));
+        assert_eq!(Acl::parse(&[2, 0, 0, 0, 1]), Err(Errno::INVAL));
+        assert_eq!(Acl::parse(&[2, 0]), Err(Errno::INVAL));
+        assert_eq!(Acl::parse(&[2, 0, 0, 0]), Ok(None));
+    }
+}
