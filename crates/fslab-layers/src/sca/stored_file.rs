@@ -445,7 +445,7 @@ fn classify_unknown(
                 file_id: io.settings.new_file_id(io.request, io.lower.ino),
             };
             let mut log = Log::new(identity);
-            log.leftover = (length > log.end).then(|| log.end..length);
+            log.leftover = (length > log.end).then_some(log.end..length);
             tracing::warn!(ino = io.lower.ino.0, "nothing of a file survived: it is empty");
             Ok(Kind::Stored(Box::new(log)))
         }
