@@ -83,7 +83,7 @@ impl CrashFs {
     /// # Errors
     /// None.
     pub fn settle(&self) -> Result<()> {
-        self.syncfs(&looking(), Ino::ROOT)
+        self.syncfs(&Request::default(), Ino::ROOT)
     }
 
     /// The file system as it is now.
