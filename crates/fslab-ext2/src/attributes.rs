@@ -142,6 +142,8 @@ impl Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        let kill_set_group_id = mode.contains(XattrMode::KILL_SET_GROUP_ID);
+        let mode = mode - XattrMode::KILL_SET_GROUP_ID;
         if !(XattrMode::CREATE | XattrMode::REPLACE).contains(mode) {
             return Err(Errno::INVAL.into());
         }
@@ -164,6 +166,10 @@ impl Volume {
                 self.change_acl(no, &mut inode, name, stored)?;
             }
             _ => self.set_xattr(no, &mut inode, name, value, mode)?,
+        }
+        if kill_set_group_id {
+            let bits = inode.permissions.bits() & !Permissions::SET_GID;
+            inode.permissions = Permissions::new(bits);
         }
         inode.changed = request.now;
         self.store_inode(no, &inode)

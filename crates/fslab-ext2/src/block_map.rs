@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
-use fslab_vfs::Errno;
+use fslab_vfs::{Errno, FileKind};
 
+use crate::alloc::BlockRequest;
 use crate::cache::Role;
 use crate::error::{Error, Place, Result};
 use crate::format::DIRECT_BLOCKS;
@@ -166,62 +167,141 @@ impl Volume {
             return Ok(Mapped { block, fresh: false });
         }
         let way = self.way(block)?;
-        let missing = self.missing(no, inode, &way)?;
-        self.reserve(u64::from(missing), privileged)?;
-        let sectors = missing * self.block_sectors();
+        let gap = self.gap(no, inode, &way)?;
+        let count = (way.length - gap.level) as u32;
+        self.reserve(u64::from(count), privileged)?;
+        let sectors = count * self.block_sectors();
         let sum = inode.sectors.checked_add(sectors).ok_or(Errno::FBIG)?;
-        let mut goal = self.goal(no, inode, block)?;
-        let mut place = Slot::Inode(way.indexes[0]);
-        for level in 0..way.length {
-            let last = level + 1 == way.length;
-            let present = self.checked(no, self.slot(inode, place)?)?;
-            let at = match present {
-                Some(block) => block,
-                None => {
-                    let taken = self.space.take_block(&self.cache, goal)?;
-                    if !last {
-                        self.cache.create(taken);
+        let block = self.fill_gap(no, inode, block, &way, &gap)?;
+        inode.sectors = sum;
+        Ok(Mapped { block, fresh: true })
+    }
+
+    /// Takes the blocks that are missing on a way, first the indirect ones. They are joined to the
+    /// file when all were had.
+    fn fill_gap(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        block: FileBlock,
+        way: &Way,
+        gap: &Gap,
+    ) -> Result<BlockNo> {
+        let count = way.length - gap.level;
+        let mut taken: Vec<BlockNo> = Vec::with_capacity(count);
+        while taken.len() < count {
+            let request = self.block_request(no, inode, block, way, gap, &taken)?;
+            match self.space.take_blocks(&self.cache, no, &request) {
+                Ok(run) => taken.extend(run.blocks()),
+                Err(error) => {
+                    for block in taken {
+                        self.space.untake_block(&self.cache, block)?;
                     }
-                    self.set_slot(inode, place, taken.0)?;
-                    goal = BlockNo(taken.0.saturating_add(1));
-                    taken
+                    return Err(error);
                 }
-            };
-            if last {
-                inode.sectors = sum;
-                return Ok(Mapped { block: at, fresh: true });
             }
-            place = Slot::Indirect(at, way.indexes[level + 1]);
         }
-        Err(Errno::FBIG.into())
+        let mut slot = gap.slot;
+        for (level, block) in (gap.level..).zip(&taken) {
+            self.set_slot(inode, slot, block.0)?;
+            if level + 1 < way.length {
+                self.cache.create(*block);
+                slot = Slot::Indirect(*block, way.indexes[level + 1]);
+            }
+        }
+        taken.last().copied().ok_or_else(|| Errno::NOSPC.into())
     }
 
-    /// How many blocks are missing on a way, the last included.
-    fn missing(&self, no: InodeNo, inode: &Inode, way: &Way) -> Result<u32> {
-        let mut at = self.checked(no, inode.map[way.indexes[0] as usize])?;
-        for level in 1..way.length {
-            let Some(table) = at else { return Ok((way.length - level + 1) as u32) };
-            at = self.checked(no, pointer(&*self.cache.read(table)?, way.indexes[level]))?;
-        }
-        Ok(1)
-    }
-
-    /// Where a block would best be: behind its predecessor in the file, else at the start of the
-    /// inode's group.
-    fn goal(&self, no: InodeNo, inode: &Inode, block: FileBlock) -> Result<BlockNo> {
-        let before = match block.0.checked_sub(1) {
-            Some(before) => self.map(no, inode, FileBlock(before))?,
-            None => None,
+    /// What a policy is told of a block that is to be mapped, when some of what was missing on the
+    /// way has been taken.
+    fn block_request(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        logical: FileBlock,
+        way: &Way,
+        gap: &Gap,
+        taken: &[BlockNo],
+    ) -> Result<BlockRequest> {
+        let index = way.indexes[way.length - 1];
+        let whole = gap.level + 1 == way.length;
+        let before = match index.checked_sub(1) {
+            Some(before) if whole => self.slot(inode, gap.slot.at(before))?,
+            _ => 0,
         };
-        let behind = |before: BlockNo| BlockNo(before.0.saturating_add(1));
-        Ok(before.map_or_else(|| self.group_start(no), behind))
+        let (nearest, holder) = match taken.last() {
+            Some(last) => (None, Some(*last)),
+            None => (self.nearest(inode, gap.slot)?, gap.slot.table()),
+        };
+        let some = |pointer: u32| Some(BlockNo(pointer)).filter(|block| block.0 != 0);
+        let first_indirect = match (gap.level, taken.first()) {
+            (0, Some(first)) if way.length == 2 => Some(*first),
+            _ => some(inode.map[DIRECT_BLOCKS]),
+        };
+        Ok(BlockRequest {
+            home: self.geometry().group_of_inode(no),
+            regular: inode.kind == FileKind::Regular,
+            logical,
+            missing: (way.length - gap.level - 1 - taken.len()) as u32,
+            wanted: 1,
+            index,
+            before: some(before),
+            nearest,
+            holder,
+            last_direct: some(inode.map[DIRECT_BLOCKS - 1]),
+            first_indirect,
+            writer: 0,
+        })
     }
 
-    /// The first block of an inode's group.
-    pub(crate) fn group_start(&self, no: InodeNo) -> BlockNo {
-        let geometry = self.geometry();
-        let place = geometry.place_of_inode(no);
-        place.map_or(BlockNo(0), |(group, _)| geometry.first_block(group))
+    /// The nearest pointer to the left, in the same row.
+    fn nearest(&self, inode: &Inode, slot: Slot) -> Result<Option<BlockNo>> {
+        let pointers = |get: &dyn Fn(u32) -> u32, index: u32| {
+            (0..index).rev().map(get).find(|pointer| *pointer != 0).map(BlockNo)
+        };
+        match slot {
+            Slot::Inode(index) => Ok(pointers(&|at| inode.map[at as usize], index)),
+            Slot::Indirect(table, index) => {
+                let bytes = self.cache.read(table)?;
+                Ok(pointers(&|at| pointer(&bytes, at), index))
+            }
+        }
+    }
+
+    /// The first pointer on a way that is missing.
+    fn gap(&self, no: InodeNo, inode: &Inode, way: &Way) -> Result<Gap> {
+        let mut slot = Slot::Inode(way.indexes[0]);
+        for level in 0..way.length {
+            match self.checked(no, self.slot(inode, slot)?)? {
+                Some(table) if level + 1 < way.length => {
+                    slot = Slot::Indirect(table, way.indexes[level + 1]);
+                }
+                Some(_) => break,
+                None => return Ok(Gap { level, slot }),
+            }
+        }
+        Err(Error::damaged(Place::Inode(no), "has a block where it had none"))
+    }
+
+    /// Takes a block that is not of the map, near the inode, and makes it zeros.
+    pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
+        let request = BlockRequest {
+            home: self.geometry().group_of_inode(no),
+            regular: false,
+            logical: FileBlock(0),
+            missing: 0,
+            wanted: 1,
+            index: 0,
+            before: None,
+            nearest: None,
+            holder: None,
+            last_direct: None,
+            first_indirect: None,
+            writer: 0,
+        };
+        let run = self.space.take_blocks(&self.cache, no, &request)?;
+        self.cache.create(run.start);
+        Ok(run.start)
     }
 
     fn slot(&self, inode: &Inode, slot: Slot) -> Result<u32> {
@@ -368,6 +448,30 @@ impl Volume {
 enum Slot {
     Inode(u32),
     Indirect(BlockNo, u32),
+}
+
+impl Slot {
+    /// Another place in the same row.
+    fn at(self, index: u32) -> Self {
+        match self {
+            Self::Inode(_) => Self::Inode(index),
+            Self::Indirect(table, _) => Self::Indirect(table, index),
+        }
+    }
+
+    /// The indirect block.
+    fn table(self) -> Option<BlockNo> {
+        match self {
+            Self::Inode(_) => None,
+            Self::Indirect(table, _) => Some(table),
+        }
+    }
+}
+
+/// The first missing pointer of a way.
+struct Gap {
+    level: usize,
+    slot: Slot,
 }
 
 /// Pointers in a row.

@@ -207,6 +207,8 @@ pub const INODE_IMMUTABLE: u32 = 0x10;
 pub const INODE_APPEND: u32 = 0x20;
 /// `i_flags`: a directory's block 0 is the root of an index.
 pub const INODE_INDEX: u32 = 0x1000;
+/// `i_flags`: directories made here are to be spread over the device (`chattr +T`).
+pub const INODE_TOP_DIRECTORY: u32 = 0x2_0000;
 /// `i_flags`: what only newer formats have: extents, huge files, large values of attributes, inline
 /// data, encryption, verity, folded case.
 pub const INODE_FOREIGN: u32 = 0x503c_0800;

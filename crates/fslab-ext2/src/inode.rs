@@ -68,6 +68,9 @@ impl Inode {
         if raw.i_flags.get() & INODE_FOREIGN != 0 {
             return Err(damaged("uses a feature the superblock doesn't name"));
         }
+        if size_of(raw, kind) > i64::MAX as u64 {
+            return Err(damaged("impossible size"));
+        }
         let extra = extra_of(bytes).ok_or_else(|| damaged("impossible extra size"))?;
         let time = |seconds: u32, extra: Option<u32>| decode_time(seconds, extra.unwrap_or(0));
         Ok(Some(Self {

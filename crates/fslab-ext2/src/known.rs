@@ -54,6 +54,11 @@ impl Known {
         self.uses.remove(&no).is_some_and(|uses| uses.unnamed)
     }
 
+    /// Whether handles of the inode are open.
+    pub fn is_open(&self, no: InodeNo) -> bool {
+        self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
+    }
+
     /// The inode lost its last name; answers whether somebody still uses it.
     pub fn lost_name(&mut self, no: InodeNo) -> bool {
         match self.uses.get_mut(&no) {

@@ -32,6 +32,7 @@ mod mkfs;
 mod names;
 mod numbers;
 mod orphans;
+mod placement;
 mod rename;
 mod space;
 mod superblock;

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::rules::acl;
 use fslab_vfs::rules::inherit::{Inherited, Parent};
+use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 
@@ -187,6 +188,12 @@ impl Volume {
             if let Some(value) = value {
                 self.set_xattr(no, inode, OsStr::new(name), value, XattrMode::empty())?;
             }
+        }
+        for (name, value) in &request.creation.labels {
+            if Namespace::of(name)? != Namespace::Privileged {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            self.set_xattr(no, inode, name, value, XattrMode::empty())?;
         }
         Ok(())
     }

@@ -7,13 +7,16 @@
 use std::collections::BTreeMap;
 
 use fslab_vfs::{Errno, FileKind};
+use parking_lot::Mutex;
 
+use crate::alloc::{BlockRequest, Counts, InodeRequest, PolicySpec, Run};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::error::{Error, Place, Result};
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::placement::{Placement, Sight};
 
 /// When freed blocks and inodes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,9 +36,12 @@ pub(crate) struct Space {
     reserved_blocks: u64,
     free_blocks: u64,
     free_inodes: u64,
+    directories: u64,
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
+    /// Only used by who has the space alone; the lock makes the space one that can be shared.
+    placement: Mutex<Placement>,
     /// Whether descriptors differ from those on the device.
     pub changed: bool,
 }
@@ -57,16 +63,25 @@ pub(crate) struct Totals {
 }
 
 impl Space {
-    pub fn new(geometry: Geometry, groups: Vec<Group>, reserved_blocks: u32, reuse: Reuse) -> Self {
+    pub fn new(
+        geometry: Geometry,
+        groups: Vec<Group>,
+        reserved_blocks: u32,
+        reuse: Reuse,
+        policy: (&PolicySpec, u64),
+    ) -> Self {
         let free_blocks = groups.iter().map(|group| u64::from(group.free_blocks)).sum();
         let free_inodes = groups.iter().map(|group| u64::from(group.free_inodes)).sum();
+        let directories = groups.iter().map(|group| u64::from(group.directories)).sum();
         Self {
+            placement: Mutex::new(Placement::new(policy.0, &geometry, policy.1)),
             geometry,
             groups,
             freed: BTreeMap::new(),
             reserved_blocks: reserved_blocks.into(),
             free_blocks,
             free_inodes,
+            directories,
             waiting_blocks: 0,
             waiting_inodes: 0,
             reuse,
@@ -115,47 +130,67 @@ impl Space {
         index >= self.geometry.head_blocks(no) && !group.keeps(&self.geometry, block)
     }
 
-    /// Takes a free block: `goal`, else the next free one, in its group first.
-    pub fn take_block(&mut self, cache: &BlockCache, goal: BlockNo) -> Result<BlockNo> {
-        let (first, index) = self.geometry.place_of_block(goal).unwrap_or((GroupNo(0), 0));
-        for step in 0..self.geometry.groups {
-            let no = GroupNo((first.0 + step) % self.geometry.groups);
-            if self.groups[no.0 as usize].free_blocks == 0 {
-                continue;
-            }
-            let start = if step == 0 { index } else { 0 };
-            if let Some(block) = self.take_block_in(cache, no, start)? {
-                return Ok(block);
-            }
-        }
-        Err(Errno::NOSPC.into())
-    }
-
-    fn take_block_in(
+    /// Takes free blocks for a file where the policy wants them: at least one.
+    pub fn take_blocks(
         &mut self,
         cache: &BlockCache,
-        no: GroupNo,
-        start: u32,
-    ) -> Result<Option<BlockNo>> {
-        let length = self.geometry.blocks_in(no);
-        let found =
-            cache.modify(self.groups[no.0 as usize].block_bitmap, Role::Bitmap, |bits| {
-                let index = bits::first_clear(bits, start..length)
-                    .or_else(|| bits::first_clear(bits, 0..start.min(length)))?;
-                bits::set(bits, index);
-                Some(index)
-            })?;
-        let Some(index) = found else {
-            return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
+        no: InodeNo,
+        request: &BlockRequest,
+    ) -> Result<Run> {
+        let (placement, sight) = self.policy(cache);
+        let run = placement.blocks(sight, no, request)?.ok_or(Errno::NOSPC)?;
+        self.mark_blocks(cache, run)?;
+        Ok(run)
+    }
+
+    fn policy<'a>(&'a mut self, cache: &'a BlockCache) -> (&'a mut Placement, Sight<'a>) {
+        let totals = Counts {
+            blocks: self.free_blocks as u32,
+            inodes: self.free_inodes as u32,
+            directories: self.directories as u32,
         };
-        let block = BlockNo(self.geometry.first_block(no).0 + index);
-        if !self.is_data(block) {
-            return Err(Error::damaged(Place::Group(no), "metadata is marked free"));
+        let sight = Sight { geometry: &self.geometry, groups: &self.groups, cache, totals };
+        (self.placement.get_mut(), sight)
+    }
+
+    fn mark_blocks(&mut self, cache: &BlockCache, run: Run) -> Result<()> {
+        let place = self.geometry.place_of_block(run.start);
+        let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
+            Error::damaged(
+                Place::Group(self.geometry.group_of(run.start)),
+                "metadata is marked free",
+            ),
+        )?;
+        let group = &mut self.groups[no.0 as usize];
+        let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)
+            && group.free_blocks >= run.length;
+        if !was_free {
+            return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
         }
-        self.groups[no.0 as usize].free_blocks -= 1;
-        self.free_blocks -= 1;
+        cache.modify(group.block_bitmap, Role::Bitmap, |bits| {
+            bits::set_range(bits, index..index + run.length);
+        })?;
+        group.free_blocks -= run.length;
+        self.free_blocks -= u64::from(run.length);
         self.changed = true;
-        Ok(Some(block))
+        Ok(())
+    }
+
+    /// Gives back blocks that were taken and that nothing leads to.
+    pub fn untake_block(&mut self, cache: &BlockCache, block: BlockNo) -> Result<()> {
+        let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
+        let group = &mut self.groups[no.0 as usize];
+        cache.modify(group.block_bitmap, Role::Bitmap, |bits| bits::clear(bits, index))?;
+        self.placement.get_mut().block_released(no, index);
+        group.free_blocks += 1;
+        self.free_blocks += 1;
+        cache.forget(block);
+        Ok(())
+    }
+
+    /// The policy may forget what it knows of a file.
+    pub fn closed(&mut self, no: InodeNo) {
+        self.placement.get_mut().closed(no);
     }
 
     /// Gives a block back.
@@ -169,6 +204,9 @@ impl Space {
         if !bits::is_set(&*cache.read(bitmap)?, index) {
             return Err(damaged("is in use and marked free"));
         }
+        if self.untake_freed(cache, block)? {
+            return Ok(());
+        }
         let freed = Self::freed_in(&mut self.freed, &self.geometry, no);
         if bits::is_set(&freed.blocks, index) {
             return Err(damaged("belongs to two files, or to one twice"));
@@ -178,7 +216,16 @@ impl Space {
         self.waiting_blocks += 1;
         self.changed = true;
         cache.forget(block);
-        if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// What was freed may be used at once, where that is how it is to be.
+    fn untake_freed(&mut self, cache: &BlockCache, block: BlockNo) -> Result<bool> {
+        if self.reuse == Reuse::AtOnce {
+            self.changed = true;
+            self.untake_block(cache, block)?;
+        }
+        Ok(self.reuse == Reuse::AtOnce)
     }
 
     fn freed_in<'a>(
@@ -195,56 +242,27 @@ impl Space {
         })
     }
 
-    /// Takes a free inode: a file near its directory, a directory where there is most room.
-    pub fn take_inode(
-        &mut self,
-        cache: &BlockCache,
-        parent: InodeNo,
-        kind: FileKind,
-    ) -> Result<InodeNo> {
-        let parent = self.geometry.place_of_inode(parent).map_or(GroupNo(0), |(group, _)| group);
-        let chosen = match kind {
-            FileKind::Directory => self.group_for_directory(),
-            _ => self.group_for_file(parent),
-        };
-        let no = chosen.ok_or(Errno::NOSPC)?;
-        let group = &mut self.groups[no.0 as usize];
-        let length = self.geometry.inodes_per_group;
-        let index = cache.modify(group.inode_bitmap, Role::Bitmap, |bits| {
-            let index = bits::first_clear(bits, 0..length)?;
-            bits::set(bits, index);
-            Some(index)
-        })?;
+    /// Takes a free inode where the policy wants it.
+    pub fn take_inode(&mut self, cache: &BlockCache, request: &InodeRequest) -> Result<InodeNo> {
+        let (placement, sight) = self.policy(cache);
+        let inode = placement.inode(sight, request)?.ok_or(Errno::NOSPC)?;
+        let no = self.geometry.group_of_inode(inode);
+        let index = self.geometry.bit_of_inode(inode);
         let damaged = |what| Error::damaged(Place::Group(no), what);
-        let index = index.ok_or_else(|| damaged("fewer inodes are free than counted"))?;
-        let inode = self.geometry.inode_at(no, index);
-        if inode < self.geometry.first_inode {
+        if !self.geometry.is_usable(inode) || inode == InodeNo::ROOT {
             return Err(damaged("reserved inodes are marked free"));
         }
+        let group = &mut self.groups[no.0 as usize];
+        if !self.placement.get_mut().inode_taken(no, index) || group.free_inodes == 0 {
+            return Err(damaged("fewer inodes are free than counted"));
+        }
+        cache.modify(group.inode_bitmap, Role::Bitmap, |bits| bits::set(bits, index))?;
         group.free_inodes -= 1;
-        group.directories += u32::from(kind == FileKind::Directory);
+        group.directories += u32::from(request.directory);
+        self.directories += u64::from(request.directory);
         self.free_inodes -= 1;
         self.changed = true;
         Ok(inode)
-    }
-
-    /// The fewest directories among the groups with an average number of free inodes (4.4BSD).
-    fn group_for_directory(&self) -> Option<GroupNo> {
-        let average = (self.free_inodes / self.groups.len() as u64) as u32;
-        let fits = |group: &Group| group.free_inodes > 0 && group.free_inodes >= average;
-        let candidates = self.geometry.all_groups().zip(&self.groups);
-        candidates
-            .filter(|(_, group)| fits(group))
-            .min_by_key(|(no, group)| (group.directories, no.0))
-            .map(|(no, _)| no)
-    }
-
-    fn group_for_file(&self, parent: GroupNo) -> Option<GroupNo> {
-        let count = self.geometry.groups;
-        let cyclic = || (0..count).map(|step| (parent.0 + step) % count);
-        let inodes = |no: &u32| self.groups[*no as usize].free_inodes > 0;
-        let both = |no: &u32| inodes(no) && self.groups[*no as usize].free_blocks > 0;
-        cyclic().find(both).or_else(|| cyclic().find(inodes)).map(GroupNo)
     }
 
     /// Gives an inode back.
@@ -262,7 +280,9 @@ impl Space {
         }
         bits::set(&mut freed.inodes, index);
         freed.inode_count += 1;
-        group.directories = group.directories.saturating_sub((kind == FileKind::Directory).into());
+        let directory = u32::from(kind == FileKind::Directory).min(group.directories);
+        group.directories -= directory;
+        self.directories -= u64::from(directory);
         self.waiting_inodes += 1;
         self.changed = true;
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
@@ -283,6 +303,12 @@ impl Space {
                 let change = |bits: &mut [u8]| subtract(bits, &freed.inodes);
                 cache.modify(group.inode_bitmap, Role::Bitmap, change)?;
             }
+            let placement = self.placement.get_mut();
+            bits::each_set(&freed.blocks, |index| placement.block_released(no, index));
+            bits::each_set(&freed.inodes, |index| {
+                placement.inode_released(no, index);
+                placement.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
+            });
             group.free_blocks += freed.block_count;
             group.free_inodes += freed.inode_count;
             self.free_blocks += u64::from(freed.block_count);

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use fslab_vfs::{BlockDevice, Errno, FileKind, Timestamp};
 use parking_lot::Mutex;
 
+use crate::alloc::{InodeRequest, POLICIES, PolicySpec};
 use crate::cache::{BlockCache, Role};
 use crate::dir::{self, Form, Hasher};
 use crate::error::{Error, Place, Result};
-use crate::format::{compat, incompat};
+use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::inode::Inode;
@@ -33,6 +34,10 @@ pub struct VolumeOptions {
     pub form: Option<Form>,
     /// Whether directories give blocks back.
     pub shrink_directories: bool,
+    /// Where inodes and blocks go; one of [`crate::alloc::POLICIES`].
+    pub policy: &'static PolicySpec,
+    /// Decides what the policy leaves to chance.
+    pub seed: u64,
     /// Bytes of changed metadata that may wait to be written.
     pub dirty_bytes_max: usize,
     /// Bytes of unchanged metadata that are kept.
@@ -46,6 +51,8 @@ impl Default for VolumeOptions {
             reuse: Reuse::default(),
             form: None,
             shrink_directories: true,
+            policy: &POLICIES[0],
+            seed: 0,
             dirty_bytes_max: 32 << 20,
             clean_bytes_max: 32 << 20,
         }
@@ -93,7 +100,9 @@ impl Volume {
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
         let cache = BlockCache::new(device, geometry.block_size, options.clean_bytes_max);
-        let space = Space::new(geometry, groups, superblock.reserved_blocks(), options.reuse);
+        let reserved = superblock.reserved_blocks();
+        let policy = (options.policy, options.seed);
+        let space = Space::new(geometry, groups, reserved, options.reuse, policy);
         let is_clean = superblock.is_clean();
         let mut volume = Self {
             rules: rules(&superblock, &options),
@@ -243,7 +252,11 @@ impl Volume {
         if self.space.must_settle_for_inode() {
             self.flush_within_operation()?;
         }
-        let no = self.space.take_inode(&self.cache, parent, kind)?;
+        let directory = kind == FileKind::Directory;
+        let spread = self.inode(parent)?.flags & INODE_TOP_DIRECTORY != 0;
+        let top_level = parent == InodeNo::ROOT || spread;
+        let request = InodeRequest { parent, directory, top_level };
+        let no = self.space.take_inode(&self.cache, &request)?;
         let last = self.change_inode(no, |bytes| {
             let last = Inode::last_generation(bytes);
             Inode::clear(bytes);

@@ -240,9 +240,7 @@ impl Volume {
             }
         }
         self.reserve(1, true)?;
-        let goal = self.group_start(no);
-        let block = self.space.take_block(&self.cache, goal)?;
-        self.cache.create(block);
+        let block = self.take_lone_block(no)?;
         self.drop_xattr_block(no, inode)?;
         inode.xattr_block = Some(block);
         inode.sectors = inode.sectors.checked_add(self.block_sectors()).ok_or(Errno::FBIG)?;

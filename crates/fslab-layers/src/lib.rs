@@ -12,6 +12,7 @@ mod leaf;
 pub mod observe;
 mod options;
 mod registry;
+mod sca;
 mod stack;
 
 pub use choice::LayerChoice;

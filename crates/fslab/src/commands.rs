@@ -12,8 +12,10 @@ mod fstab;
 mod list;
 mod man;
 mod mount;
+mod probe;
 mod report;
 mod umount;
+mod worker;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -35,12 +37,17 @@ enum Command {
     Report(report::Args),
     /// Make, look into and change ext2 images, without mounting
     Ext2(ext2::Args),
+    /// Find out from outside what a file system is
+    Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
     Completions(completions::Args),
     /// Write the man pages to a directory
     Man(man::Args),
+    /// Do one part of a workload, as a process of its own; for `fslab compare` alone
+    #[command(hide = true)]
+    Worker(worker::Args),
 }
 
 impl Cli {
@@ -59,9 +66,11 @@ impl Cli {
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Ext2(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
+            Command::Worker(args) => args.run(),
         }
     }
 }

@@ -41,7 +41,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
         return Some(coded.code);
     }
     if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
-        return Some(of_layers(error));
+        return of_layers(error);
     }
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
@@ -52,11 +52,13 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
 }
 
-fn of_layers(error: &fslab_layers::Error) -> Code {
+fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. } | Error::ForeignLeaf { .. } => Code::Failure,
-        _ => Code::BadInput,
+        Error::Leaf { .. } => Some(Code::Failure),
+        // Its cause tells.
+        Error::ForeignLeaf { .. } => None,
+        _ => Some(Code::BadInput),
     }
 }
 
@@ -86,7 +88,10 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
         | Error::UnreadableSamples { .. }
         | Error::Record { .. }
         | Error::NoProvenance { .. }
-        | Error::NewerFormat { .. } => Some(Code::BadInput),
+        | Error::NewerFormat { .. }
+        | Error::NotResumable { .. }
+        | Error::SamplesInUse { .. }
+        | Error::Unknown { .. } => Some(Code::BadInput),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
         _ => None,
     }

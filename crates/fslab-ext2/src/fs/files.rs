@@ -104,8 +104,16 @@ impl Ext2 {
     }
 
     pub(super) fn close(&self, handle: Handle) -> Result<()> {
-        let no = self.handles.write().remove(handle)?.no();
-        let is_unused = self.volume.read().known.lock().close(no);
+        let open = self.handles.write().remove(handle)?;
+        let (no, wrote) = (open.no(), matches!(open, Open::File { mode, .. } if mode.writes()));
+        let (is_unused, is_open) = {
+            let volume = self.volume.read();
+            let mut known = volume.known.lock();
+            (known.close(no), known.is_open(no))
+        };
+        if wrote && !is_open {
+            self.volume.write().space.closed(no);
+        }
         self.delete_if(is_unused, no)
     }
 

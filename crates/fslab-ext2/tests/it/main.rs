@@ -3,12 +3,15 @@
 
 mod checker;
 mod conformance;
+mod damage;
 mod directories;
+mod full;
 mod hashes;
 mod images;
 mod kernel;
 mod model;
 mod mounted;
+mod power;
 mod script;
 mod speed;
 mod support;

@@ -16,6 +16,7 @@ use super::directory::{Directory, Slot};
 use super::handles::{Handles, Open};
 use super::node::{Content, Node};
 use super::space::{Capacity, Space};
+use super::xattr;
 
 /// Numbers are never used again, so that one generation is enough.
 const GENERATION: u64 = 1;
@@ -158,8 +159,7 @@ impl Tree {
             return Err(Errno::NOSPC.into());
         }
         let inherited = self.inherited(request, parent, new.kind, new.mode)?;
-        self.last_ino += 1;
-        let node = Node {
+        let mut node = Node {
             kind: new.kind,
             permissions: inherited.permissions,
             uid: request.credentials.uid,
@@ -179,6 +179,8 @@ impl Tree {
                 .collect(),
             content: new.content,
         };
+        xattr::label(&mut node, &request.creation.labels)?;
+        self.last_ino += 1;
         self.nodes.insert(Ino(self.last_ino), node);
         Ok(Ino(self.last_ino))
     }

@@ -3,13 +3,13 @@
 //! One value may have 64 KiB and all values of an inode 1 MiB together. (ext4 has room for about
 //! one block or one further inode each; its `ENOSPC` comes earlier.)
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
 use crate::rules::acl;
 use crate::rules::namespace::{Namespace, VALUE_BYTES_MAX};
-use crate::types::{Ino, Request, XattrMode};
+use crate::types::{Ino, Permissions, Request, XattrMode};
 
 use super::node::Node;
 use super::tree::Tree;
@@ -42,6 +42,8 @@ impl Tree {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        let kill_set_group_id = mode.contains(XattrMode::KILL_SET_GROUP_ID);
+        let mode = mode - XattrMode::KILL_SET_GROUP_ID;
         if !(XattrMode::CREATE | XattrMode::REPLACE).contains(mode) {
             return Err(Errno::INVAL.into());
         }
@@ -55,6 +57,10 @@ impl Tree {
             Namespace::AccessAcl => set_access_acl(node, value)?,
             Namespace::DefaultAcl => set_default_acl(node, value)?,
             _ => set_plain(node, name, value, mode)?,
+        }
+        if kill_set_group_id {
+            let bits = node.permissions.bits() & !Permissions::SET_GID;
+            node.permissions = Permissions::new(bits);
         }
         node.changed = request.now;
         Ok(())
@@ -71,6 +77,14 @@ impl Tree {
         node.changed = request.now;
         Ok(())
     }
+}
+
+/// Gives a new inode the attributes that security modules want on it.
+pub(super) fn label(node: &mut Node, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
+    labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
+        Namespace::Privileged => set_plain(node, name, value, XattrMode::empty()),
+        _ => Err(Errno::OPNOTSUPP.into()),
+    })
 }
 
 fn set_plain(node: &mut Node, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {

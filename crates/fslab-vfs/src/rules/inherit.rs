@@ -65,17 +65,23 @@ fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: 
     if parent.permissions.bits() & Permissions::SET_GID == 0 {
         return (request.credentials.gid, mode);
     }
-    // Of the caller's groups only the first is known here.
-    let caller = &request.credentials;
-    let may_keep_set_gid = caller.uid == 0 || caller.gid == parent.gid;
     let mode = if kind == FileKind::Directory {
         mode | Permissions::SET_GID
-    } else if mode & EXECUTABLE_SET_GID == EXECUTABLE_SET_GID && !may_keep_set_gid {
+    } else if mode & EXECUTABLE_SET_GID == EXECUTABLE_SET_GID && !may_keep_set_gid(parent, request)
+    {
         mode & !Permissions::SET_GID
     } else {
         mode
     };
     (parent.gid, mode)
+}
+
+/// Whether the caller may leave a set-group-id bit on what is made below the directory. Of the
+/// caller's groups only those are known here that the request names.
+fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
+    let caller = &request.credentials;
+    let named = request.creation.groups.as_deref().unwrap_or_default();
+    caller.uid == 0 || caller.gid == parent.gid || named.contains(&parent.gid)
 }
 
 /// Only valid lists are stored through this house; one that another program left and that means

@@ -7,6 +7,7 @@ mod info;
 mod layout;
 mod mkfs;
 mod repair;
+mod tree;
 mod walk;
 
 use anyhow::Result;
@@ -35,6 +36,10 @@ enum Command {
     Put(files::PutArgs),
     /// Copy a file of the image to the host
     Get(files::GetArgs),
+    /// Copy a tree of the host into the image
+    Import(tree::ImportArgs),
+    /// Copy a tree of the image to the host
+    Export(tree::ExportArgs),
     /// Tell whether a file system is whole, and what is wrong with it
     Check(check::Args),
     /// Mend what check finds, as far as nothing is lost by it
@@ -56,6 +61,8 @@ impl Args {
             Command::Stat(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),
+            Command::Import(args) => args.run(),
+            Command::Export(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Repair(args) => args.run(),
             Command::Dx(args) => args.run(),

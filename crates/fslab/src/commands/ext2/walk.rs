@@ -73,9 +73,7 @@ pub fn request() -> Request {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         },
-        pid: 0,
-        umask: 0,
         now: Timestamp::from(SystemTime::now()),
-        cancellation: fslab_vfs::Cancellation::default(),
+        ..Request::default()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use fslab_fuse::{Session, Unmounter};
+use fslab_fuse::{MountOptions, Session, Unmounter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -31,7 +31,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let file_system = stack.build()?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
-    say_what_was_asked_and_refused(&session, mount_options.writeback);
+    say_what_was_asked_and_refused(&session, &mount_options);
     detach_on_signals(signals, session.unmounter())?;
     if let Err(error) = ready(log) {
         session.unmounter().detach()?;
@@ -65,10 +65,13 @@ pub fn send_messages_to(log: Option<File>) -> Result<()> {
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")
 }
 
-fn say_what_was_asked_and_refused(session: &Session, writeback: bool) {
+fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     let granted = session.granted();
-    if writeback && !granted.writeback {
+    if options.writeback && !granted.writeback() {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");
+    }
+    if options.id_maps && !granted.id_maps() {
+        tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");
     }
 }
 
