@@ -86,9 +86,7 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     };
     image.inodes[no.0 as usize] = Known { kind: Some(kind), stored, counted: 0 };
     image.report.inodes += 1;
-    if raw.i_obso_faddr.get() != 0
-        || raw.i_blocks_high.get() != 0
-        || raw.i_file_acl_high.get() != 0
+    if raw.i_obso_faddr.get() != 0 || raw.i_blocks_high.get() != 0 || raw.i_file_acl_high.get() != 0
     {
         bad(image, no, FIELDS_TO_BE_ZERO);
     }
