@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Nearest, Result};
-use crate::registry::{LAYERS, LayerSpec, Options};
+use crate::options::{OptionSpec, Options};
+use crate::registry::{LAYERS, LayerSpec};
 
 /// A layer with its options, checked against the registry.
 #[derive(Clone, Debug)]
@@ -28,13 +29,14 @@ impl LayerChoice {
                 name: name.to_owned(),
                 nearest: Nearest::to(name, LAYERS.iter().map(|layer| layer.name)),
             })?;
-        let defaults = spec.options.iter().map(|option| (option.name, option.default.to_owned()));
-        let mut options: BTreeMap<_, _> = defaults.collect();
-        for (key, value) in given {
-            let (key, value) = check(spec, key, value)?;
-            options.insert(key, value);
+        let mut options = Options::new(spec.name);
+        for option in spec.options {
+            set(&mut options, spec, option, option.default)?;
         }
-        Ok(Self { spec, options: Options(options) })
+        for (key, value) in given {
+            set(&mut options, spec, find(spec, key)?, value)?;
+        }
+        Ok(Self { spec, options })
     }
 
     /// The layer's declaration.
@@ -44,16 +46,22 @@ impl LayerChoice {
     }
 }
 
-fn check(spec: &'static LayerSpec, key: &str, value: &str) -> Result<(&'static str, String)> {
-    let option = spec.options.iter().find(|option| option.name == key).ok_or_else(|| {
-        Error::UnknownOption {
-            layer: spec.name,
-            option: key.to_owned(),
-            nearest: Nearest::to(key, spec.options.iter().map(|option| option.name)),
-        }
-    })?;
-    if option.value.accepts(value) {
-        return Ok((option.name, value.to_owned()));
+fn find(spec: &'static LayerSpec, key: &str) -> Result<&'static OptionSpec> {
+    spec.options.iter().find(|option| option.name == key).ok_or_else(|| Error::UnknownOption {
+        layer: spec.name,
+        option: key.to_owned(),
+        nearest: Nearest::to(key, spec.options.iter().map(|option| option.name)),
+    })
+}
+
+fn set(
+    options: &mut Options,
+    spec: &'static LayerSpec,
+    option: &'static OptionSpec,
+    value: &str,
+) -> Result<()> {
+    if options.set(option, value) {
+        return Ok(());
     }
     Err(Error::BadValue {
         layer: spec.name,
@@ -86,7 +94,7 @@ impl fmt::Display for LayerChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.spec.name)?;
         let changed = self.spec.options.iter().filter_map(|option| {
-            let value = self.options.0.get(option.name)?;
+            let value = self.options.text_given(option.name)?;
             (value != option.default).then_some((option.name, value))
         });
         for (index, (name, value)) in changed.enumerate() {

@@ -36,7 +36,7 @@ pub enum Error {
         /// The value given.
         value: String,
         /// What it takes.
-        expected: &'static str,
+        expected: String,
     },
     /// An option without `=value`, or given twice.
     #[error("layer '{layer}': '{text}' should be one key=value each")]

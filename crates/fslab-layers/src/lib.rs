@@ -10,11 +10,13 @@ mod choice;
 mod error;
 mod leaf;
 mod observe;
+mod options;
 mod registry;
 mod stack;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
 pub use leaf::{LEAVES, Leaf, LeafSpec};
-pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
+pub use options::{OptionSpec, Options, ValueKind};
+pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use stack::Stack;

@@ -1,12 +1,12 @@
 //! What a layer declares about itself, and the list of all layers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 
 use crate::error::Result;
 use crate::observe::null;
+use crate::options::{OptionSpec, Options};
 
 /// Every layer, in the order in which they are listed.
 pub const LAYERS: &[LayerSpec] = &[null::SPEC];
@@ -49,57 +49,12 @@ impl LayerKind {
     }
 }
 
-/// One option of a layer.
-#[derive(Clone, Copy, Debug)]
-pub struct OptionSpec {
-    /// The key.
-    pub name: &'static str,
-    /// One line of help.
-    pub help: &'static str,
-    /// The value where none is given.
-    pub default: &'static str,
-    /// Which values it takes.
-    pub value: ValueKind,
-}
-
-/// Which values an option takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueKind {
-    /// `on` or `off`.
-    Switch,
-}
-
-impl ValueKind {
-    /// What to say about a value that doesn't fit.
-    #[must_use]
-    pub fn expected(self) -> &'static str {
-        match self {
-            Self::Switch => "'on' or 'off'",
-        }
-    }
-
-    pub(crate) fn accepts(self, value: &str) -> bool {
-        match self {
-            Self::Switch => matches!(value, "on" | "off"),
-        }
-    }
-}
-
-/// The options of one layer in a stack: every option the layer declares has a value that fits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options(pub(crate) BTreeMap<&'static str, String>);
-
-impl Options {
-    /// Whether a switch is on.
-    #[must_use]
-    pub fn is_on(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| value == "on")
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::MemFs;
+
     use super::*;
+    use crate::LayerChoice;
 
     #[test]
     fn every_default_fits_its_option_and_names_are_unique() {
@@ -108,7 +63,16 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), LAYERS.len());
         for option in LAYERS.iter().flat_map(|layer| layer.options) {
-            assert!(option.value.accepts(option.default), "{}", option.name);
+            assert!(option.value.parse(option.default).is_some(), "{}", option.name);
+        }
+    }
+
+    /// Finds layers that ask for an option which they did not declare.
+    #[test]
+    fn every_layer_can_be_built_with_its_defaults() {
+        for layer in LAYERS {
+            let choice = LayerChoice::new(layer.name, []).unwrap();
+            (layer.build)(Arc::new(MemFs::default()), &choice.options).unwrap();
         }
     }
 }

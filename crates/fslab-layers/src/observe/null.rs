@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result};
 
-use crate::registry::{LayerKind, LayerSpec, OptionSpec, Options, ValueKind};
+use crate::options::{OptionSpec, Options, ValueKind};
+use crate::registry::{LayerKind, LayerSpec};
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
