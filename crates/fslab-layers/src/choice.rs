@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::{Error, Nearest, Result};
-use crate::options::{OptionSpec, Options};
+use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LAYERS, LayerSpec};
 
 /// A layer with its options, checked against the registry.
@@ -37,6 +38,12 @@ impl LayerChoice {
             set(&mut options, spec, find(spec, key)?, value)?;
         }
         Ok(Self { spec, options })
+    }
+
+    /// Where the layer will write, by option.
+    pub fn places(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let places = self.spec.options.iter().filter(|option| option.value == ValueKind::Place);
+        places.filter_map(|option| Some((option.name, self.options.path(option.name)?)))
     }
 
     /// The layer's declaration.
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_wrong_layer_names_what_there_is() {
-        refuses("zstd", "unknown layer 'zstd'; there is: null");
+        refuses("zstd", "unknown layer 'zstd'; there is: null, stats, trace");
         refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
         refuses(
             "null:passthru=off",

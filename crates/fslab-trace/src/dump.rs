@@ -14,7 +14,7 @@ pub struct Line<'a>(pub &'a Record, pub &'a Paths);
 
 /// The name of a record's error number.
 #[must_use]
-pub fn errno_name(errno: u32) -> String {
+pub(crate) fn errno_name(errno: u32) -> String {
     i32::try_from(errno).map_or_else(
         |_| format!("errno {errno}"),
         |number| name_of(Errno::from_raw_os_error(number)),

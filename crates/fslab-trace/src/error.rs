@@ -97,13 +97,11 @@ pub enum Error {
         /// The first reason.
         reason: String,
     },
-    /// The replay can't go on.
-    #[error("record {sequence}, {operation}: {source}")]
-    Replay {
-        /// The record.
-        sequence: u64,
-        /// Its operation.
-        operation: fslab_vfs::Operation,
+    /// What a trace found can't be made on the target of a replay.
+    #[error("making '{name}' for the replay: {source}")]
+    Populate {
+        /// The name.
+        name: String,
         /// What the target answered.
         #[source]
         source: fslab_vfs::Error,

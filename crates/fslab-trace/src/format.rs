@@ -59,6 +59,35 @@ pub enum Kind {
     Bytes,
 }
 
+/// A value of a column, to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// An unsigned number.
+    Unsigned(u64),
+    /// A signed number.
+    Signed(i64),
+    /// Text, escaped where it stands for other bytes.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Column {
+    /// The value that a record has in this column.
+    #[must_use]
+    pub fn show(&self, record: &Record) -> Option<Shown> {
+        match ((self.get)(record), self.kind) {
+            (Cell::Null, _) => None,
+            (Cell::Number(bits), Kind::I64 | Kind::Time) => Some(Shown::Signed(bits)),
+            (Cell::Number(bits), _) => Some(Shown::Unsigned(bits.cast_unsigned())),
+            (Cell::Bytes(bytes), Kind::Text) => {
+                Some(Shown::Text(String::from_utf8_lossy(&bytes).into_owned()))
+            }
+            (Cell::Bytes(bytes), _) => Some(Shown::Bytes(bytes)),
+        }
+    }
+}
+
 /// A value on its way between a record and a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {

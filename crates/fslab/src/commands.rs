@@ -12,6 +12,8 @@ mod list;
 mod man;
 mod mount;
 mod report;
+mod stats;
+mod trace;
 mod umount;
 
 /// A file-system laboratory you can also live in.
@@ -28,6 +30,10 @@ enum Command {
     Mount(mount::Args),
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
+    /// Show what the layers of a mount have counted
+    Stats(stats::Args),
+    /// Read a recorded trace, or do its operations again
+    Trace(trace::Args),
     /// Compare file systems: run a plan, print the table, write the page
     Compare(compare::Args),
     /// Render a report again from its samples
@@ -53,6 +59,8 @@ impl Cli {
         match self.command {
             Command::Mount(args) => args.run(),
             Command::Umount(args) => args.run(),
+            Command::Stats(args) => args.run(),
+            Command::Trace(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::List(args) => args.run(),

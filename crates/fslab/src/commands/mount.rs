@@ -6,6 +6,7 @@
 mod daemon;
 mod options;
 mod preflight;
+mod reports;
 mod serve;
 
 use std::path::PathBuf;
@@ -77,6 +78,7 @@ impl Args {
             layers.extend(Stack::read_layers(path)?);
         }
         preflight::check(&self.lower, &self.mount_point, options.non_empty)?;
+        preflight::check_places(&layers, &self.lower, &self.mount_point)?;
         let stack = Stack { layers, leaf: self.lower };
         Ok(Plan { stack, options, mount_point: self.mount_point })
     }

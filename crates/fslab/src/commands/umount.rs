@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fslab_sys::mounts;
+use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -28,11 +28,7 @@ pub struct Args {
 impl Args {
     /// Unmounts.
     pub fn run(self) -> Result<()> {
-        let path = absolute(&self.mount_point)?;
-        let mount = mounts::mounted_on(&path)
-            .context("can't read the list of mounts")?
-            .filter(|mount| mount.file_system == "fuse.fslab")
-            .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
+        let (path, mount) = mount_of_ours(&self.mount_point)?;
         let daemon = daemon_of(mount.device.1);
         let flags = if self.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         match unmount(&path, flags | UnmountFlags::NOFOLLOW) {
@@ -53,6 +49,16 @@ impl Args {
             _ => Ok(()),
         }
     }
+}
+
+/// The mount of fslab on a path, and its absolute path.
+pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
+    let path = absolute(path)?;
+    let mount = mounts::mounted_on(&path)
+        .context("can't read the list of mounts")?
+        .filter(|mount| mount.file_system == "fuse.fslab")
+        .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
+    Ok((path, mount))
 }
 
 fn bad(message: String) -> anyhow::Error {
