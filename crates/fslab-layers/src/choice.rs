@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn a_wrong_layer_names_what_there_is() {
-        refuses("zstd", "unknown layer 'zstd'; there is: null, stats, trace");
+        let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
+        let message = format!("unknown layer 'qqq'; there is: {}", all.join(", "));
+        refuses("qqq", &message);
         refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
         refuses(
             "null:passthru=off",

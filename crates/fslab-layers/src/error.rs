@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::observe::fault::RuleProblem;
+
 /// The result of reading a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -97,6 +99,16 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// A rule of a script of faults is wrong.
+    #[error("{origin}, line {line}: {source}")]
+    BadRule {
+        /// The script, or the option that held the rule.
+        origin: String,
+        /// The line, or the rule's number in the option, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: Box<RuleProblem>,
+    },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
     Leaf {
@@ -107,7 +119,7 @@ pub enum Error {
     },
 }
 
-fn suggest(nearest: &Nearest) -> String {
+pub(crate) fn suggest(nearest: &Nearest) -> String {
     match nearest {
         Nearest::Guess(name) => format!("; did you mean '{name}'?"),
         Nearest::All(names) if names.is_empty() => String::new(),

@@ -9,7 +9,7 @@
 mod choice;
 mod error;
 mod leaf;
-mod observe;
+pub mod observe;
 mod options;
 mod registry;
 mod report;

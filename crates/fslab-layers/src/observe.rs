@@ -1,9 +1,10 @@
 //! Observers: layers that watch or disturb but change no meaning.
 
-pub(crate) mod null;
-pub(crate) mod stats;
-pub(crate) mod trace;
-
 mod call;
+pub mod fault;
+pub(crate) mod null;
+pub mod operation;
+pub(crate) mod stats;
 mod threads;
+pub(crate) mod trace;
 mod watch;

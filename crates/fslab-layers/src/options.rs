@@ -110,7 +110,8 @@ fn within(number: u64, least: u64, most: u64) -> Option<Value> {
     (least..=most).contains(&number).then_some(Value::Number(number))
 }
 
-fn duration(text: &str) -> Option<Duration> {
+/// A time as people write it; nothing where it is none or negative.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fslab_vfs::FileSystem;
 
 use crate::error::Result;
-use crate::observe::{null, stats, trace};
+use crate::observe::{fault, null, stats, trace};
 use crate::options::{OptionSpec, Options};
 use crate::surroundings::Surroundings;
 
 /// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] = &[null::SPEC, stats::SPEC, trace::SPEC];
+pub const LAYERS: &[LayerSpec] = &[null::SPEC, stats::SPEC, trace::SPEC, fault::SPEC];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]

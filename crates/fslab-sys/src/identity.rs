@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use rustix::fs::Mode;
 use rustix::io::Result;
@@ -59,13 +60,11 @@ impl ActingAs {
     /// # Errors
     /// `EPERM` where the process may not change its identity and the caller is somebody else.
     pub fn caller(uid: u32, gid: u32, pid: u32) -> Result<Self> {
-        // File-system ids follow the effective ones.
-        let (own_uid, own_gid) = (geteuid().as_raw(), getegid().as_raw());
-        if uid == own_uid && gid == own_gid {
+        let own = own_ids();
+        if own == (uid, gid) {
             return Ok(Self { before: None, _bound_to_thread: PhantomData });
         }
-        let before =
-            Own { uid: own_uid, gid: own_gid, groups: None, capabilities: capabilities(None)? };
+        let before = Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
         let mut acting = Self { before: Some(before), _bound_to_thread: PhantomData };
         acting.take(uid, gid, pid)?;
         Ok(acting)
@@ -137,6 +136,13 @@ pub fn without_fsetid<T>(body: impl FnOnce() -> T) -> Result<T> {
     Ok(done)
 }
 
+/// User and group of this process, which file-system ids follow. Asked once: nothing in fslab
+/// changes them, and every creation of a file wants to know.
+fn own_ids() -> (u32, u32) {
+    static OWN: OnceLock<(u32, u32)> = OnceLock::new();
+    *OWN.get_or_init(|| (geteuid().as_raw(), getegid().as_raw()))
+}
+
 fn own_groups() -> Result<Vec<u32>> {
     Ok(rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect())
 }
@@ -182,42 +188,63 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// Whether this thread shares its umask with no other.
-    static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
+    /// The umask of this thread where it shares it with no other, so that only this module can
+    /// change it.
+    static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// The calling thread has the umask of the caller it acts for until this is dropped. The lower file
 /// system then applies it exactly where it should: not under a default ACL.
 #[derive(Debug)]
 pub struct ThreadUmask {
-    before: Mode,
+    /// What to go back to; `None` where nothing was changed.
+    before: Option<u32>,
     /// The umask belongs to a thread, and so does its end.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread alone. From the first time on the thread has a working
-    /// directory and a root of its own too.
+    /// Sets the umask of this thread alone; free of cost where it is that already. From the first
+    /// time on the thread has a working directory and a root of its own too.
     ///
     /// # Errors
     /// Those of `unshare(CLONE_FS)`.
     pub fn set(umask: u32) -> Result<Self> {
-        if !HAS_OWN_UMASK.get() {
-            // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it
-            // affects no memory and no descriptors.
-            let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
-            check(answer)?;
-            HAS_OWN_UMASK.set(true);
+        let present = own_umask()?;
+        let before = (umask != present).then_some(present);
+        if before.is_some() {
+            change_umask(umask);
         }
-        let before = rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(Self { before, _bound_to_thread: PhantomData })
     }
 }
 
 impl Drop for ThreadUmask {
     fn drop(&mut self) {
-        rustix::process::umask(self.before);
+        if let Some(before) = self.before {
+            change_umask(before);
+        }
     }
+}
+
+fn own_umask() -> Result<u32> {
+    if let Some(umask) = OWN_UMASK.get() {
+        return Ok(umask);
+    }
+    // SAFETY: CLONE_FS gives this thread its own umask, root and working directory; it affects no
+    // memory and no descriptors.
+    let answer = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
+    check(answer)?;
+    // The umask can only be read by setting it.
+    let umask = change_umask(0);
+    change_umask(umask);
+    Ok(umask)
+}
+
+/// Changes the umask of this thread, which must be its own, and answers the one before.
+fn change_umask(umask: u32) -> u32 {
+    OWN_UMASK.set(Some(umask));
+    rustix::process::umask(Mode::from_raw_mode(umask)).as_raw_mode()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod identity;
 pub mod loop_device;
 pub mod make_file_system;
 pub mod mounts;
+pub mod pause;
 pub mod residency;
 pub mod signals;
 pub mod usage;

@@ -94,15 +94,15 @@ impl Anonymiser {
     /// Hides what a record tells. Data can't be hidden and is removed.
     pub(crate) fn apply(&self, record: &mut Record) {
         use fslab_vfs::Operation::{
-            GetXattr, ListXattr, ReadLink, RemoveXattr, SetXattr, Symlink,
+            Getxattr, Listxattr, Readlink, Removexattr, Setxattr, Symlink,
         };
         for name in [&mut record.name, &mut record.new_name].into_iter().flatten() {
             *name = self.name(name);
         }
         if let Some(text) = &mut record.text {
             *text = match record.operation {
-                Symlink | ReadLink => self.path(text),
-                GetXattr | SetXattr | ListXattr | RemoveXattr => self.attribute(text),
+                Symlink | Readlink => self.path(text),
+                Getxattr | Setxattr | Listxattr | Removexattr => self.attribute(text),
                 _ => self.name(text),
             };
         }

@@ -93,7 +93,7 @@ impl Line<'_> {
             let place = if record.operation == Operation::Link { 0 } else { shown.len() };
             shown.insert(place, self.inode(ino));
         }
-        if record.operation != Operation::ReadLink {
+        if record.operation != Operation::Readlink {
             shown.extend(record.text.as_ref().map(|text| format!("\"{}\"", escape(text))));
         }
     }
@@ -102,7 +102,7 @@ impl Line<'_> {
         let Self(record, _) = self;
         let mut shown = Vec::new();
         shown.extend(record.result.map(|result| result.to_string()));
-        if record.operation == Operation::ReadLink {
+        if record.operation == Operation::Readlink {
             shown.extend(record.text.as_ref().map(|text| format!("\"{}\"", escape(text))));
         }
         add(&mut shown, "inode ", record.result_inode);
@@ -126,13 +126,13 @@ fn add_time(shown: &mut Vec<String>, label: &str, seconds: Option<i64>, nanos: O
 fn flags(record: &Record) -> Option<String> {
     let flags = record.flags.filter(|flags| *flags != 0)?;
     let words: &[(u32, &str)] = match record.operation {
-        Operation::SetAttr => &[
+        Operation::Setattr => &[
             (flag::ACCESSED_NOW, "accessed now"),
             (flag::MODIFIED_NOW, "modified now"),
             (flag::KILL_SET_ID, "kill set-id"),
         ],
         Operation::Write => &[(flag::KILL_SET_ID, "kill set-id")],
-        Operation::Fsync | Operation::FsyncDir => &[(flag::DATA_ONLY, "data only")],
+        Operation::Fsync | Operation::Fsyncdir => &[(flag::DATA_ONLY, "data only")],
         Operation::Lseek => &[(flag::HOLE, "hole")],
         _ => return Some(format!("flags {flags:#x}")),
     };

@@ -63,12 +63,12 @@ impl Inventory {
         }
         match record.operation {
             Operation::Lookup => self.learn_lookup(record),
-            Operation::Create | Operation::MkNod | Operation::MkDir | Operation::Symlink => {
+            Operation::Create | Operation::Mknod | Operation::Mkdir | Operation::Symlink => {
                 let node = self.add(Node::default());
                 self.bind(record.parent, record.name.as_ref(), node);
                 self.remember(record, node);
             }
-            Operation::TmpFile => {
+            Operation::Tmpfile => {
                 let node = self.add(Node::default());
                 self.remember(record, node);
             }
@@ -79,11 +79,11 @@ impl Inventory {
                     self.remember(record, node);
                 }
             }
-            Operation::Unlink | Operation::RmDir => {
+            Operation::Unlink | Operation::Rmdir => {
                 self.unbind(record.parent, record.name.as_ref());
             }
             Operation::Rename => self.learn_rename(record),
-            Operation::ReadLink => self.learn_target(record),
+            Operation::Readlink => self.learn_target(record),
             Operation::Forget => self.learn_forget(record),
             _ => {}
         }

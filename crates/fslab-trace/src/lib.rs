@@ -27,7 +27,7 @@ mod writer;
 pub use anonymise::{Anonymiser, KNOWN_EXTENSIONS};
 pub use dump::Line;
 pub use error::{Error, Result};
-pub use filter::{Filter, Fits};
+pub use filter::{Filter, Fits, Pattern, pattern};
 pub use format::{COLUMNS, Column, DataMode, Kind, Metadata, NameMode, Shown, VERSION};
 pub use inventory::Inventory;
 pub use noise::noise;

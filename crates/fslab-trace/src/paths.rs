@@ -34,7 +34,7 @@ impl Paths {
         match record.operation {
             Operation::Forget => self.forget(record),
             Operation::Rename => self.rename(record),
-            Operation::Unlink | Operation::RmDir => {
+            Operation::Unlink | Operation::Rmdir => {
                 if let (Some(parent), Some(name)) = (record.parent, &record.name) {
                     self.names.remove(&(parent, name.clone()));
                 }

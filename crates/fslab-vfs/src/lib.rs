@@ -21,7 +21,7 @@ mod types;
 
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
-pub use errno_names::{errno_from_name, errno_name};
+pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
 pub use host::{HostFs, HostOptions};

@@ -49,19 +49,19 @@ impl Replayer<'_> {
     pub(super) fn perform(&mut self, request: &Request, record: &Record) -> Outcome {
         use Operation as Op;
         match record.operation {
-            Op::Lookup | Op::MkNod | Op::MkDir | Op::Symlink | Op::Unlink | Op::RmDir => {
+            Op::Lookup | Op::Mknod | Op::Mkdir | Op::Symlink | Op::Unlink | Op::Rmdir => {
                 self.name(request, record)
             }
             Op::Rename | Op::Link => self.two_names(request, record),
-            Op::Create | Op::TmpFile | Op::Open | Op::OpenDir => self.open(request, record),
+            Op::Create | Op::Tmpfile | Op::Open | Op::Opendir => self.open(request, record),
             Op::Read | Op::Write | Op::CopyFileRange => self.data(request, record),
             Op::Fallocate | Op::Lseek => self.range(request, record),
             Op::Flush | Op::Release | Op::Fsync => self.file(request, record),
-            Op::ReadDir | Op::ReleaseDir | Op::FsyncDir => self.directory(request, record),
-            Op::GetXattr | Op::SetXattr | Op::ListXattr | Op::RemoveXattr => {
+            Op::Readdir | Op::Releasedir | Op::Fsyncdir => self.directory(request, record),
+            Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr => {
                 self.attribute(request, record)
             }
-            Op::Forget | Op::GetAttr | Op::SetAttr | Op::ReadLink | Op::SyncFs | Op::StatFs => {
+            Op::Forget | Op::Getattr | Op::Setattr | Op::Readlink | Op::Syncfs | Op::Statfs => {
                 self.inode(request, record)
             }
         }
@@ -73,11 +73,11 @@ impl Replayer<'_> {
         let (target, mode) = (self.target, record.mode.unwrap_or_default());
         Ok(match record.operation {
             Operation::Lookup => found(target.lookup(request, parent, name)),
-            Operation::MkNod => {
+            Operation::Mknod => {
                 let device = record.device.unwrap_or_default();
                 found(target.mknod(request, parent, name, mode, device))
             }
-            Operation::MkDir => found(target.mkdir(request, parent, name, mode)),
+            Operation::Mkdir => found(target.mkdir(request, parent, name, mode)),
             Operation::Symlink => {
                 let text = record.text.as_deref().ok_or(Unfit::Incomplete)?;
                 found(target.symlink(request, parent, name, OsStr::from_bytes(text)))
@@ -107,7 +107,7 @@ impl Replayer<'_> {
                 let (parent, name) = (self.known(record.parent)?, name(record.name.as_ref())?);
                 target.create(request, parent, name, mode, flags).map(created)
             }
-            Operation::TmpFile => {
+            Operation::Tmpfile => {
                 let parent = self.known(record.parent)?;
                 target.tmpfile(request, parent, mode, flags).map(created)
             }
@@ -199,8 +199,8 @@ impl Replayer<'_> {
     fn directory(&mut self, request: &Request, record: &Record) -> Outcome {
         let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
         Ok(plain(match record.operation {
-            Operation::ReadDir => self.list(request, record)?,
-            Operation::FsyncDir => self.target.fsyncdir(request, ino, handle, data_only(record)),
+            Operation::Readdir => self.list(request, record)?,
+            Operation::Fsyncdir => self.target.fsyncdir(request, ino, handle, data_only(record)),
             _ => {
                 self.handles.remove(&record.handle.unwrap_or_default());
                 self.target.releasedir(request, ino, handle)
@@ -234,13 +234,13 @@ impl Replayer<'_> {
     fn attribute(&mut self, request: &Request, record: &Record) -> Outcome {
         let ino = self.known(record.inode)?;
         let target = self.target;
-        if record.operation == Operation::ListXattr {
+        if record.operation == Operation::Listxattr {
             return Ok(plain(target.listxattr(request, ino).map(drop)));
         }
         let name = OsString::from_vec(record.text.clone().ok_or(Unfit::Incomplete)?);
         Ok(plain(match record.operation {
-            Operation::GetXattr => target.getxattr(request, ino, &name).map(drop),
-            Operation::RemoveXattr => target.removexattr(request, ino, &name),
+            Operation::Getxattr => target.getxattr(request, ino, &name).map(drop),
+            Operation::Removexattr => target.removexattr(request, ino, &name),
             _ => {
                 let mode = XattrMode::from_bits_retain(record.flags.unwrap_or_default());
                 let value = record.data.as_ref().ok_or(Unfit::NoValue)?;
@@ -262,13 +262,13 @@ impl Replayer<'_> {
         let handle = handle.map(|open| open.handle);
         let target = self.target;
         Ok(plain(match record.operation {
-            Operation::GetAttr => target.getattr(request, ino, handle).map(drop),
-            Operation::SetAttr => {
+            Operation::Getattr => target.getattr(request, ino, handle).map(drop),
+            Operation::Setattr => {
                 let changes = changes(record, &self.settings.owner);
                 target.setattr(request, ino, handle, &changes).map(drop)
             }
-            Operation::ReadLink => target.readlink(request, ino).map(drop),
-            Operation::SyncFs => target.syncfs(request, ino),
+            Operation::Readlink => target.readlink(request, ino).map(drop),
+            Operation::Syncfs => target.syncfs(request, ino),
             _ => target.statfs(request, ino).map(drop),
         }))
     }

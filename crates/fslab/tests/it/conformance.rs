@@ -52,3 +52,9 @@ fn mounted_memory_conforms() {
     place.mount(&["-o", "suid,dev"]);
     conforms(&place, &[]);
 }
+
+#[test]
+fn a_mounted_fault_layer_without_faults_conforms() {
+    require_mounting!();
+    conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);
+}

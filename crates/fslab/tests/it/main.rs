@@ -3,6 +3,7 @@
 
 mod command_line;
 mod conformance;
+mod fault;
 mod kill;
 mod mounting;
 mod support;

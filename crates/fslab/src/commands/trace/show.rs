@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_trace::{COLUMNS, Filter, Line, Paths, Reader, Record, Shown};
+use fslab_trace::{COLUMNS, Filter, Line, Paths, Pattern, Reader, Record, Shown, pattern};
 use fslab_vfs::{Operation, errno_from_name};
 use serde_json::Value;
 
 const HELP: &str = "\
 A line has: number, seconds since the trace began, duration, serving thread, calling thread and
 user, operation with its arguments, answer. A path is shown where the trace tells it, else the
-inode as #NUMBER. Patterns know * and ?. Several values of one filter mean any of them; several
+inode as #NUMBER. Patterns are those of a
+shell; ** stands for any directories. Several values of one filter mean any of them; several
 filters must all fit.";
 
 /// Arguments of `fslab trace show`.
@@ -26,11 +27,11 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER")]
     inode: Vec<u64>,
     /// Only where a name fits
-    #[arg(long, value_name = "PATTERN")]
-    name: Vec<String>,
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    name: Vec<Pattern>,
     /// Only where the path of an inode fits
-    #[arg(long, value_name = "PATTERN")]
-    path: Vec<String>,
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    path: Vec<Pattern>,
     /// Only what this thread asked for
     #[arg(long)]
     pid: Vec<u32>,

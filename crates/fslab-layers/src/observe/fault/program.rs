@@ -1,0 +1,219 @@
+//! All rules of a script, and what they say about one call.
+//!
+//! Every rule counts every call it is about, whatever other rules do to that call. What strikes a
+//! call adds up: delays are waited for one after the other, the smallest of lengths counts, and
+//! the first error does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fslab_vfs::Errno;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+use crate::error::{Error, Result};
+use crate::observe::operation::{Operation, Operations};
+
+use super::rule::{Action, Rule};
+use super::script;
+
+/// A program of faults: rules, how far each has come, and the seed of what is left to chance.
+#[derive(Debug, Default)]
+pub struct Program {
+    rules: Vec<Rule>,
+    watched: Operations,
+    seed: u64,
+}
+
+/// How often a rule was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleCount {
+    /// The rule's line in its script, from 1.
+    pub line: usize,
+    /// Calls it was about.
+    pub seen: u64,
+    /// Calls it did something to.
+    pub struck: u64,
+}
+
+/// A call, before anything is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub operation: Operation,
+    /// Bytes that it would move or reserve.
+    pub length: u64,
+    /// Whether it may move fewer.
+    pub divisible: bool,
+}
+
+/// What is to be done to a call.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub delay: Duration,
+    pub error: Option<Errno>,
+    pub late: Option<Errno>,
+    pub skip: bool,
+    /// Most bytes to move.
+    pub limit: u64,
+    pub flips: Vec<Flip>,
+    /// Rules whose room was taken, and how much.
+    charged: Vec<(usize, u64)>,
+    program: Arc<Program>,
+}
+
+/// Bits to be flipped.
+#[derive(Debug)]
+pub(super) enum Flip {
+    /// One in each of so many bytes.
+    Drawn(u64, Box<Pcg64Mcg>),
+    /// The lowest of the byte at this offset of the file.
+    At(u64),
+}
+
+impl Program {
+    /// Reads a script, one rule a line; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// Names the first line that is wrong.
+    pub fn parse(origin: &str, text: &str, seed: u64) -> Result<Self> {
+        let mut program = Self { seed, ..Self::default() };
+        program.append(origin, text.lines())?;
+        Ok(program)
+    }
+
+    /// Adds rules behind those that are there.
+    pub(super) fn append<'a>(
+        &mut self,
+        origin: &str,
+        lines: impl Iterator<Item = &'a str>,
+    ) -> Result<()> {
+        for (index, text) in lines.enumerate() {
+            let line = index + 1;
+            let rule = script::parse_line(text, line).map_err(|source| Error::BadRule {
+                origin: origin.to_owned(),
+                line,
+                source: Box::new(source),
+            })?;
+            self.rules.extend(rule);
+        }
+        let all = self.rules.iter().map(|rule| rule.operations);
+        self.watched = all.fold(Operations::default(), Operations::union);
+        Ok(())
+    }
+
+    /// Sets the seed of what is left to chance.
+    pub(super) fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Whether any rule is about an operation.
+    #[must_use]
+    pub fn watches(&self, operation: Operation) -> bool {
+        self.watched.contains(operation)
+    }
+
+    /// How often each rule was met so far.
+    #[must_use]
+    pub fn counts(&self) -> Vec<RuleCount> {
+        let count = |rule: &Rule| RuleCount {
+            line: rule.line,
+            seen: rule.seen.load(Ordering::Relaxed),
+            struck: rule.struck.load(Ordering::Relaxed),
+        };
+        self.rules.iter().map(count).collect()
+    }
+
+    /// Counts a call and says what is to be done to it. `paths` answers the paths it names.
+    pub(super) fn judge(self: &Arc<Self>, call: Call, paths: &dyn Fn() -> Vec<Vec<u8>>) -> Verdict {
+        let mut verdict = Verdict::harmless(Arc::clone(self));
+        for (place, rule) in self.rules.iter().enumerate() {
+            if rule.operations.contains(call.operation)
+                && rule.is_about(paths)
+                && let Some(draws) = rule.strikes(self.seed, place)
+            {
+                verdict.add(place, rule, call, draws);
+            }
+        }
+        verdict
+    }
+}
+
+impl Verdict {
+    fn harmless(program: Arc<Program>) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            error: None,
+            late: None,
+            skip: false,
+            limit: u64::MAX,
+            flips: Vec::new(),
+            charged: Vec::new(),
+            program,
+        }
+    }
+
+    fn add(&mut self, place: usize, rule: &Rule, call: Call, mut draws: Pcg64Mcg) {
+        match rule.action {
+            Action::Error(errno) => self.fail(errno),
+            Action::Late(errno) => self.late = self.late.or(Some(errno)),
+            Action::Skip => self.skip = true,
+            Action::Delay(least, most) => self.delay += draws.random_range(least..=most),
+            Action::Short(bytes) => self.limit = self.limit.min(bytes),
+            Action::Flip(count) => self.flips.push(Flip::Drawn(count, Box::new(draws))),
+            Action::FlipAt(offset) => self.flips.push(Flip::At(offset)),
+            Action::Full(_) => self.charge(place, rule, call),
+        }
+    }
+
+    fn fail(&mut self, errno: Errno) {
+        self.error = self.error.or(Some(errno));
+    }
+
+    fn charge(&mut self, place: usize, rule: &Rule, call: Call) {
+        let wanted = call.length.min(self.limit);
+        match rule.take_room(wanted) {
+            None => self.fail(Errno::NOSPC),
+            Some(taken) => {
+                self.charged.push((place, taken));
+                if taken < wanted && call.divisible {
+                    self.limit = taken;
+                } else if taken < wanted {
+                    self.fail(Errno::NOSPC);
+                }
+            }
+        }
+    }
+
+    /// Notes how many bytes were moved in the end; room beyond them is free again.
+    pub fn settle(&self, used: u64) {
+        for (place, taken) in &self.charged {
+            if let Some(rule) = self.program.rules.get(*place) {
+                rule.give_room(taken.saturating_sub(used));
+            }
+        }
+    }
+
+    /// Flips what is to be flipped of bytes that lie at an offset of a file.
+    pub fn spoil(&mut self, offset: u64, bytes: &mut [u8]) {
+        for flip in &mut self.flips {
+            match flip {
+                Flip::Drawn(count, draws) => flip_drawn(bytes, *count, draws),
+                Flip::At(at) => {
+                    let place = at.checked_sub(offset).and_then(|at| usize::try_from(at).ok());
+                    if let Some(byte) = place.and_then(|place| bytes.get_mut(place)) {
+                        *byte ^= 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Flips one bit in each of `count` different bytes, or in all where there are fewer.
+fn flip_drawn(bytes: &mut [u8], count: u64, draws: &mut Pcg64Mcg) {
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
+    for place in rand::seq::index::sample(draws, bytes.len(), count) {
+        bytes[place] ^= 1 << draws.random_range(0..8);
+    }
+}

@@ -1,0 +1,372 @@
+//! From the text of a script to rules. The language is described in [`super`].
+//!
+//! A word is what stands between blanks; double quotes keep blanks in a word. A `#` that begins a
+//! word begins a comment.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use fslab_vfs::{ERRNO_NAMES, Errno, errno_from_name};
+use globset::GlobBuilder;
+
+use crate::error::Nearest;
+use crate::observe::operation::{Operation, Operations, awaited};
+
+use super::rule::{Action, Condition, Pattern, Rule};
+
+/// What is wrong with a rule.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleProblem {
+    /// The first word names no operation.
+    #[error("unknown operation '{word}'{}", crate::error::suggest(.nearest))]
+    UnknownOperation {
+        /// The word.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// A word that is neither condition nor action.
+    #[error("unknown condition or action '{word}'{}", crate::error::suggest(.nearest))]
+    UnknownWord {
+        /// The word.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// The rule ends too early.
+    #[error("'{after}' should be followed by {expected}")]
+    Missing {
+        /// The last word.
+        after: String,
+        /// What is missing.
+        expected: &'static str,
+    },
+    /// A value does not parse or is out of range.
+    #[error("'{keyword}' takes {expected}, not '{word}'")]
+    BadValue {
+        /// The condition or action.
+        keyword: &'static str,
+        /// The value given.
+        word: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// No error has this name.
+    #[error("unknown error '{word}'{}", crate::error::suggest(.nearest))]
+    UnknownErrno {
+        /// The name given.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// A pattern does not parse.
+    #[error("pattern '{word}': {}", source.kind())]
+    BadPattern {
+        /// The pattern.
+        word: String,
+        /// What is wrong with it.
+        source: globset::Error,
+    },
+    /// The action means nothing for an operation.
+    #[error("'{action}' can't be done to {operation}")]
+    Misfit {
+        /// The action.
+        action: &'static str,
+        /// The operation.
+        operation: Operation,
+    },
+    /// Something follows the action.
+    #[error("nothing should follow the action, but '{word}' does")]
+    Trailing {
+        /// What follows.
+        word: String,
+    },
+    /// A quote is not closed.
+    #[error("a quote is not closed")]
+    OpenQuote,
+}
+
+type Result<T> = std::result::Result<T, RuleProblem>;
+
+/// Names that stand for several operations.
+const GROUPS: &[(&str, &[Operation])] = &[
+    ("any", Operation::ALL),
+    ("sync", &[Operation::Fsync, Operation::Fsyncdir, Operation::Syncfs]),
+    (
+        "change",
+        &[
+            Operation::Setattr,
+            Operation::Mknod,
+            Operation::Mkdir,
+            Operation::Symlink,
+            Operation::Unlink,
+            Operation::Rmdir,
+            Operation::Rename,
+            Operation::Link,
+            Operation::Create,
+            Operation::Tmpfile,
+            Operation::Write,
+            Operation::Setxattr,
+            Operation::Removexattr,
+            Operation::Fallocate,
+            Operation::CopyFileRange,
+        ],
+    ),
+];
+
+const ACTIONS: &[&str] = &["error", "late", "skip", "delay", "short", "flip", "full"];
+const CONDITIONS: &[&str] = &["on", "nth", "every", "chance", "times"];
+
+/// Reads one line; a blank one or a comment has no rule.
+pub(super) fn parse_line(text: &str, line: usize) -> Result<Option<Rule>> {
+    let mut words = Words { rest: split(text)?, last: String::new() };
+    if words.rest.is_empty() {
+        return Ok(None);
+    }
+    let operations = operations(&words.next("an operation")?)?;
+    let mut rule = Rule {
+        line,
+        operations,
+        pattern: None,
+        condition: Condition::default(),
+        action: Action::Skip,
+        seen: AtomicU64::new(0),
+        struck: AtomicU64::new(0),
+        room: AtomicU64::new(0),
+    };
+    let keyword = loop {
+        let word = words.next("an action")?;
+        match word.as_str() {
+            "on" => rule.pattern = Some(pattern(words.next("a pattern")?)?),
+            "nth" => rule.condition.nth = range(&words.next("a number")?)?,
+            "every" => rule.condition.every = number("every", &words.next("a number")?)?,
+            "chance" => rule.condition.chance = chance(&words.next("a percentage")?)?,
+            "times" => rule.condition.times = number("times", &words.next("a number")?)?,
+            _ => break known(ACTIONS, &word)?,
+        }
+    };
+    rule.action = action(keyword, &mut words)?;
+    if let Action::Full(bytes) = rule.action {
+        rule.room = AtomicU64::new(bytes);
+    }
+    if let Some(word) = words.rest.pop_front() {
+        return Err(RuleProblem::Trailing { word });
+    }
+    match rule.operations.iter().find(|operation| !rule.action.fits(*operation)) {
+        Some(operation) => Err(RuleProblem::Misfit { action: keyword, operation }),
+        None => Ok(Some(rule)),
+    }
+}
+
+struct Words {
+    rest: VecDeque<String>,
+    /// The word before, to say behind which one something is missing.
+    last: String,
+}
+
+impl Words {
+    fn next(&mut self, expected: &'static str) -> Result<String> {
+        let missing = || RuleProblem::Missing { after: self.last.clone(), expected };
+        let word = self.rest.pop_front().ok_or_else(missing)?;
+        self.last.clone_from(&word);
+        Ok(word)
+    }
+}
+
+fn split(text: &str) -> Result<VecDeque<String>> {
+    let mut words = VecDeque::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() && !rest.starts_with('#') {
+        let end = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.find('"').ok_or(RuleProblem::OpenQuote)? + 2,
+            None => rest.find(char::is_whitespace).unwrap_or(rest.len()),
+        };
+        let (word, behind) = rest.split_at(end);
+        words.push_back(word.trim_matches('"').to_owned());
+        rest = behind.trim_start();
+    }
+    Ok(words)
+}
+
+fn operations(word: &str) -> Result<Operations> {
+    let mut all = Operations::default();
+    for name in word.split('|') {
+        all = all.union(group_or_operation(name)?);
+    }
+    Ok(all)
+}
+
+fn group_or_operation(name: &str) -> Result<Operations> {
+    if let Some((_, members)) = GROUPS.iter().find(|(group, _)| *group == name) {
+        return Ok(members.iter().copied().collect());
+    }
+    let names = || {
+        let all = Operations::all();
+        let groups = GROUPS.iter().map(|(group, _)| *group);
+        groups.chain(all.iter().map(Operation::name))
+    };
+    let operation = awaited(name).ok_or_else(|| RuleProblem::UnknownOperation {
+        word: name.to_owned(),
+        nearest: Nearest::to(name, names()),
+    })?;
+    Ok([operation].into_iter().collect())
+}
+
+fn known(actions: &[&'static str], word: &str) -> Result<&'static str> {
+    actions.iter().copied().find(|action| *action == word).ok_or_else(|| {
+        let all = CONDITIONS.iter().chain(ACTIONS).copied();
+        RuleProblem::UnknownWord { word: word.to_owned(), nearest: Nearest::to(word, all) }
+    })
+}
+
+fn action(keyword: &'static str, words: &mut Words) -> Result<Action> {
+    Ok(match keyword {
+        "error" => Action::Error(errno(&words.next("the name of an error")?)?),
+        "late" => Action::Late(errno(&words.next("the name of an error")?)?),
+        "delay" => {
+            let (least, most) = durations(&words.next("a duration")?)?;
+            Action::Delay(least, most)
+        }
+        "short" => Action::Short(size("short", &words.next("a size")?, 1)?),
+        "full" => Action::Full(size("full", &words.next("a size")?, 0)?),
+        "flip" => match words.next("a number of bytes, or 'at' and an offset")?.as_str() {
+            "at" => Action::FlipAt(size("flip at", &words.next("an offset")?, 0)?),
+            count => Action::Flip(number("flip", count)?),
+        },
+        // `known` lets no other through.
+        _ => Action::Skip,
+    })
+}
+
+fn bad(keyword: &'static str, word: &str, expected: &'static str) -> RuleProblem {
+    RuleProblem::BadValue { keyword, word: word.to_owned(), expected }
+}
+
+fn pattern(word: String) -> Result<Pattern> {
+    let whole_path = word.starts_with('/');
+    match GlobBuilder::new(&word).literal_separator(true).build() {
+        Ok(glob) => Ok(Pattern { glob: glob.compile_matcher(), whole_path }),
+        Err(source) => Err(RuleProblem::BadPattern { word, source }),
+    }
+}
+
+/// `N`, `N..M`, `N..` or `..M`, counted from 1, with both ends.
+fn range(word: &str) -> Result<RangeInclusive<u64>> {
+    let expected = || bad("nth", word, "a number from 1 on, or a range such as 3..10, 3.. or ..10");
+    let end = |text: &str, open: u64| match text {
+        "" => Ok(open),
+        text => text.parse().ok().filter(|number| *number > 0).ok_or_else(expected),
+    };
+    let (first, last) = match word.split_once("..") {
+        Some((first, last)) => (end(first, 1)?, end(last, u64::MAX)?),
+        None => {
+            let only = end(word, 0)?;
+            (only, only)
+        }
+    };
+    if first == 0 || first > last { Err(expected()) } else { Ok(first..=last) }
+}
+
+fn number(keyword: &'static str, word: &str) -> Result<u64> {
+    let value = word.parse().ok().filter(|number| *number > 0);
+    value.ok_or_else(|| bad(keyword, word, "a number from 1 on"))
+}
+
+fn chance(word: &str) -> Result<f64> {
+    let percent = word.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let within = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    within
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| bad("chance", word, "a percentage from 0% to 100%"))
+}
+
+fn size(keyword: &'static str, word: &str, least: u64) -> Result<u64> {
+    let value = word.parse().ok().map(|size: bytesize::ByteSize| size.as_u64());
+    value
+        .filter(|size| *size >= least)
+        .ok_or_else(|| bad(keyword, word, "a number of bytes such as 512, 64KiB or 10MiB"))
+}
+
+fn durations(word: &str) -> Result<(Duration, Duration)> {
+    let (least, most) = word.split_once("..").unwrap_or((word, word));
+    let expected = || bad("delay", word, "a duration such as 50us, 5ms or 1s, or a range of two");
+    let duration = |text: &str| crate::options::duration(text).ok_or_else(expected);
+    let (least, most) = (duration(least)?, duration(most)?);
+    if least > most { Err(expected()) } else { Ok((least, most)) }
+}
+
+/// A name such as `ENOSPC`, or a number.
+fn errno(word: &str) -> Result<Errno> {
+    errno_from_name(word).ok_or_else(|| RuleProblem::UnknownErrno {
+        word: word.to_owned(),
+        nearest: Nearest::to(word, ERRNO_NAMES.iter().map(|(name, _)| *name)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Rule {
+        parse_line(text, 1).unwrap().unwrap()
+    }
+
+    #[track_caller]
+    fn refuses(text: &str, message: &str) {
+        assert_eq!(parse_line(text, 1).unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn rules_read_as_they_are_documented() {
+        let parsed =
+            rule("read|write on *.db nth 3..10 every 2 chance 25% times 4 error ENOSPC # c");
+        assert_eq!(parsed.operations.iter().count(), 2);
+        assert_eq!(parsed.condition.nth, 3..=10);
+        assert_eq!((parsed.condition.every, parsed.condition.times), (2, 4));
+        assert!((parsed.condition.chance - 0.25).abs() < f64::EPSILON);
+        assert_eq!(parsed.action, Action::Error(Errno::NOSPC));
+        assert_eq!(rule("sync skip").operations.iter().count(), 3);
+        assert_eq!(rule("any late 5").action, Action::Late(Errno::IO));
+        assert_eq!(rule("write full 10MiB").action, Action::Full(10 << 20));
+        assert_eq!(rule("write short 512").action, Action::Short(512));
+        assert_eq!(rule("read flip 2").action, Action::Flip(2));
+        assert_eq!(rule("read flip at 4KiB").action, Action::FlipAt(4096));
+        let (fifty, five) = (Duration::from_micros(50), Duration::from_millis(5));
+        assert_eq!(rule("open delay 50us").action, Action::Delay(fifty, fifty));
+        assert_eq!(rule("open delay 50us..5ms").action, Action::Delay(fifty, five));
+        assert_eq!(rule("unlink nth ..4 skip").condition.nth, 1..=4);
+        assert!(rule("write on \"/a b/**\" skip").pattern.unwrap().whole_path);
+        assert!(parse_line("   # nothing", 1).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        refuses("reed error EIO", "unknown operation 'reed'; did you mean 'read'?");
+        refuses("read eror EIO", "unknown condition or action 'eror'; did you mean 'error'?");
+        refuses("read error ENOSPACE", "unknown error 'ENOSPACE'; did you mean 'ENOSPC'?");
+        refuses("read", "'read' should be followed by an action");
+        refuses("read error", "'error' should be followed by the name of an error");
+        refuses("read chance 1 skip", "'chance' takes a percentage from 0% to 100%, not '1'");
+        refuses("read every 0 skip", "'every' takes a number from 1 on, not '0'");
+        refuses("read skip", "'skip' can't be done to read");
+        refuses("write skip now", "nothing should follow the action, but 'now' does");
+        refuses("write on \"a skip", "a quote is not closed");
+        refuses(
+            "read delay soon",
+            "'delay' takes a duration such as 50us, 5ms or 1s, or a range of two, not 'soon'",
+        );
+        refuses(
+            "read nth 0 skip",
+            "'nth' takes a number from 1 on, or a range such as 3..10, 3.. or ..10, not '0'",
+        );
+        refuses("any full 1KiB", "'full' can't be done to lookup");
+        refuses(
+            "write short 0",
+            "'short' takes a number of bytes such as 512, 64KiB or 10MiB, not '0'",
+        );
+        let message = parse_line("read on [a error EIO", 1).unwrap_err().to_string();
+        assert!(message.starts_with("pattern '[a': "), "{message}");
+    }
+}

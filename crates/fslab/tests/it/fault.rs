@@ -1,0 +1,121 @@
+//! The fault layer as programs meet it, through a mount.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::support::{Place, fslab, require_mounting};
+
+/// Mounts an empty directory with rules.
+fn faulty(rules: &str) -> Place {
+    Place::mounted(&["-l", &format!("fault:seed=1,rules={rules}")])
+}
+
+#[track_caller]
+fn fails<T>(answer: std::io::Result<T>, errno: Errno) {
+    assert_eq!(answer.err().and_then(|error| error.raw_os_error()), Some(errno.raw_os_error()));
+}
+
+#[test]
+fn errors_reach_programs_by_name_and_number_of_the_call() {
+    require_mounting!();
+    let place =
+        faulty("mkdir on b error EDQUOT; fsync on *.wal nth 2 error EIO; rename late EXDEV");
+    fs::create_dir(place.point.join("a")).unwrap();
+    fails(fs::create_dir(place.point.join("b")), Errno::DQUOT);
+    assert!(!place.lower.join("b").exists());
+    let log = File::create(place.point.join("x.wal")).unwrap();
+    log.sync_all().unwrap();
+    fails(log.sync_all(), Errno::IO);
+    log.sync_all().unwrap();
+    fails(fs::rename(place.point.join("a"), place.point.join("c")), Errno::XDEV);
+    assert!(place.lower.join("c").exists(), "a late error does what it was asked");
+    drop(log);
+    place.umount();
+}
+
+#[test]
+fn flipped_bytes_are_seen_by_programs() {
+    require_mounting!();
+    let place = faulty("write on stored flip at 1000; read on seen flip at 5000");
+    let data = vec![7; 20_000];
+    for name in ["stored", "seen", "whole"] {
+        fs::write(place.point.join(name), &data).unwrap();
+    }
+    for (name, damaged) in [("stored", 1000), ("seen", 5000)] {
+        let read = fs::read(place.point.join(name)).unwrap();
+        let places: Vec<_> = (0..data.len()).filter(|place| read[*place] != data[*place]).collect();
+        assert_eq!(places, [damaged], "{name}");
+    }
+    assert_eq!(fs::read(place.point.join("whole")).unwrap(), data);
+    assert_eq!(fs::read(place.lower.join("seen")).unwrap(), data);
+    assert_ne!(fs::read(place.lower.join("stored")).unwrap(), data);
+    place.umount();
+}
+
+#[test]
+fn a_disk_fills_up_and_transfers_are_short() {
+    require_mounting!();
+    let place = faulty("write on filling full 10000; write on short short 100");
+    let mut file = File::create(place.point.join("filling")).unwrap();
+    fails(file.write_all(&[1; 20_000]), Errno::NOSPC);
+    assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
+    let short = File::create(place.point.join("short")).unwrap();
+    assert_eq!(short.write_at(&[1; 4096], 0).unwrap(), 100);
+    drop((file, short));
+    place.umount();
+}
+
+#[test]
+fn a_lost_fsync_and_a_lost_write_are_answered_with_success() {
+    require_mounting!();
+    let place = faulty("write nth 2 skip; sync skip");
+    let mut file = File::create(place.point.join("f")).unwrap();
+    for word in ["one", "two", "three"] {
+        file.write_all(word.as_bytes()).unwrap();
+    }
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(place.lower.join("f")).unwrap(), b"one\0\0\0three");
+    drop(file);
+    place.umount();
+}
+
+#[test]
+fn a_delay_is_as_long_as_it_says_and_ends_with_its_caller() {
+    require_mounting!();
+    let place = faulty("mkdir on slow delay 200ms; mkdir on never delay 1h");
+    let start = Instant::now();
+    fs::create_dir(place.point.join("slow")).unwrap();
+    let took = start.elapsed();
+    assert!((200..2000).contains(&took.as_millis()), "{took:?}");
+    let mut waiting =
+        std::process::Command::new("mkdir").arg(place.point.join("never")).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(waiting.try_wait().unwrap().is_none());
+    let pid = rustix::process::Pid::from_child(&waiting);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let start = Instant::now();
+    assert!(!waiting.wait().unwrap().success());
+    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(!place.lower.join("never").exists());
+    place.umount();
+}
+
+#[test]
+fn a_wrong_script_mounts_nothing() {
+    require_mounting!();
+    let place = Place::new();
+    let script = place.lower.join("script");
+    fs::write(&script, "read error EIO\nwrite eror EIO\n").unwrap();
+    let layer = format!("fault:script={}", script.display());
+    let output =
+        fslab(&["mount", "-l", &layer]).arg(&place.lower).arg(&place.point).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(message.contains("script, line 2: unknown condition or action 'eror'"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(!crate::support::is_mounted(&place.point));
+}
