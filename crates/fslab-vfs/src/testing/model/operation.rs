@@ -227,16 +227,16 @@ fn xattrs() -> impl Strategy<Value = Operation> + Clone {
     let mode =
         select(vec![XattrMode::empty(), XattrMode::empty(), XattrMode::CREATE, XattrMode::REPLACE]);
     let plain = (choice(), plain_name, value, mode)
-        .prop_map(|(node, name, value, mode)| Operation::Setxattr { node, name, value, mode });
+        .prop_map(|(node, name, value, mode)| Operation::SetXattr { node, name, value, mode });
     let list = (choice(), select(vec![ACCESS, DEFAULT]), select(acls())).prop_map(
-        |(node, name, value)| Operation::Setxattr { node, name, value, mode: XattrMode::empty() },
+        |(node, name, value)| Operation::SetXattr { node, name, value, mode: XattrMode::empty() },
     );
     prop_oneof![
         4 => plain,
         2 => list,
-        2 => (choice(), name()).prop_map(|(node, name)| Operation::Getxattr { node, name }),
-        1 => choice().prop_map(|node| Operation::Listxattr { node }),
-        2 => (choice(), name()).prop_map(|(node, name)| Operation::Removexattr { node, name }),
+        2 => (choice(), name()).prop_map(|(node, name)| Operation::GetXattr { node, name }),
+        1 => choice().prop_map(|node| Operation::ListXattr { node }),
+        2 => (choice(), name()).prop_map(|(node, name)| Operation::RemoveXattr { node, name }),
     ]
 }
 

@@ -388,21 +388,21 @@ impl<'c> Pair<'c> {
 
     fn apply_xattrs(&mut self, operation: &Operation) -> Option<Difference> {
         Some(match operation {
-            Operation::Setxattr { node, name, value, mode } => {
+            Operation::SetXattr { node, name, value, mode } => {
                 let node = self.node(*node)?;
                 self.both(|client, side| {
                     done(client.setxattr_mode(node.ino(side), name, value, *mode))
                 })
             }
-            Operation::Getxattr { node, name } => {
+            Operation::GetXattr { node, name } => {
                 let node = self.node(*node)?;
                 self.both(|client, side| seen(client.getxattr(node.ino(side), name), Seen::Bytes))
             }
-            Operation::Listxattr { node } => {
+            Operation::ListXattr { node } => {
                 let node = self.node(*node)?;
                 self.both(|client, side| seen(client.listxattr(node.ino(side)), Seen::Names))
             }
-            Operation::Removexattr { node, name } => {
+            Operation::RemoveXattr { node, name } => {
                 let node = self.node(*node)?;
                 self.both(|client, side| done(client.removexattr(node.ino(side), name)))
             }

@@ -38,7 +38,7 @@ struct Page<'a> {
     layers: &'a [Report],
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -92,11 +92,11 @@ impl Page<'_> {
     }
 
     /// Every operation of every layer, with its labels.
-    fn all(&self) -> Vec<(String, &OperationReport)> {
-        let layers = self.layers;
-        let of_layer = |layer| -> Vec<_> {
+    fn all(&self) -> Vec<(String, &'a OperationReport)> {
+        let layers: &'a [Report] = self.layers;
+        let of_layer = |layer: &'a Report| -> Vec<_> {
             let labels = self.labels(layer);
-            let of = |operation: &'_ OperationReport| {
+            let of = |operation: &OperationReport| {
                 format!("{labels},operation=\"{}\"", escaped(&operation.operation))
             };
             layer.operations.iter().map(|operation| (of(operation), operation)).collect()

@@ -4,7 +4,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fslab_trace::{COLUMNS, Filter, Line, Paths, Pattern, Reader, Record, Shown, pattern};
 use fslab_vfs::{Operation, errno_from_name};
 use serde_json::Value;
