@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use fslab_vfs::FileSystem;
 
 use crate::error::{Error, Nearest, Result};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LAYERS, LayerSpec};
+use crate::surroundings::Surroundings;
 
 /// A layer with its options, checked against the registry.
 #[derive(Clone, Debug)]
@@ -38,6 +42,18 @@ impl LayerChoice {
             set(&mut options, spec, find(spec, key)?, value)?;
         }
         Ok(Self { spec, options })
+    }
+
+    /// Puts the layer over a file system.
+    ///
+    /// # Errors
+    /// What the layer answers.
+    pub fn over(
+        &self,
+        inner: Arc<dyn FileSystem>,
+        surroundings: &Surroundings,
+    ) -> Result<Arc<dyn FileSystem>> {
+        (self.spec.build)(inner, &self.options, surroundings)
     }
 
     /// Where the layer will write, by option.

@@ -59,7 +59,7 @@ impl Stack {
         let mut top = self.leaf.open()?;
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let surroundings = surroundings.of_layer(index + 1, layer.to_string());
-            top = (layer.spec.build)(top, &layer.options, &surroundings)?;
+            top = layer.over(top, &surroundings)?;
         }
         Ok(top)
     }

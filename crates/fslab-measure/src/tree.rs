@@ -5,6 +5,8 @@
 mod host_tree;
 mod stack_tree;
 
+use fslab_vfs::FileSystem;
+
 use crate::error::Result;
 
 pub(crate) use host_tree::HostTree;
@@ -53,6 +55,9 @@ pub trait Tree {
 
     /// Makes everything durable.
     fn sync_all(&self) -> Result<()>;
+
+    /// Hands the tree over as a file system, whose root is the tree's.
+    fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
 /// An open file of a tree. Dropping closes it and loses the error; `close` reports it.

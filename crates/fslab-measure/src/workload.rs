@@ -9,6 +9,7 @@ mod create_delete;
 mod file_attributes;
 mod file_copy;
 mod parameters;
+mod replay;
 mod stream;
 
 use std::path::Path;
@@ -20,7 +21,7 @@ pub use parameters::{DefaultValue, Parameter, Parameters};
 
 /// Every workload.
 pub const WORKLOADS: &[&Spec] =
-    &[&create_delete::SPEC, &file_attributes::SPEC, &file_copy::SPEC, &stream::SPEC];
+    &[&create_delete::SPEC, &file_attributes::SPEC, &file_copy::SPEC, &replay::SPEC, &stream::SPEC];
 
 /// A workload as the registry knows it.
 #[derive(Debug)]

@@ -24,6 +24,8 @@ pub enum DefaultValue {
     Bytes(u64),
     /// One of several words; the first is the default.
     Choice(&'static [&'static str]),
+    /// Any text; often a path.
+    Text(&'static str),
 }
 
 /// What a plan sets; the rest have their defaults.
@@ -31,6 +33,7 @@ pub enum DefaultValue {
 pub struct Parameters {
     numbers: BTreeMap<&'static str, u64>,
     words: BTreeMap<&'static str, &'static str>,
+    texts: BTreeMap<&'static str, String>,
 }
 
 impl Parameters {
@@ -39,7 +42,7 @@ impl Parameters {
     pub fn number(&self, parameter: &Parameter) -> u64 {
         let default = match parameter.default {
             DefaultValue::Count(number) | DefaultValue::Bytes(number) => number,
-            DefaultValue::Choice(_) => 0,
+            DefaultValue::Choice(_) | DefaultValue::Text(_) => 0,
         };
         self.numbers.get(parameter.name).copied().unwrap_or(default)
     }
@@ -49,9 +52,20 @@ impl Parameters {
     pub fn word(&self, parameter: &Parameter) -> &'static str {
         let default = match parameter.default {
             DefaultValue::Choice(words) => words.first().copied().unwrap_or_default(),
-            DefaultValue::Count(_) | DefaultValue::Bytes(_) => "",
+            DefaultValue::Count(_) | DefaultValue::Bytes(_) | DefaultValue::Text(_) => "",
         };
         self.words.get(parameter.name).copied().unwrap_or(default)
+    }
+
+    /// The value of a text; `None` where it is empty.
+    #[must_use]
+    pub fn text(&self, parameter: &Parameter) -> Option<String> {
+        let default = match parameter.default {
+            DefaultValue::Text(text) => text,
+            _ => "",
+        };
+        let text = self.texts.get(parameter.name).map_or(default, String::as_str);
+        (!text.is_empty()).then(|| text.to_owned())
     }
 
     /// Sets a parameter from a plan; answers what is wrong with the value.
@@ -65,6 +79,10 @@ impl Parameters {
             }
             DefaultValue::Choice(words) => {
                 self.words.insert(parameter.name, choice(value, words)?);
+            }
+            DefaultValue::Text(_) => {
+                let text = value.as_str().ok_or_else(|| format!("must be a string, found {value}"))?;
+                self.texts.insert(parameter.name, text.to_owned());
             }
         }
         Ok(())
