@@ -105,7 +105,10 @@ impl Recorder {
             state: Mutex::default(),
         });
         let path = writer.path().to_owned();
-        let scribe = Scribe { shared: Arc::clone(&shared), writer, options, clock, failing: false, reason: None };
+        let shared_too = Arc::clone(&shared);
+        let scribe =
+            Scribe { shared: shared_too, writer, options, clock, failing: false, reason: None };
+        scribe.tell();
         let thread = std::thread::Builder::new()
             .name("fslab-trace".to_owned())
             .spawn(move || scribe.work())

@@ -6,4 +6,5 @@ mod conformance;
 mod fault;
 mod kill;
 mod mounting;
+mod observe;
 mod support;
