@@ -13,14 +13,15 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 
 /// Extensions that are kept.
+#[rustfmt::skip]
 pub const KNOWN_EXTENSIONS: &[&str] = &[
     "a", "avi", "bak", "bin", "bz2", "c", "cc", "class", "conf", "cpp", "css", "csv", "d", "db",
     "deb", "dll", "doc", "docx", "exe", "gif", "go", "gz", "h", "hpp", "htm", "html", "ini", "iso",
-    "jar", "java", "jpeg", "jpg", "js", "json", "lock", "log", "m4a", "md", "mkv", "mp3", "mp4", "o",
-    "ods", "odt", "parquet", "pdf", "php", "pl", "png", "ppt", "pptx", "py", "pyc", "rb", "rlib",
-    "rmeta", "rpm", "rs", "sh", "so", "sql", "sqlite", "svg", "swp", "tar", "tgz", "timestamp",
-    "tmp", "toml", "ts", "txt", "wal", "wav", "xls", "xlsx", "xml", "xz", "yaml", "yml", "zip",
-    "zst",
+    "jar", "java", "jpeg", "jpg", "js", "json", "lock", "log", "m4a", "md", "mkv", "mp3", "mp4",
+    "o", "ods", "odt", "parquet", "pdf", "php", "pl", "png", "ppt", "pptx", "py", "pyc", "rb",
+    "rlib", "rmeta", "rpm", "rs", "sh", "so", "sql", "sqlite", "svg", "swp", "tar", "tgz",
+    "timestamp", "tmp", "toml", "ts", "txt", "wal", "wav", "xls", "xlsx", "xml", "xz", "yaml",
+    "yml", "zip", "zst",
 ];
 
 /// A key has at least so many bytes.
@@ -93,9 +94,7 @@ impl Anonymiser {
 
     /// Hides what a record tells. Data can't be hidden and is removed.
     pub(crate) fn apply(&self, record: &mut Record) {
-        use fslab_vfs::Operation::{
-            Getxattr, Listxattr, Readlink, Removexattr, Setxattr, Symlink,
-        };
+        use fslab_vfs::Operation::{Getxattr, Listxattr, Readlink, Removexattr, Setxattr, Symlink};
         for name in [&mut record.name, &mut record.new_name].into_iter().flatten() {
             *name = self.name(name);
         }

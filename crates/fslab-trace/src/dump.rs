@@ -79,8 +79,7 @@ impl Line<'_> {
             add(shown, "handle ", record.from_handle);
             add(shown, "offset ", record.from_offset);
         }
-        for (parent, name) in
-            [(record.parent, &record.name), (record.new_parent, &record.new_name)]
+        for (parent, name) in [(record.parent, &record.name), (record.new_parent, &record.new_name)]
         {
             if let Some(parent) = parent {
                 let name = name.as_ref().map(|name| format!(" \"{}\"", escape(name)));

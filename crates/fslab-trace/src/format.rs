@@ -152,7 +152,10 @@ macro_rules! column {
             kind: Kind::U64,
             required: true,
             get: |record| Cell::Number(record.$field.cast_signed()),
-            set: |record, cell| Some(record.$field = cell.to_u64()??),
+            set: |record, cell| {
+                record.$field = cell.to_u64()??;
+                Some(())
+            },
         }
     };
     ($field:ident: required U32) => {
@@ -161,7 +164,10 @@ macro_rules! column {
             kind: Kind::U32,
             required: true,
             get: |record| Cell::Number(record.$field.into()),
-            set: |record, cell| Some(record.$field = cell.to_u32()??),
+            set: |record, cell| {
+                record.$field = cell.to_u32()??;
+                Some(())
+            },
         }
     };
     ($field:ident: U64) => {
@@ -170,7 +176,10 @@ macro_rules! column {
             kind: Kind::U64,
             required: false,
             get: |record| Cell::number(record.$field, u64::cast_signed),
-            set: |record, cell| Some(record.$field = cell.to_u64()?),
+            set: |record, cell| {
+                record.$field = cell.to_u64()?;
+                Some(())
+            },
         }
     };
     ($field:ident: U32) => {
@@ -179,7 +188,10 @@ macro_rules! column {
             kind: Kind::U32,
             required: false,
             get: |record| Cell::number(record.$field, i64::from),
-            set: |record, cell| Some(record.$field = cell.to_u32()?),
+            set: |record, cell| {
+                record.$field = cell.to_u32()?;
+                Some(())
+            },
         }
     };
     ($field:ident: Text) => {
@@ -188,7 +200,10 @@ macro_rules! column {
             kind: Kind::Text,
             required: false,
             get: |record| Cell::text(record.$field.as_ref()),
-            set: |record, cell| Some(record.$field = cell.into_text()?),
+            set: |record, cell| {
+                record.$field = cell.into_text()?;
+                Some(())
+            },
         }
     };
     ($field:ident: Bytes) => {
@@ -197,7 +212,10 @@ macro_rules! column {
             kind: Kind::Bytes,
             required: false,
             get: |record| record.$field.clone().map_or(Cell::Null, Cell::Bytes),
-            set: |record, cell| Some(record.$field = cell.into_bytes()?),
+            set: |record, cell| {
+                record.$field = cell.into_bytes()?;
+                Some(())
+            },
         }
     };
     // Signed: `I64`, or `Time`.
@@ -207,7 +225,10 @@ macro_rules! column {
             kind: Kind::$kind,
             required: false,
             get: |record| Cell::number(record.$field, |value| value),
-            set: |record, cell| Some(record.$field = cell.to_i64()?),
+            set: |record, cell| {
+                record.$field = cell.to_i64()?;
+                Some(())
+            },
         }
     };
 }
@@ -224,7 +245,10 @@ pub const COLUMNS: &[Column] = &[
         kind: Kind::Text,
         required: true,
         get: |record| Cell::Bytes(record.operation.name().as_bytes().to_vec()),
-        set: |record, cell| Some(record.operation = to_operation(&cell.into_bytes()??)?),
+        set: |record, cell| {
+            record.operation = to_operation(&cell.into_bytes()??)?;
+            Some(())
+        },
     },
     column!(pid: U32),
     column!(uid: U32),

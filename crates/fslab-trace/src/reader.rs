@@ -84,7 +84,8 @@ impl Iterator for Reader {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(record) = self.rows.next() {
-                self.missing += record.sequence.saturating_sub(self.next_sequence);
+                let skipped = record.sequence.saturating_sub(self.next_sequence);
+                self.missing = self.missing.saturating_add(skipped);
                 self.next_sequence = record.sequence.saturating_add(1);
                 return Some(Ok(record));
             }
@@ -141,9 +142,7 @@ fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
     };
     match Metadata::version_of(value) {
         None => Err(not_a_segment(path, "is a Parquet file, but of no trace")),
-        Some(found) if found > VERSION => {
-            Err(Error::NewerFormat { path: path.to_owned(), found })
-        }
+        Some(found) if found > VERSION => Err(Error::NewerFormat { path: path.to_owned(), found }),
         Some(_) => Metadata::from_pairs(value)
             .ok_or_else(|| not_a_segment(path, "its footer says what a trace can't")),
     }

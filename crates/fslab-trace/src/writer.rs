@@ -174,7 +174,8 @@ impl TraceWriter {
         let path = self.path.join(UNFINISHED);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         // Names and contents of others' files: for the tracing user alone.
-        let opened = rustix::fs::openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
+        let opened =
+            rustix::fs::openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(opened.map_err(Error::file(&path))?);
         let bytes = self.segment.write(&file, self.metadata).map_err(Error::parquet(&path))?;
         if durable {

@@ -64,14 +64,20 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_kernel() {
-        let number =
-            |name| ERRNO_NAMES.iter().find(|(one, _)| *one == name).map(|(_, no)| no.raw_os_error());
+        let number = |name| {
+            ERRNO_NAMES.iter().find(|(one, _)| *one == name).map(|(_, no)| no.raw_os_error())
+        };
         for (name, expected) in [("EPERM", 1), ("E2BIG", 7), ("ENOSPC", 28), ("EDQUOT", 122)] {
             assert_eq!(number(name), Some(expected), "{name}");
         }
-        assert!(ERRNO_NAMES.iter().all(|(_, errno)| (1..=ERRNO_LAST).contains(&errno.raw_os_error())));
+        assert!(
+            ERRNO_NAMES.iter().all(|(_, errno)| (1..=ERRNO_LAST).contains(&errno.raw_os_error()))
+        );
         for number in (1..=ERRNO_LAST).filter(|number| ![41, 58].contains(number)) {
-            assert!(ERRNO_NAMES.iter().any(|(_, errno)| errno.raw_os_error() == number), "{number}");
+            assert!(
+                ERRNO_NAMES.iter().any(|(_, errno)| errno.raw_os_error() == number),
+                "{number}"
+            );
         }
     }
 }

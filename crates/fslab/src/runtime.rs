@@ -67,9 +67,8 @@ fn make(place: &Path) -> bool {
 /// A directory itself, not a link to one, which only its owner may enter. In /tmp anybody may have
 /// made one of this name.
 fn is_private(place: &Path, uid: u32) -> bool {
-    fs::symlink_metadata(place).is_ok_and(|status| {
-        status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0
-    })
+    fs::symlink_metadata(place)
+        .is_ok_and(|status| status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0)
 }
 
 /// Nobody listens on the socket of a daemon that was killed.

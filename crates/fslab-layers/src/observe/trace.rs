@@ -77,8 +77,7 @@ fn build(
             why: "contents may hold names",
         });
     }
-    let metadata =
-        Metadata { version: VERSION, segment: 1, data, names, lost: 0, closed: false };
+    let metadata = Metadata { version: VERSION, segment: 1, data, names, lost: 0, closed: false };
     let writer = TraceWriter::create(options.place("to")?, metadata)?;
     let when_full =
         if options.choice("when_full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };

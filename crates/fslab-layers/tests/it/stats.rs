@@ -55,7 +55,8 @@ fn nothing_is_lost_or_counted_twice_among_threads() {
             scope.spawn(move || {
                 let client = Client::new(&**file_system);
                 let name = format!("f{thread}");
-                let (_, file) = client.create(Ino::ROOT, &name, 0o644, OpenMode::READ_WRITE).unwrap();
+                let (_, file) =
+                    client.create(Ino::ROOT, &name, 0o644, OpenMode::READ_WRITE).unwrap();
                 for _ in 0..EACH {
                     file.write_all(0, b"abc").unwrap();
                 }

@@ -42,7 +42,9 @@ fn tree(file_system: &dyn FileSystem) -> BTreeMap<String, String> {
             let attr = client.lookup(at, &name).unwrap();
             let path = format!("{path}/{name}");
             let contents = match attr.kind {
-                fslab_vfs::FileKind::Regular => format!("{:x?}", client.contents(attr.ino).unwrap()),
+                fslab_vfs::FileKind::Regular => {
+                    format!("{:x?}", client.contents(attr.ino).unwrap())
+                }
                 fslab_vfs::FileKind::Symlink => format!("{:?}", client.readlink(attr.ino).unwrap()),
                 _ => String::new(),
             };
@@ -98,9 +100,8 @@ fn the_conformance_suite_can_be_replayed() {
     let made = tree(&*file_system);
     file_system.shutdown().unwrap();
     let records = records(&place);
-    let occurred = |operation: &&Operation| {
-        records.iter().any(|record| record.operation == **operation)
-    };
+    let occurred =
+        |operation: &&Operation| records.iter().any(|record| record.operation == **operation);
     let missing: Vec<_> = Operation::ALL.iter().filter(|each| !occurred(each)).collect();
     assert!(missing.is_empty(), "never recorded: {missing:?}");
     let target = MemFs::default();
@@ -122,7 +123,8 @@ fn threads_lose_nothing() {
             scope.spawn(move || {
                 let client = Client::new(&**file_system);
                 let name = format!("f{thread}");
-                let (_, file) = client.create(Ino::ROOT, &name, 0o644, OpenMode::READ_WRITE).unwrap();
+                let (_, file) =
+                    client.create(Ino::ROOT, &name, 0o644, OpenMode::READ_WRITE).unwrap();
                 for step in 0..EACH {
                     file.write_all(step as u64 * 64, &[step as u8; 64]).unwrap();
                 }
@@ -162,7 +164,8 @@ fn an_anonymised_trace_holds_no_name_and_replays_to_the_same_shape() {
     reader.by_ref().for_each(drop);
     assert_eq!(reader.last_segment().unwrap().metadata.names, NameMode::Anonymised);
     for record in &records {
-        let shown = format!("{record:?}{}", fslab_trace::Line(record, &fslab_trace::Paths::default()));
+        let shown =
+            format!("{record:?}{}", fslab_trace::Line(record, &fslab_trace::Paths::default()));
         let bytes = [&record.name, &record.new_name, &record.text, &record.data];
         let text: Vec<u8> = bytes.into_iter().flatten().flatten().copied().collect();
         let text = String::from_utf8_lossy(&text).into_owned() + &shown;

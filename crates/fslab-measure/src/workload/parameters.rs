@@ -81,7 +81,8 @@ impl Parameters {
                 self.words.insert(parameter.name, choice(value, words)?);
             }
             DefaultValue::Text(_) => {
-                let text = value.as_str().ok_or_else(|| format!("must be a string, found {value}"))?;
+                let text =
+                    value.as_str().ok_or_else(|| format!("must be a string, found {value}"))?;
                 self.texts.insert(parameter.name, text.to_owned());
             }
         }

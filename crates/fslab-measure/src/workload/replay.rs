@@ -11,7 +11,7 @@ use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings
 use fslab_vfs::{Credentials, FileSystem};
 
 use super::content;
-use super::{DefaultValue, Parameter, Parameters, Spec, Workload};
+use super::{DefaultValue, Parameter, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 
@@ -118,7 +118,11 @@ impl Replay {
     }
 
     fn fill(&self, record: &Record, buffer: &mut [u8]) {
-        buffer.copy_from_slice(&content::make(self.data, self.seed ^ record.sequence, buffer.len()));
+        buffer.copy_from_slice(&content::make(
+            self.data,
+            self.seed ^ record.sequence,
+            buffer.len(),
+        ));
     }
 }
 

@@ -6,5 +6,6 @@ mod images;
 mod in_process;
 mod leaks;
 mod plans;
+mod replay;
 mod reports;
 mod support;

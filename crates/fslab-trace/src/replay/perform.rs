@@ -132,8 +132,7 @@ impl Replayer<'_> {
         if record.operation == Operation::CopyFileRange {
             let from = self.open_file(record.from_handle)?;
             let source = (from.ino, from.handle, record.from_offset.ok_or(Unfit::Incomplete)?);
-            let copied =
-                self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
+            let copied = self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
             return Ok(copied.map(|count| Done { bytes_written: count, ..Done::default() }));
         }
         if bytes > BYTES_MAX {
@@ -209,11 +208,7 @@ impl Replayer<'_> {
     }
 
     /// Takes as many entries as were delivered then, from where the last listing ended.
-    fn list(
-        &mut self,
-        request: &Request,
-        record: &Record,
-    ) -> Result<fslab_vfs::Result<()>, Unfit> {
+    fn list(&mut self, request: &Request, record: &Record) -> Result<fslab_vfs::Result<()>, Unfit> {
         let OpenFile { ino, handle, cookie, .. } = self.open_file(record.handle)?;
         let mut at = if record.offset == Some(0) { 0 } else { cookie };
         let start = at;

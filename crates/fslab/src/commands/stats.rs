@@ -3,7 +3,7 @@
 mod prometheus;
 mod table;
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,17 +72,26 @@ fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
         let message = format!("{shown} was mounted by user {owner}, who alone may ask for this");
         return Err(Coded { code: Code::BadInput, message }.into());
     }
-    let Some(socket) = runtime::find_socket(owner, mount.device) else {
+    let nothing = || {
         let message = format!(
             "no layer of {shown} has anything to tell; mount with -l stats to count operations"
         );
-        return Err(Coded { code: Code::BadInput, message }.into());
+        Coded { code: Code::BadInput, message }
+    };
+    let socket = runtime::find_socket(owner, mount.device).ok_or_else(nothing)?;
+    let stream = match UnixStream::connect(&socket) {
+        // A daemon that was killed left the socket; its number went to a mount that has none.
+        Err(error) if is_left_over(&error, mount) => return Err(nothing().into()),
+        connected => connected.with_context(|| {
+            format!("the daemon of {shown} does not answer on {}", socket.display())
+        })?,
     };
     let mut text = String::new();
-    let stream = UnixStream::connect(&socket).with_context(|| {
-        format!("the daemon of {shown} does not answer on {}", socket.display())
-    })?;
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
     stream.take(DOCUMENT_BYTES_MAX).read_to_string(&mut text).context("asking the daemon")?;
     Ok(text)
+}
+
+fn is_left_over(error: &std::io::Error, mount: &MountEntry) -> bool {
+    error.kind() == ErrorKind::ConnectionRefused && umount::daemon_of(mount.device.1).is_some()
 }

@@ -75,7 +75,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.
-fn daemon_of(connection: u32) -> Option<u32> {
+pub(super) fn daemon_of(connection: u32) -> Option<u32> {
     let wanted = format!("fuse_connection:\t{connection}");
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());

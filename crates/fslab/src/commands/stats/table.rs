@@ -40,7 +40,15 @@ fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
 fn table(operations: &[OperationReport]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
-        "operation", "count", "in flight", "bytes", "mean", "p50", "p99", "max", "errors",
+        "operation",
+        "count",
+        "in flight",
+        "bytes",
+        "mean",
+        "p50",
+        "p99",
+        "max",
+        "errors",
     ]);
     for operation in operations {
         table.add_row(row(operation));
@@ -98,7 +106,8 @@ mod tests {
         };
         let text = render(&[layer]);
         assert!(text.starts_with("layer 1: stats?[2J\n"), "{text}");
-        for part in ["lookup", "2.0us", "5.0ms", "ENOENT: 3", "operations recorded", "note: reads"] {
+        for part in ["lookup", "2.0us", "5.0ms", "ENOENT: 3", "operations recorded", "note: reads"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(render(&[Report::default()]).contains("nothing yet"));
