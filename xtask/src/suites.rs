@@ -14,7 +14,11 @@ pub mod fsx;
 pub mod pjdfstest;
 
 /// The stacks that CI runs every suite over. A new layer adds its line here.
-const STACKS: &[&str] = &["fslab:null", "fslab:null:passthrough=off"];
+const STACKS: &[&str] = &[
+    "fslab:null",
+    "fslab:null:passthrough=off",
+    "fslab:stats+trace:to={beside}/trace",
+];
 
 /// All suites.
 pub const SUITES: &[&Suite] = &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE];

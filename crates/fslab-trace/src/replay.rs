@@ -4,15 +4,15 @@
 //! comes after it here too. Inodes and open files get the numbers that the target gives them. What
 //! comes out otherwise than recorded is counted, and the first cases are kept.
 
+mod numbers;
 mod perform;
-
-use std::collections::HashMap;
 
 use fslab_vfs::{Credentials, Errno, FileSystem, Handle, Ino, Operation, Request};
 
 use crate::dump::errno_name;
 use crate::record::Record;
 
+use numbers::Numbers;
 use perform::{Done, Unfit};
 
 /// So many cases that came out otherwise are kept.
@@ -40,10 +40,10 @@ pub struct Settings<'a> {
 pub struct Replayer<'a> {
     target: &'a dyn FileSystem,
     settings: Settings<'a>,
-    /// By the inode number of the trace.
-    inodes: HashMap<u64, Known>,
+    /// By the inode number of the trace; the root is not among them.
+    inodes: Numbers<Known>,
     /// By the handle of the trace.
-    handles: HashMap<u64, OpenFile>,
+    handles: Numbers<OpenFile>,
     buffer: Vec<u8>,
     result: Replayed,
 }
@@ -103,12 +103,11 @@ impl<'a> Replayer<'a> {
     /// A replay on a target that is as the traced file system was when the trace began.
     #[must_use]
     pub fn new(target: &'a dyn FileSystem, settings: Settings<'a>) -> Self {
-        let root = Known { ino: Ino::ROOT, lookups: 0 };
         Self {
             target,
             settings,
-            inodes: HashMap::from([(Ino::ROOT.0, root)]),
-            handles: HashMap::new(),
+            inodes: Numbers::default(),
+            handles: Numbers::default(),
             buffer: Vec::new(),
             result: Replayed::default(),
         }
@@ -134,13 +133,11 @@ impl<'a> Replayer<'a> {
     #[must_use]
     pub fn finish(mut self) -> Replayed {
         let request = request_of(Credentials::default(), &Record::new(Operation::Release));
-        for (_, open) in std::mem::take(&mut self.handles) {
+        for open in std::mem::take(&mut self.handles).into_meanings() {
             self.close(&request, open);
         }
-        for (number, known) in std::mem::take(&mut self.inodes) {
-            if number != Ino::ROOT.0 {
-                self.target.forget(known.ino, known.lookups);
-            }
+        for known in std::mem::take(&mut self.inodes).into_meanings() {
+            self.target.forget(known.ino, known.lookups);
         }
         self.result
     }
@@ -190,11 +187,7 @@ impl<'a> Replayer<'a> {
         }
         if let Some(open) = done.opened {
             match record.result_handle.filter(|_| record.errno == 0) {
-                Some(number) => {
-                    if let Some(left) = self.handles.insert(number, open) {
-                        self.close(request, left);
-                    }
-                }
+                Some(number) => self.handles.add(number, open),
                 None => self.close(request, open),
             }
         }
@@ -206,13 +199,10 @@ impl<'a> Replayer<'a> {
         if number == Ino::ROOT.0 {
             return;
         }
-        let known = self.inodes.entry(number).or_insert(Known { ino, lookups: 0 });
-        if known.ino != ino {
-            // The number means another file now.
-            let left = std::mem::replace(known, Known { ino, lookups: 0 });
-            self.target.forget(left.ino, left.lookups);
+        match self.inodes.newest_mut(number).filter(|known| known.ino == ino) {
+            Some(known) => known.lookups += 1,
+            None => self.inodes.add(number, Known { ino, lookups: 1 }),
         }
-        known.lookups += 1;
     }
 
     fn close(&self, request: &Request, open: OpenFile) {
@@ -229,24 +219,27 @@ impl<'a> Replayer<'a> {
 
     fn known(&self, number: Option<u64>) -> Result<Ino, Unfit> {
         let number = number.ok_or(Unfit::Incomplete)?;
-        self.inodes.get(&number).map(|known| known.ino).ok_or(Unfit::UnknownInode { number })
+        if number == Ino::ROOT.0 {
+            return Ok(Ino::ROOT);
+        }
+        let known = self.inodes.newest(number).ok_or(Unfit::UnknownInode { number })?;
+        Ok(known.ino)
     }
 
     fn open_file(&self, number: Option<u64>) -> Result<OpenFile, Unfit> {
         let number = number.ok_or(Unfit::Incomplete)?;
-        self.handles.get(&number).copied().ok_or(Unfit::UnknownHandle { number })
+        self.handles.newest(number).copied().ok_or(Unfit::UnknownHandle { number })
     }
 
     /// Gives back lookups, as far as they are held here.
     fn forget(&mut self, number: u64, lookups: u64) {
-        let Some(known) = self.inodes.get_mut(&number).filter(|_| number != Ino::ROOT.0) else {
-            return;
-        };
+        let Some(known) = self.inodes.oldest_mut(number) else { return };
         let given = lookups.min(known.lookups);
         known.lookups -= given;
-        self.target.forget(known.ino, given);
-        if known.lookups == 0 {
-            self.inodes.remove(&number);
+        let (ino, left) = (known.ino, known.lookups);
+        self.target.forget(ino, given);
+        if left == 0 {
+            self.inodes.free(number);
         }
     }
 }

@@ -67,8 +67,7 @@ fn plan(directory: &Path, workload: &str) -> String {
 
 fn replayed(workload: &str, directory: &Path) -> fslab_measure::Result<(bool, Vec<SampleRecord>)> {
     let plan = plan(directory, workload);
-    let (outcome, records) =
-        run(&plan, directory, &TestHost, Interrupt::default(), &mut Silent)?;
+    let (outcome, records) = run(&plan, directory, &TestHost, Interrupt::default(), &mut Silent)?;
     let failed = outcome.notes.iter().any(|note| note.kind != NoteKind::Remark);
     Ok((failed, records))
 }
@@ -104,9 +103,9 @@ fn what_comes_out_otherwise_fails_the_target() {
 
 #[test]
 fn a_missing_trace_is_named() {
-    let work = tempfile::tempdir_in(".").unwrap();
-    let error = replayed("", work.path()).unwrap_err();
+    let work = || tempfile::tempdir_in(".").unwrap();
+    let error = replayed("", work().path()).unwrap_err();
     assert!(matches!(error, Error::NoTrace), "{error}");
-    let error = replayed("trace = \"/no/such\"\n", work.path()).unwrap_err();
+    let error = replayed("trace = \"/no/such\"\n", work().path()).unwrap_err();
     assert!(error.to_string().contains("/no/such: No such file"), "{error}");
 }

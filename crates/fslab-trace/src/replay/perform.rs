@@ -184,26 +184,35 @@ impl Replayer<'_> {
     }
 
     fn file(&mut self, request: &Request, record: &Record) -> Outcome {
+        if record.operation == Operation::Release {
+            return self.close_again(request, record);
+        }
         let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
         Ok(plain(match record.operation {
             Operation::Flush => self.target.flush(request, ino, handle),
-            Operation::Fsync => self.target.fsync(request, ino, handle, data_only(record)),
-            _ => {
-                self.handles.remove(&record.handle.unwrap_or_default());
-                self.target.release(request, ino, handle)
-            }
+            _ => self.target.fsync(request, ino, handle, data_only(record)),
+        }))
+    }
+
+    fn close_again(&mut self, request: &Request, record: &Record) -> Outcome {
+        let number = record.handle.ok_or(Unfit::Incomplete)?;
+        let open = self.handles.free(number).ok_or(Unfit::UnknownHandle { number })?;
+        let OpenFile { ino, handle, is_directory, .. } = open;
+        Ok(plain(if is_directory {
+            self.target.releasedir(request, ino, handle)
+        } else {
+            self.target.release(request, ino, handle)
         }))
     }
 
     fn directory(&mut self, request: &Request, record: &Record) -> Outcome {
+        if record.operation == Operation::Releasedir {
+            return self.close_again(request, record);
+        }
         let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
         Ok(plain(match record.operation {
             Operation::Readdir => self.list(request, record)?,
-            Operation::Fsyncdir => self.target.fsyncdir(request, ino, handle, data_only(record)),
-            _ => {
-                self.handles.remove(&record.handle.unwrap_or_default());
-                self.target.releasedir(request, ino, handle)
-            }
+            _ => self.target.fsyncdir(request, ino, handle, data_only(record)),
         }))
     }
 
@@ -220,7 +229,7 @@ impl Replayer<'_> {
             (wanted, at) = (wanted - 1, entry.next_offset);
             true
         });
-        if let Some(open) = record.handle.and_then(|number| self.handles.get_mut(&number)) {
+        if let Some(open) = record.handle.and_then(|number| self.handles.newest_mut(number)) {
             open.cookie = at;
         }
         Ok(listed)

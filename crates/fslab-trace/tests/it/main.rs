@@ -205,3 +205,56 @@ fn damaged_segments_are_errors() {
         assert!(Reader::open(&path).unwrap().next().unwrap().is_err(), "cut to {length}");
     }
 }
+
+fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
+    let target = fslab_vfs::MemFs::default();
+    let mut fill = |record: &Record, buffer: &mut [u8]| fslab_trace::noise(record.sequence, buffer);
+    let settings = fslab_trace::Settings { owner: fslab_trace::Owner::Recorded, fill: &mut fill };
+    let mut replayer = fslab_trace::Replayer::new(&target, settings);
+    records.iter().for_each(|record| replayer.step(record));
+    (replayer.finish(), target)
+}
+
+/// Seen in the trace of a build: a release frees a handle (and a forget an inode number) that
+/// another thread gets and whose operation is recorded before it.
+#[test]
+fn regression_a_number_used_again_before_its_release_is_recorded() {
+    let create = |name: &str, ino: u64| {
+        let mut record = Record::new(Operation::Create);
+        (record.parent, record.name) = (Some(1), Some(name.as_bytes().to_vec()));
+        (record.mode, record.flags) = (Some(0o100_644), Some(0o2));
+        (record.result_inode, record.result_handle) = (Some(ino), Some(0));
+        record
+    };
+    let release = |ino: u64| {
+        let mut record = Record::new(Operation::Release);
+        (record.inode, record.handle) = (Some(ino), Some(0));
+        record
+    };
+    let forget = |ino: u64| {
+        let mut record = Record::new(Operation::Forget);
+        (record.inode, record.size) = (Some(ino), Some(1));
+        record
+    };
+    let mut write = Record::new(Operation::Write);
+    (write.inode, write.handle, write.offset) = (Some(7), Some(0), Some(0));
+    (write.data, write.size, write.result) = (Some(b"new".to_vec()), Some(3), Some(3));
+    let mut unlink = Record::new(Operation::Unlink);
+    (unlink.parent, unlink.name) = (Some(1), Some(b"old".to_vec()));
+    let records = [
+        create("old", 7),
+        unlink,
+        create("new", 7),
+        release(7),
+        forget(7),
+        write,
+        release(7),
+        forget(7),
+    ];
+    let (replayed, target) = replay(&records);
+    assert_eq!((replayed.diverged, replayed.left_out), (0, 0), "{replayed:?}");
+    assert_eq!((target.open_handles(), target.remembered()), (0, 0));
+    let client = fslab_vfs::testing::client::Client::new(&target);
+    let new = client.lookup(fslab_vfs::Ino::ROOT, "new").unwrap().ino;
+    assert_eq!(client.contents(new).unwrap(), b"new");
+}

@@ -418,10 +418,9 @@ fn small_crate() -> Option<PathBuf> {
 /// The crate alone, as if it had neither tests nor anything that those need.
 fn without_dependencies(manifest: &Path) {
     let mut table: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
-    for key in ["dependencies", "dev-dependencies", "features", "bench", "example", "test"] {
-        table.remove(key);
-    }
+    table.retain(|key, _| key == "package" || key == "lib");
     fs::write(manifest, table.to_string()).unwrap();
+    fs::remove_file(manifest.with_file_name("Cargo.lock")).ok();
 }
 
 fn copy(from: &Path, to: &Path) {
