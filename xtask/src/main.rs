@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod aa;
 mod ci;
 mod demo;
 mod environment;
@@ -44,6 +45,8 @@ enum Command {
     Demo(demo::Args),
     /// Run one outside suite over chosen file systems
     Suite(suite::Args),
+    /// Compare a file system with itself, and with itself slowed by 5 %: false alarms and misses
+    Aa(aa::Args),
     /// Check what compilers don't: sizes, walls between crates, documents against code
     Tidy(tidy::Args),
 }
@@ -56,6 +59,7 @@ impl Command {
             Self::Ci(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
+            Self::Aa(args) => args.run(),
             Self::Tidy(args) => args.run(),
         }
     }

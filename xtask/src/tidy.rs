@@ -17,6 +17,7 @@ mod commands;
 mod crates;
 mod dead_files;
 mod exit_codes;
+mod features;
 mod format_pages;
 mod hosts;
 mod leftovers;
@@ -52,6 +53,7 @@ const CHECKS: &[Check] = &[
     exit_codes::CHECK,
     format_pages::CHECK,
     semantics::CHECK,
+    features::CHECK,
     links::CHECK,
     hosts::CHECK,
 ];

@@ -4,22 +4,24 @@
 //! inode goes through a backing file, a second must name the same one, else it fails with EIO.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_sys::fuse_device::{register_backing, release_backing};
 use fslab_sys::identity::without_fsetid;
-use fslab_vfs::Ino;
+use fslab_vfs::{Errno, Ino};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
-use crate::channel::DeviceChannel;
+use crate::channel::Channel;
 
 /// How the openings of each open inode read and write.
 #[derive(Debug)]
 pub(crate) struct BackingFiles {
-    channel: Arc<DeviceChannel>,
+    channel: Arc<dyn Channel>,
     open: Mutex<HashMap<Ino, OpenInode>>,
+    /// Whether a file was refused, which is said once: above a deep stack, all are.
+    was_refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -31,15 +33,15 @@ struct OpenInode {
 
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
 /// yet lack the privilege for it.
-pub(crate) fn try_passthrough(channel: &DeviceChannel) -> rustix::io::Result<()> {
+pub(crate) fn try_passthrough(channel: &dyn Channel) -> rustix::io::Result<()> {
     let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
-    let id = register_backing(channel.device(), file)?;
-    release_backing(channel.device(), id)
+    let id = channel.register_backing(file.as_fd())?;
+    channel.release_backing(id)
 }
 
 impl BackingFiles {
-    pub fn new(channel: Arc<DeviceChannel>) -> Self {
-        Self { channel, open: Mutex::default() }
+    pub fn new(channel: Arc<dyn Channel>) -> Self {
+        Self { channel, open: Mutex::default(), was_refused: AtomicBool::default() }
     }
 
     /// Counts an opening and answers the number of the backing file it must use, `None` for the
@@ -60,17 +62,21 @@ impl BackingFiles {
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
-        let register = || register_backing(self.channel.device(), lower);
+        let register = || self.channel.register_backing(lower.as_fd());
         let registered = without_fsetid(register).flatten();
-        registered
-            .inspect_err(|error| {
-                tracing::warn!(
-                    %error,
-                    "the kernel refuses passthrough for a file; it is read and written through \
-                     the daemon"
-                );
-            })
-            .ok()
+        registered.inspect_err(|errno| self.say_refused(*errno)).ok()
+    }
+
+    fn say_refused(&self, error: Errno) {
+        if self.was_refused.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "no passthrough for one more file");
+            return;
+        }
+        tracing::warn!(
+            %error,
+            "the kernel refuses passthrough for a file (ELOOP: too many mounts above each other); \
+             such files are read and written through the daemon"
+        );
     }
 
     /// Counts a close; the last one releases the backing file.
@@ -82,7 +88,7 @@ impl BackingFiles {
             return;
         }
         let backing = open.remove(&ino).and_then(|inode| inode.backing);
-        let released = backing.map(|id| release_backing(self.channel.device(), id));
+        let released = backing.map(|id| self.channel.release_backing(id));
         if let Some(Err(error)) = released {
             tracing::error!(%error, "the kernel keeps a backing file");
         }

@@ -1,7 +1,9 @@
 //! How requests come and replies go. The trait is what a second way (io_uring) must offer.
 
+use std::fmt::Debug;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_vfs::Errno;
@@ -11,7 +13,7 @@ use zerocopy::IntoBytes;
 use crate::protocol::reply::OutHeader;
 
 /// One thread's way to the kernel.
-pub(crate) trait Channel: Send + Sync {
+pub(crate) trait Channel: Debug + Send + Sync {
     /// Waits for the next request and answers its length; `None` when the mount is gone. Stays
     /// awake for `patience` before it sleeps.
     fn receive(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<usize>, Errno>;
@@ -21,6 +23,15 @@ pub(crate) trait Channel: Send + Sync {
 
     /// Sends a notice.
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno>;
+
+    /// One more way of the same connection, so that threads do not share one.
+    fn another(&self) -> Result<Arc<dyn Channel>, Errno>;
+
+    /// Makes an open file known to the kernel, to be named in replies to openings.
+    fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
+
+    /// Takes a registered file back; openings that use it keep it.
+    fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
 }
 
 /// A descriptor of /dev/fuse.
@@ -32,16 +43,6 @@ pub(crate) struct DeviceChannel {
 impl DeviceChannel {
     pub fn new(device: OwnedFd) -> Self {
         Self { device }
-    }
-
-    /// One more descriptor of the same connection, so that threads do not share one.
-    pub fn another(&self) -> Result<Self, Errno> {
-        fslab_sys::fuse_device::clone(self.device.as_fd()).map(Self::new)
-    }
-
-    /// The descriptor, for what concerns the whole connection.
-    pub fn device(&self) -> &OwnedFd {
-        &self.device
     }
 
     fn sleep_until_readable(&self) -> Result<(), Errno> {
@@ -91,5 +92,18 @@ impl Channel for DeviceChannel {
 
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {
         self.send(code, 0, parts)
+    }
+
+    fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+        let device = fslab_sys::fuse_device::clone(self.device.as_fd())?;
+        Ok(Arc::new(Self::new(device)))
+    }
+
+    fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        fslab_sys::fuse_device::register_backing(&self.device, file)
+    }
+
+    fn release_backing(&self, identifier: i32) -> Result<(), Errno> {
+        fslab_sys::fuse_device::release_backing(&self.device, identifier)
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::channel::{Channel, DeviceChannel};
+use crate::channel::Channel;
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::options::MountOptions;
@@ -23,6 +23,7 @@ use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
+use crate::request_timeout::Limits;
 
 /// The least the kernel hands a request to.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
@@ -88,7 +89,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
 
 /// Answers the kernel's first request, INIT. The kernel sends it when something is mounted, and
 /// nothing else before the answer.
-pub(crate) fn greet(channel: &DeviceChannel, options: &MountOptions) -> io::Result<Granted> {
+pub(crate) fn greet(channel: &dyn Channel, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
         let length = channel.receive(&mut buffer, Duration::ZERO)?.ok_or(Errno::NOTCONN)?;
@@ -98,7 +99,7 @@ pub(crate) fn greet(channel: &DeviceChannel, options: &MountOptions) -> io::Resu
             channel.reply(unique, Err(Errno::IO))?;
             return Err(io::Error::other("the kernel's first request was not INIT"));
         }
-        let offer: InitIn = incoming.take_padded();
+        let offer: InitIn = incoming.body.take_padded();
         if offer.major > MAJOR {
             // The kernel then begins again with the version it is told.
             channel.reply(unique, Ok(own_version().as_bytes()))?;
@@ -111,7 +112,7 @@ pub(crate) fn greet(channel: &DeviceChannel, options: &MountOptions) -> io::Resu
                 "the kernel speaks FUSE {major}.{minor}; {MAJOR}.{MINOR_MIN} (Linux 5.4) is needed"
             )));
         }
-        let (reply, granted) = negotiate(&offer, options);
+        let (reply, granted) = negotiate(&offer, options, Limits::of_machine());
         channel.reply(unique, Ok(reply.as_bytes()))?;
         return Ok(granted);
     }

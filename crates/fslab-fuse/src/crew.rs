@@ -186,16 +186,30 @@ impl Crew {
     /// Gives the places of readers that have been busy for too long to others; answers how many
     /// threads must be started.
     pub fn relieve(&self, busy_max: Duration) -> usize {
-        let now_ns = self.now_ns();
-        let limit_ns = u64::try_from(busy_max.as_nanos()).unwrap_or(u64::MAX);
         let workers = self.state.lock().workers.clone();
         let is_late = |worker: &&Arc<Worker>| {
-            let since_ns = worker.busy_since_ns.load(Ordering::SeqCst);
-            since_ns != 0
-                && now_ns.saturating_sub(since_ns) > limit_ns
-                && worker.reads.load(Ordering::SeqCst)
+            self.busy_for(worker) > busy_max && worker.reads.load(Ordering::SeqCst)
         };
         workers.iter().filter(is_late).filter(|worker| self.hand_off(worker)).count()
+    }
+
+    /// Has requests given up that have been served for too long.
+    pub fn give_up(&self, too_long: Duration) {
+        for worker in &self.state.lock().workers {
+            // Read before the time: if the request ends meanwhile, no other has this number.
+            let unique = worker.unique.load(Ordering::SeqCst);
+            if self.busy_for(worker) >= too_long {
+                worker.cancelled.store(unique, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// How long a thread has been serving its present request; zero between requests.
+    pub fn busy_for(&self, worker: &Worker) -> Duration {
+        match worker.busy_since_ns.load(Ordering::SeqCst) {
+            0 => Duration::ZERO,
+            since_ns => Duration::from_nanos(self.now_ns().saturating_sub(since_ns)),
+        }
     }
 
     /// Whether any thread serves a request.
@@ -300,6 +314,19 @@ mod tests {
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         worker.finish();
         assert!(!crew.cancel(7));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let crew = Crew::new(2);
+        let (busy, idle) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        let cancelled = busy.begin(7, &crew);
+        crew.give_up(Duration::from_secs(60));
+        assert_eq!(cancelled.load(Ordering::SeqCst), 0, "not yet");
+        std::thread::sleep(Duration::from_millis(2));
+        crew.give_up(Duration::from_millis(1));
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        assert_eq!(idle.cancelled.load(Ordering::SeqCst), 0);
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub enum Error {
         /// What was answered.
         source: Errno,
     },
+    /// Where a file system is mounted could not be found out.
+    #[error("can't read the list of mounts (/proc/self/mountinfo): {source}")]
+    Mounts {
+        /// What was answered.
+        source: io::Error,
+    },
     /// The connection to the kernel broke.
     #[error("serving {} ended with an error: {source}", mount_point.display())]
     Connection {

@@ -21,54 +21,80 @@ impl From<Malformed> for fslab_vfs::Error {
     }
 }
 
-/// A request, of which the pieces are taken in their order.
+/// Bytes of which pieces are taken in their order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming<'a> {
-    pub header: InHeader,
-    body: &'a [u8],
-}
+pub(crate) struct Pieces<'a>(&'a [u8]);
 
-impl<'a> Incoming<'a> {
-    /// Splits the header off and leaves out the extensions behind the body.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_short| Malformed)?;
-        let extensions = usize::from(header.total_extlen) * 8;
-        let length = body.len().checked_sub(extensions).ok_or(Malformed)?;
-        if header.len as usize != bytes.len() {
-            return Err(Malformed);
-        }
-        Ok(Self { header, body: &body[..length] })
+impl<'a> Pieces<'a> {
+    /// All of some bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether everything was taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many bytes are left.
+    pub fn remaining(&self) -> usize {
+        self.0.len()
     }
 
     /// Takes a structure.
     pub fn take<T: FromBytes>(&mut self) -> Result<T, Malformed> {
-        let (value, rest) = T::read_from_prefix(self.body).map_err(|_short| Malformed)?;
-        self.body = rest;
+        let (value, rest) = T::read_from_prefix(self.0).map_err(|_short| Malformed)?;
+        self.0 = rest;
         Ok(value)
     }
 
     /// Takes a structure of which older kernels send only the beginning.
     pub fn take_padded<T: FromBytes + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
-        let length = self.body.len().min(size_of::<T>());
-        value.as_mut_bytes()[..length].copy_from_slice(&self.body[..length]);
-        self.body = &self.body[length..];
+        let length = self.0.len().min(size_of::<T>());
+        value.as_mut_bytes()[..length].copy_from_slice(&self.0[..length]);
+        self.0 = &self.0[length..];
         value
     }
 
     /// Takes a string up to its NUL.
     pub fn take_name(&mut self) -> Result<&'a OsStr, Malformed> {
-        let end = self.body.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
-        let (name, rest) = self.body.split_at(end);
-        self.body = &rest[1..];
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
+        let (name, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
         Ok(OsStr::from_bytes(name))
     }
 
     /// Takes so many bytes.
     pub fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.body.split_at_checked(length).ok_or(Malformed)?;
-        self.body = rest;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
         Ok(bytes)
+    }
+}
+
+/// A request: the pieces of its body, between its header and its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    /// Before everything.
+    pub header: InHeader,
+    /// What the kind of request asks for.
+    pub body: Pieces<'a>,
+    /// What lies behind the body.
+    pub extensions: &'a [u8],
+}
+
+impl<'a> Incoming<'a> {
+    /// Splits header, body and extensions.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = InHeader::read_from_prefix(bytes).map_err(|_short| Malformed)?;
+        let extensions = usize::from(header.total_extlen) * 8;
+        let length = rest.len().checked_sub(extensions).ok_or(Malformed)?;
+        if header.len as usize != bytes.len() {
+            return Err(Malformed);
+        }
+        let (body, extensions) = rest.split_at(length);
+        Ok(Self { header, body: Pieces(body), extensions })
     }
 }
 
@@ -95,22 +121,23 @@ mod tests {
     fn pieces_come_in_order_and_never_beyond_the_end() {
         let bytes = request(b"\x05\0\0\0one\0two\0rest", 0);
         let mut incoming = Incoming::parse(&bytes).unwrap();
-        assert_eq!(incoming.take::<u32>(), Ok(5));
-        assert_eq!(incoming.take_name(), Ok(OsStr::new("one")));
-        assert_eq!(incoming.take_name(), Ok(OsStr::new("two")));
-        assert_eq!(incoming.take_bytes(5), Err(Malformed));
-        assert_eq!(incoming.take_bytes(4), Ok(&b"rest"[..]));
-        assert_eq!(incoming.take::<u32>(), Err(Malformed));
-        assert_eq!(incoming.take_name(), Err(Malformed));
-        assert_eq!(incoming.take_padded::<u32>(), 0);
+        assert_eq!(incoming.body.take::<u32>(), Ok(5));
+        assert_eq!(incoming.body.take_name(), Ok(OsStr::new("one")));
+        assert_eq!(incoming.body.take_name(), Ok(OsStr::new("two")));
+        assert_eq!(incoming.body.take_bytes(5), Err(Malformed));
+        assert_eq!(incoming.body.take_bytes(4), Ok(&b"rest"[..]));
+        assert_eq!(incoming.body.take::<u32>(), Err(Malformed));
+        assert_eq!(incoming.body.take_name(), Err(Malformed));
+        assert_eq!(incoming.body.take_padded::<u32>(), 0);
     }
 
     #[test]
     fn extensions_are_no_part_of_the_body() {
         let bytes = request(b"name\0\0\0\0extended", 1);
         let mut incoming = Incoming::parse(&bytes).unwrap();
-        assert_eq!(incoming.take_name(), Ok(OsStr::new("name")));
-        assert_eq!(incoming.take_bytes(4), Err(Malformed));
+        assert_eq!(incoming.body.take_name(), Ok(OsStr::new("name")));
+        assert_eq!(incoming.body.take_bytes(4), Err(Malformed));
+        assert_eq!(incoming.extensions, b"extended");
         assert_eq!(Incoming::parse(&request(b"1234567", 1)).unwrap_err(), Malformed);
     }
 

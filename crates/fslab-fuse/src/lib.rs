@@ -17,6 +17,8 @@ mod connect;
 mod convert;
 mod crew;
 mod error;
+mod extension;
+mod features;
 mod incoming;
 mod monitor;
 mod negotiate;
@@ -27,10 +29,14 @@ mod output;
 mod patience;
 mod protocol;
 mod read_ahead;
+mod request_timeout;
 mod server;
 mod session;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use error::{Error, Result};
+pub use features::{FEATURES, Feature};
 pub use negotiate::Granted;
 pub use options::MountOptions;
 pub use session::{Session, Unmounter, mount};

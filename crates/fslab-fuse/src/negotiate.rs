@@ -1,12 +1,15 @@
 //! What is asked of the kernel at the start of a connection, and what it granted.
 
 use std::fmt;
+use std::time::Duration;
 
+use crate::features::FEATURES;
 use crate::options::MountOptions;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX};
+use crate::request_timeout::Limits;
 
 /// Requests the kernel keeps in flight for read-ahead and write-back.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
@@ -26,99 +29,93 @@ pub struct Granted {
     pub protocol: (u32, u32),
     /// Bytes of the largest read or write.
     pub write_bytes_max: u32,
-    /// Reads and writes may go to the lower file directly.
-    pub passthrough: bool,
-    /// The kernel collects writes.
-    pub writeback: bool,
-    /// The kernel leaves the clearing of set-id bits to this side.
-    pub kill_set_id: bool,
-    /// Listings may carry attributes.
-    pub readdirplus: bool,
-    /// Lookups and listings of one directory run side by side.
-    pub parallel_directories: bool,
-    /// POSIX ACLs are stored and enforced.
-    pub posix_acl: bool,
-    /// Targets of symbolic links are cached.
-    pub cached_symlinks: bool,
+    /// How long a request may take before the kernel aborts the mount, if there is a limit.
+    pub request_time_max: Option<Duration>,
+    features: InitFlags,
+}
+
+impl Granted {
+    /// Whether all of these were granted.
+    pub(crate) fn has(&self, features: InitFlags) -> bool {
+        self.features.contains(features)
+    }
+
+    /// Does without something that was granted and can't be used.
+    pub(crate) fn give_up(&mut self, features: InitFlags) {
+        self.features -= features;
+    }
+
+    /// Whether reads and writes may go to the lower file directly.
+    #[must_use]
+    pub fn passthrough(&self) -> bool {
+        self.has(InitFlags::PASSTHROUGH)
+    }
+
+    /// Whether the kernel collects writes.
+    #[must_use]
+    pub fn writeback(&self) -> bool {
+        self.has(InitFlags::WRITEBACK_CACHE)
+    }
+
+    /// Whether the mount can be mounted again with mapped ids.
+    #[must_use]
+    pub fn id_maps(&self) -> bool {
+        self.has(InitFlags::ALLOW_IDMAP)
+    }
 }
 
 impl fmt::Display for Granted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.protocol;
         write!(formatter, "protocol {major}.{minor}")?;
-        let features = [
-            ("passthrough", self.passthrough),
-            ("writeback", self.writeback),
-            ("kill-set-id", self.kill_set_id),
-            ("readdirplus", self.readdirplus),
-            ("parallel-directories", self.parallel_directories),
-            ("posix-acl", self.posix_acl),
-            ("cached-symlinks", self.cached_symlinks),
-        ];
-        for (name, granted) in features {
-            write!(formatter, ", {}{name}", if granted { "" } else { "no " })?;
+        for feature in FEATURES {
+            let prefix = if self.has(feature.flags) { "" } else { "no " };
+            write!(formatter, ", {prefix}{}", feature.name)?;
         }
         Ok(())
     }
 }
 
 /// Chooses from what the kernel offers, feature by feature.
-pub(crate) fn negotiate(offer: &InitIn, options: &MountOptions) -> (InitOut, Granted) {
+pub(crate) fn negotiate(
+    offer: &InitIn,
+    options: &MountOptions,
+    limits: Limits,
+) -> (InitOut, Granted) {
     let offered =
         InitFlags::from_bits_retain(u64::from(offer.flags) | u64::from(offer.flags2) << u32::BITS);
-    let mut asked = InitFlags::empty();
-    let mut ask = |flags: InitFlags| {
-        let granted = offered.contains(flags);
-        asked |= if granted { flags } else { InitFlags::empty() };
-        granted
-    };
-    ask(InitFlags::INIT_EXT);
-    ask(InitFlags::ASYNC_READ | InitFlags::BIG_WRITES | InitFlags::MAX_PAGES);
-    ask(InitFlags::ASYNC_DIO);
-    ask(InitFlags::DIRECT_IO_ALLOW_MMAP);
-    ask(InitFlags::AUTO_INVAL_DATA);
-    // The lower file system applies the umask, because only it knows of default ACLs.
-    ask(InitFlags::DONT_MASK);
-    let readdirplus = ask(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO);
-    let parallel_directories = ask(InitFlags::PARALLEL_DIROPS);
-    let posix_acl = ask(InitFlags::POSIX_ACL);
-    let cached_symlinks = ask(InitFlags::CACHE_SYMLINKS);
-    let writeback = options.writeback && ask(InitFlags::WRITEBACK_CACHE);
-    // Without it the kernel asks for an xattr before every write.
-    let kill_set_id = ask(InitFlags::HANDLE_KILLPRIV_V2);
-    // ATOMIC_O_TRUNC is never asked for: the file would be emptied before the kernel finds that a
-    // running program must not be.
-    let passthrough = !writeback && ask(InitFlags::PASSTHROUGH);
+    let wanted = FEATURES.iter().filter(|feature| (feature.wanted)(options));
+    let features = wanted
+        .map(|feature| feature.flags)
+        .filter(|flags| offered.contains(*flags))
+        .fold(InitFlags::empty(), InitFlags::union);
+    let can_ask = features.contains(InitFlags::REQUEST_TIMEOUT);
+    let request_timeout = if can_ask { limits.to_ask() } else { 0 };
     let granted = Granted {
         protocol: (offer.major, offer.minor),
         write_bytes_max: WRITE_BYTES_MAX,
-        passthrough,
-        writeback,
-        kill_set_id,
-        readdirplus,
-        parallel_directories,
-        posix_acl,
-        cached_symlinks,
+        request_time_max: limits.in_force(request_timeout),
+        features,
     };
-    (to_reply(offer, asked, passthrough), granted)
+    (to_reply(offer, features, request_timeout), granted)
 }
 
-fn to_reply(offer: &InitIn, asked: InitFlags, passthrough: bool) -> InitOut {
+fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOut {
+    let stacks = features.contains(InitFlags::PASSTHROUGH);
     InitOut {
         major: MAJOR,
         minor: offer.minor.min(MINOR_MAX),
         max_readahead: offer.max_readahead,
-        flags: asked.bits() as u32,
+        flags: features.bits() as u32,
         max_background: BACKGROUND_REQUESTS_MAX,
         congestion_threshold: BACKGROUND_REQUESTS_MAX / 4 * 3,
         max_write: WRITE_BYTES_MAX,
         time_gran: 1,
         max_pages: (WRITE_BYTES_MAX / PAGE_BYTES) as u16,
         map_alignment: 0,
-        flags2: (asked.bits() >> u32::BITS) as u32,
-        max_stack_depth: if passthrough { STACK_DEPTH } else { 0 },
-        // No request may be given up because it takes long: a tape may have to be fetched.
-        request_timeout: 0,
+        flags2: (features.bits() >> u32::BITS) as u32,
+        max_stack_depth: if stacks { STACK_DEPTH } else { 0 },
+        request_timeout,
         unused: [0; 11],
     }
 }
@@ -126,6 +123,10 @@ fn to_reply(offer: &InitIn, asked: InitFlags, passthrough: bool) -> InitOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `OVER_IO_URING`, `HAS_RESEND`, `ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`: offered by
+    /// kernels and not served here.
+    const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 
     fn offer(flags: InitFlags) -> InitIn {
         InitIn {
@@ -138,28 +139,78 @@ mod tests {
         }
     }
 
+    fn asked(flags: InitFlags, options: &MountOptions) -> (InitFlags, Granted) {
+        let (reply, granted) = negotiate(&offer(flags), options, Limits::default());
+        let bits = u64::from(reply.flags) | u64::from(reply.flags2) << 32;
+        (InitFlags::from_bits_retain(bits), granted)
+    }
+
     #[test]
     fn only_what_is_offered_is_asked() {
-        let (reply, granted) = negotiate(&offer(InitFlags::empty()), &MountOptions::default());
-        assert_eq!((reply.flags, reply.flags2), (0, 0));
-        assert!(!granted.passthrough && !granted.readdirplus);
+        let options = MountOptions::default();
+        let (flags, granted) = asked(InitFlags::empty(), &options);
+        assert!(flags.is_empty() && !granted.passthrough());
+        for feature in FEATURES.iter().filter(|feature| (feature.wanted)(&options)) {
+            let (flags, granted) = asked(feature.flags, &options);
+            assert_eq!(flags, feature.flags, "{}", feature.name);
+            assert!(granted.has(feature.flags));
+        }
+        let (reply, _) = negotiate(&offer(InitFlags::all()), &options, Limits::default());
         assert_eq!(reply.minor, MINOR_MAX);
     }
 
     #[test]
     fn unknown_offers_are_left_alone() {
-        let (reply, _) = negotiate(&offer(InitFlags::all()), &MountOptions::default());
-        let over_io_uring = 1_u64 << 41;
-        assert_eq!(u64::from(reply.flags2) << 32 & over_io_uring, 0);
-        assert_eq!(reply.flags & InitFlags::SETXATTR_EXT.bits() as u32, 0);
+        let options = MountOptions { id_maps: true, ..MountOptions::default() };
+        let (flags, _) = asked(InitFlags::all(), &options);
+        for bit in NOT_SERVED {
+            assert_eq!(flags.bits() & (1 << bit), 0, "bit {bit}");
+        }
+        let listed = FEATURES.iter().fold(InitFlags::empty(), |all, one| all | one.flags);
+        assert!(listed.contains(flags));
+    }
+
+    #[test]
+    fn each_feature_is_listed_once() {
+        for (index, feature) in FEATURES.iter().enumerate() {
+            let others = FEATURES[index + 1..].iter();
+            assert!(!feature.flags.is_empty(), "{}", feature.name);
+            for other in others {
+                assert!(!feature.flags.intersects(other.flags), "{} twice", feature.name);
+                assert_ne!(feature.name, other.name);
+            }
+        }
     }
 
     #[test]
     fn writeback_and_passthrough_exclude_each_other() {
         let writeback = MountOptions { writeback: true, ..MountOptions::default() };
-        let (_, granted) = negotiate(&offer(InitFlags::all()), &writeback);
-        assert!(granted.writeback && granted.kill_set_id && !granted.passthrough);
-        let (_, granted) = negotiate(&offer(InitFlags::all()), &MountOptions::default());
-        assert!(granted.passthrough && !granted.writeback && granted.kill_set_id);
+        let (_, granted) = asked(InitFlags::all(), &writeback);
+        assert!(granted.writeback() && !granted.passthrough());
+        let (_, granted) = asked(InitFlags::all(), &MountOptions::default());
+        assert!(granted.passthrough() && !granted.writeback());
+    }
+
+    #[test]
+    fn mapped_ids_must_be_asked_for() {
+        let (_, granted) = asked(InitFlags::all(), &MountOptions::default());
+        assert!(!granted.id_maps());
+        let options = MountOptions { id_maps: true, ..MountOptions::default() };
+        assert!(asked(InitFlags::all(), &options).1.id_maps());
+    }
+
+    #[test]
+    fn a_time_is_asked_for_only_where_a_limit_is_set() {
+        let options = MountOptions::default();
+        let limits = Limits { default_s: 60, maximum_s: 0 };
+        let (reply, _) = negotiate(&offer(InitFlags::all()), &options, Limits::default());
+        assert_eq!(reply.request_timeout, 0);
+        let (reply, granted) = negotiate(&offer(InitFlags::all()), &options, limits);
+        assert_eq!(reply.request_timeout, u16::MAX);
+        assert_eq!(granted.request_time_max, Some(Duration::from_secs(65_535)));
+        let old_kernel = offer(InitFlags::all() - InitFlags::REQUEST_TIMEOUT);
+        let (reply, granted) = negotiate(&old_kernel, &options, limits);
+        assert_eq!(reply.request_timeout, 0);
+        assert_eq!(granted.request_time_max, Some(Duration::from_secs(60)));
     }
 }

@@ -4,12 +4,14 @@
 //! wait for one to be delivered.
 
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fslab_vfs::{Errno, Ino, KernelCache};
 use zerocopy::IntoBytes;
 
 use crate::channel::Channel;
+use crate::protocol::flags::EXPIRE_ONLY;
 use crate::protocol::reply::{
     NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
 };
@@ -67,14 +69,18 @@ impl KernelCache for Notices {
 }
 
 impl Pending {
-    /// Starts the thread that delivers; it ends when the file system is dropped.
+    /// Starts the thread that delivers; it ends when the file system is dropped. With
+    /// `expire_only`, names are asked for again at their next use instead of being cut off with
+    /// whatever is mounted on them.
     pub fn deliver_through(
         self,
-        channel: std::sync::Arc<impl Channel + 'static>,
+        channel: Arc<dyn Channel>,
+        expire_only: bool,
     ) -> std::io::Result<()> {
+        let entry_flags = if expire_only { EXPIRE_ONLY } else { 0 };
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
-                if let Err(error) = deliver(&*channel, notice) {
+                if let Err(error) = deliver(&*channel, notice, entry_flags) {
                     tracing::warn!(%error, "the kernel refused a notice");
                 }
             }
@@ -83,10 +89,10 @@ impl Pending {
     }
 }
 
-fn deliver(channel: &impl Channel, notice: Notice) -> Result<(), Errno> {
+fn deliver(channel: &dyn Channel, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
     let sent = match notice {
         Notice::Inode(ino) => invalidate_inode(channel, ino),
-        Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name),
+        Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name, entry_flags),
         Notice::WriteBack(ino, next) => {
             // Dropping the pages of an inode makes the kernel write the dirty ones first.
             let written = invalidate_inode(channel, ino);
@@ -101,13 +107,18 @@ fn deliver(channel: &impl Channel, notice: Notice) -> Result<(), Errno> {
     }
 }
 
-fn invalidate_inode(channel: &impl Channel, ino: Ino) -> Result<(), Errno> {
+fn invalidate_inode(channel: &dyn Channel, ino: Ino) -> Result<(), Errno> {
     let notice = NotifyInvalInode { ino: ino.0, off: 0, len: 0 };
     channel.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
 }
 
-fn invalidate_entry(channel: &impl Channel, parent: Ino, name: &OsStr) -> Result<(), Errno> {
+fn invalidate_entry(
+    channel: &dyn Channel,
+    parent: Ino,
+    name: &OsStr,
+    flags: u32,
+) -> Result<(), Errno> {
     let namelen = u32::try_from(name.len()).map_err(|_long| Errno::NAMETOOLONG)?;
-    let notice = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
+    let notice = NotifyInvalEntry { parent: parent.0, namelen, flags };
     channel.notify(NOTIFY_INVAL_ENTRY, &[notice.as_bytes(), name.as_encoded_bytes(), &[0]])
 }

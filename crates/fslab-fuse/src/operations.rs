@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Handle, Ino, Request, Result};
 
-use crate::channel::DeviceChannel;
+use crate::channel::Channel;
+use crate::extension;
 use crate::incoming::Incoming;
 use crate::output::Output;
+use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
 use crate::server::Server;
 
@@ -22,7 +24,7 @@ pub(crate) struct Job<'a> {
     pub incoming: Incoming<'a>,
     pub request: Request,
     pub output: &'a mut Output,
-    pub channel: &'a Arc<DeviceChannel>,
+    pub channel: &'a Arc<dyn Channel>,
 }
 
 /// Who answers.
@@ -37,6 +39,19 @@ impl Job<'_> {
     /// The inode the request is about.
     fn ino(&self) -> Ino {
         Ino(self.incoming.header.nodeid)
+    }
+}
+
+impl Server {
+    /// Takes note of what a creating request says beside its body.
+    fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
+        job.request.umask = umask;
+        job.request.creation = extension::parse(job.incoming.extensions)?;
+        // A kernel that names the group that counts names none where none does.
+        if self.granted.has(InitFlags::CREATE_SUPP_GROUP) {
+            job.request.creation.groups.get_or_insert_default();
+        }
+        Ok(())
     }
 }
 

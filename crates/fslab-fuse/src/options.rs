@@ -23,6 +23,8 @@ pub struct MountOptions {
     /// Let the kernel collect writes. Only right where nobody changes the lower files elsewhere,
     /// and never together with passthrough.
     pub writeback: bool,
+    /// Allow id-mapped mounts of it. The kernel then names the caller of creating requests only.
+    pub id_maps: bool,
     /// How long the kernel may believe a name, 0 to ask each time.
     pub entry_timeout: Duration,
     /// How long the kernel may believe attributes, 0 to ask each time.
@@ -46,6 +48,7 @@ impl Default for MountOptions {
             execute: true,
             allow_other: None,
             writeback: false,
+            id_maps: false,
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             threads: None,

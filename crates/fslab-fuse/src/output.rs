@@ -1,18 +1,32 @@
 //! The payload of one reply, in a buffer that a thread keeps.
 
+use fslab_vfs::{Handle, Ino};
 use zerocopy::{Immutable, IntoBytes};
+
+/// What a reply hands over to the kernel, to be taken back if the kernel does not take the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// A lookup was counted.
+    Lookup(Ino),
+    /// A file was opened.
+    File(Ino, Handle),
+    /// A directory was opened.
+    Directory(Ino, Handle),
+}
 
 /// A reply being put together. The buffer only grows, so that no byte is cleared twice.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     buffer: Vec<u8>,
     used: usize,
+    handed_over: Vec<HandedOver>,
 }
 
 impl Output {
     /// Begins a new reply.
     pub fn clear(&mut self) {
         self.used = 0;
+        self.handed_over.clear();
     }
 
     /// The payload so far.
@@ -45,6 +59,22 @@ impl Output {
     pub fn add_used(&mut self, length: usize) {
         self.used = (self.used + length).min(self.buffer.len());
     }
+
+    /// Notes what the reply hands over.
+    pub fn hand_over(&mut self, what: HandedOver) {
+        self.handed_over.push(what);
+    }
+
+    /// What the reply hands over, the last first; it then hands over nothing any more.
+    pub fn take_back(&mut self) -> impl Iterator<Item = HandedOver> {
+        self.handed_over.drain(..).rev()
+    }
+
+    /// Bytes of memory that the buffer takes.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
 }
 
 #[cfg(test)]
@@ -55,10 +85,12 @@ mod tests {
     fn a_reply_holds_what_was_put_and_nothing_of_the_one_before() {
         let mut output = Output::default();
         output.put_bytes(b"long before");
+        output.hand_over(HandedOver::Lookup(Ino::ROOT));
         output.clear();
         output.put(&1_u32);
         output.room(100)[..2].copy_from_slice(b"ab");
         output.add_used(2);
         assert_eq!(output.payload(), b"\x01\0\0\0ab");
+        assert_eq!(output.take_back().count(), 0);
     }
 }

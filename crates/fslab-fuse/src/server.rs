@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_vfs::{Cancellation, Credentials, Errno, Error, FileSystem, Request};
+use fslab_vfs::{Cancellation, Creation, Credentials, Errno, Error, FileSystem, Request};
 use parking_lot::Mutex;
 
 use crate::backing::BackingFiles;
-use crate::channel::{Channel, DeviceChannel};
+use crate::channel::Channel;
 use crate::convert::to_errno;
 use crate::crew::{Crew, Experience, Worker};
 use crate::incoming::Incoming;
@@ -23,6 +23,7 @@ use crate::output::Output;
 use crate::patience::Patience;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{InHeader, InterruptIn};
+use crate::request_timeout::patience;
 
 /// Room for a request beside the data of a write.
 const HEADERS_MAX: usize = 4096;
@@ -39,9 +40,11 @@ pub(crate) struct Server {
     pub notices: Notices,
     /// Whether anything was asked since somebody looked.
     activity: AtomicBool,
-    channel: Arc<DeviceChannel>,
+    channel: Arc<dyn Channel>,
     crew: Crew,
     monitor: Monitor,
+    /// How long a request may wait, where the kernel would else abort the mount.
+    patience: Option<Duration>,
     /// What broke the connection, if something did.
     failure: Mutex<Option<Errno>>,
 }
@@ -52,19 +55,20 @@ impl Server {
         options: MountOptions,
         granted: Granted,
         notices: Notices,
-        channel: Arc<DeviceChannel>,
+        channel: Arc<dyn Channel>,
     ) -> Self {
         Self {
             file_system,
-            granted,
             backing: BackingFiles::new(Arc::clone(&channel)),
             notices,
             activity: AtomicBool::default(),
             channel,
             crew: Crew::new(options.thread_count()),
+            patience: granted.request_time_max.map(patience),
             monitor: Monitor::default(),
             failure: Mutex::default(),
             options,
+            granted,
         }
     }
 
@@ -93,6 +97,9 @@ impl Server {
         for _ in 0..self.crew.relieve(BUSY_MAX) {
             self.add_thread_or_say();
         }
+        if let Some(patience) = self.patience {
+            self.crew.give_up(patience);
+        }
         self.crew.is_busy()
     }
 
@@ -108,7 +115,7 @@ impl Server {
             let (server, worker) = (Arc::clone(self), Arc::clone(&worker));
             std::thread::Builder::new()
                 .name("fslab-fuse".to_owned())
-                .spawn(move || server.work(&worker, &Arc::new(channel)))
+                .spawn(move || server.work(&worker, &channel))
         });
         if started.is_err() {
             self.crew.discharge(&worker);
@@ -116,14 +123,14 @@ impl Server {
         started.map(|_detached| ())
     }
 
-    fn work(self: Arc<Self>, worker: &Arc<Worker>, channel: &Arc<DeviceChannel>) {
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, channel: &Arc<dyn Channel>) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
         let mut patience = Patience::new(self.options.poll);
         while self.crew.may_read(worker) {
             let asked = Instant::now();
-            let Some(length) = self.receive(channel, &mut buffer, patience.now()) else { break };
+            let Some(length) = self.receive(&**channel, &mut buffer, patience.now()) else { break };
             let waited = asked.elapsed();
             patience.learn(waited);
             if self.crew.learn(worker, waited, &mut experience) {
@@ -141,7 +148,7 @@ impl Server {
     /// learn of.
     fn receive(
         &self,
-        channel: &DeviceChannel,
+        channel: &dyn Channel,
         buffer: &mut [u8],
         patience: Duration,
     ) -> Option<usize> {
@@ -159,58 +166,118 @@ impl Server {
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        channel: &Arc<DeviceChannel>,
+        channel: &Arc<dyn Channel>,
         incoming: Incoming<'_>,
         output: &mut Output,
     ) {
         let header = incoming.header;
         let Some(opcode) = Opcode::from_number(header.opcode) else {
-            return answer(channel, header.unique, Err(Errno::NOSYS));
+            answer(&**channel, header.unique, Err(Errno::NOSYS));
+            return;
         };
         self.activity.store(true, Ordering::Relaxed);
         if opcode == Opcode::Interrupt {
-            return self.interrupt(incoming, channel);
+            return self.interrupt(incoming, &**channel);
         }
         let cancelled = worker.begin(header.unique, &self.crew);
         self.monitor.wake_if_asleep();
         if opcode.is_slow() && self.crew.hand_off(worker) {
             self.add_thread_or_say();
         }
-        output.clear();
-        let request = to_request(&header, Cancellation::new(cancelled, header.unique));
-        let mut job = Job { incoming, request, output, channel };
-        let done = guarded(opcode, header, || self.perform(opcode, &mut job));
-        match done {
-            _ if opcode.has_no_reply() => {}
-            Ok(Answer::Later) => {}
-            Ok(Answer::Now) => answer(channel, header.unique, Ok(output.payload())),
-            Err(errno) => answer(channel, header.unique, Err(errno)),
+        let cancellation = Cancellation::new(cancelled, header.unique);
+        let respond = || self.respond(opcode, incoming, cancellation, channel, output);
+        let done = guarded(opcode, header, respond);
+        let done = done.map_err(|errno| self.explain(worker, header, errno));
+        if !opcode.has_no_reply() {
+            self.conclude(&header, channel, done, output);
         }
         worker.finish();
     }
 
+    /// Serves one request on the calling thread.
+    #[cfg(test)]
+    pub fn serve_alone(
+        self: &Arc<Self>,
+        channel: &Arc<dyn Channel>,
+        incoming: Incoming<'_>,
+        output: &mut Output,
+    ) {
+        let worker = self.crew.enlist().unwrap();
+        self.serve(&worker, channel, incoming, output);
+        self.crew.discharge(&worker);
+    }
+
+    /// Has a request done; the payload of its reply is then in the output.
+    pub fn respond(
+        &self,
+        opcode: Opcode,
+        incoming: Incoming<'_>,
+        cancellation: Cancellation,
+        channel: &Arc<dyn Channel>,
+        output: &mut Output,
+    ) -> fslab_vfs::Result<Answer> {
+        output.clear();
+        let request = to_request(&incoming.header, cancellation);
+        self.perform(opcode, &mut Job { incoming, request, output, channel })
+    }
+
+    /// Answers, and takes back what the answer hands over unless it arrives.
+    fn conclude(
+        &self,
+        header: &InHeader,
+        channel: &Arc<dyn Channel>,
+        done: Result<Answer, Errno>,
+        output: &mut Output,
+    ) {
+        let arrived = match done {
+            Ok(Answer::Later) => true,
+            Ok(Answer::Now) => answer(&**channel, header.unique, Ok(output.payload())),
+            Err(errno) => {
+                answer(&**channel, header.unique, Err(errno));
+                false
+            }
+        };
+        if !arrived {
+            self.take_back(&to_request(header, Cancellation::default()), output);
+        }
+    }
+
+    /// Who waited too long for this machine was not interrupted by the caller.
+    fn explain(&self, worker: &Worker, header: InHeader, errno: Errno) -> Errno {
+        let is_too_long = |patience| self.crew.busy_for(worker) >= patience;
+        if errno != Errno::INTR || !self.patience.is_some_and(is_too_long) {
+            return errno;
+        }
+        tracing::warn!(?header, "given up: this machine lets no request of a mount wait longer");
+        Errno::TIMEDOUT
+    }
+
     /// The caller of a request was signalled. If no thread serves it yet, the kernel must ask
     /// again, because another thread may just be taking it.
-    fn interrupt(&self, mut incoming: Incoming<'_>, channel: &DeviceChannel) {
-        let Ok(interrupt) = incoming.take::<InterruptIn>() else { return };
+    pub fn interrupt(&self, mut incoming: Incoming<'_>, channel: &dyn Channel) {
+        let Ok(interrupt) = incoming.body.take::<InterruptIn>() else { return };
         if !self.crew.cancel(interrupt.unique) {
             answer(channel, incoming.header.unique, Err(Errno::AGAIN));
         }
     }
 }
 
-fn answer(channel: &DeviceChannel, unique: u64, answer: Result<&[u8], Errno>) {
-    match channel.reply(unique, answer) {
+/// Whether the answer arrived.
+fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], Errno>) -> bool {
+    let sent = channel.reply(unique, answer);
+    match sent {
         // The request was aborted meanwhile: nobody waits for the answer.
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
     }
+    sent.is_ok()
 }
 
 fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
     Request {
         credentials: Credentials { uid: header.uid, gid: header.gid },
         pid: header.pid,
+        creation: Creation::default(),
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation,

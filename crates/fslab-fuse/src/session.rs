@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_vfs::FileSystem;
+use fslab_sys::mounts::MountEntry;
+use fslab_vfs::{Errno, FileSystem};
 use rustix::mount::UnmountFlags;
 
 use crate::backing::try_passthrough;
-use crate::channel::DeviceChannel;
+use crate::channel::{Channel, DeviceChannel};
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
 use crate::negotiate::Granted;
 use crate::notices;
 use crate::options::MountOptions;
+use crate::protocol::flags::InitFlags;
 use crate::read_ahead::{device_at, raise};
+use crate::request_timeout::patience;
 use crate::server::Server;
 
 /// How often an idle mount is looked at, at most.
@@ -68,24 +71,36 @@ fn start(
     device: OwnedFd,
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
-    let channel = Arc::new(DeviceChannel::new(device));
-    let mut granted = greet(&channel, options)?;
-    if granted.passthrough {
-        let usable = try_passthrough(&channel).inspect_err(|error| {
-            tracing::warn!(
-                %error,
-                "no passthrough for this process: reads and writes go through the daemon"
-            );
-        });
-        granted.passthrough = usable.is_ok();
+    let channel: Arc<dyn Channel> = Arc::new(DeviceChannel::new(device));
+    let mut granted = greet(&*channel, options)?;
+    if granted.passthrough()
+        && let Err(error) = try_passthrough(&*channel)
+    {
+        tracing::warn!(
+            %error,
+            "no passthrough for this process: reads and writes go through the daemon"
+        );
+        granted.give_up(InitFlags::PASSTHROUGH);
     }
     tracing::info!("the kernel granted: {granted}");
+    granted.request_time_max.iter().for_each(warn_of_limit);
     let (notices, pending) = notices::queue();
-    pending.deliver_through(Arc::clone(&channel))?;
+    pending.deliver_through(Arc::clone(&channel), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
     file_system.attach(Arc::new(notices.clone()));
     let server = Arc::new(Server::new(file_system, options.clone(), granted, notices, channel));
     server.start()?;
     Ok(server)
+}
+
+fn warn_of_limit(limit: &Duration) {
+    tracing::warn!(
+        "this machine aborts a mount one of whose requests takes {} s (see \
+         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout): a request that waits \
+         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before mounting \
+         to wait as long as it takes",
+        limit.as_secs(),
+        patience(*limit).as_secs()
+    );
 }
 
 fn detach_or_say(unmounter: &Unmounter) {
@@ -132,7 +147,7 @@ impl Unmounter {
     pub fn unmount_if_unused(&self) -> Result<bool> {
         match self.unmount(UnmountFlags::empty()) {
             Ok(()) => Ok(true),
-            Err(Error::Unmount { source: rustix::io::Errno::BUSY, .. }) => Ok(false),
+            Err(Error::Unmount { source: Errno::BUSY, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -145,33 +160,44 @@ impl Unmounter {
         self.unmount(UnmountFlags::DETACH)
     }
 
+    /// Unmounts wherever the file system is mounted by now: it may have been moved, or mounted
+    /// once more elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
-        // Somebody else's mount may be at the path by now.
-        if device_at(&self.mount_point) != Ok(self.device) {
-            return Ok(());
-        }
         let flags = flags | UnmountFlags::NOFOLLOW;
-        match rustix::mount::unmount(&self.mount_point, flags) {
-            Err(rustix::io::Errno::PERM) => self.unmount_by_helper(),
-            answer => answer.map_err(|source| self.error(source)),
+        for place in self.places()? {
+            // Something else is mounted over it, which is not ours to take away.
+            if device_at(&place) != Ok(self.device) {
+                return Err(unmount_error(&place, Errno::BUSY));
+            }
+            match rustix::mount::unmount(&place, flags) {
+                Err(Errno::PERM) => unmount_by_helper(&place)?,
+                answer => answer.map_err(|errno| unmount_error(&place, errno))?,
+            }
         }
+        Ok(())
     }
 
-    /// Ordinary users unmount through the setuid helper that mounted for them.
-    fn unmount_by_helper(&self) -> Result<()> {
-        let status = std::process::Command::new("fusermount3")
-            .args(["-u", "-q", "-z", "--"])
-            .arg(&self.mount_point)
-            .status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(self.error(rustix::io::Errno::PERM)),
-        }
+    /// Where the file system is mounted, the last mounted first.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        let failed = |source| Error::Mounts { source };
+        let own =
+            |mount: &MountEntry| mount.device == self.device && mount.file_system == "fuse.fslab";
+        let mounts = fslab_sys::mounts::list().map_err(failed)?;
+        Ok(mounts.into_iter().rev().filter(own).map(|mount| mount.target).collect())
     }
+}
 
-    fn error(&self, source: rustix::io::Errno) -> Error {
-        Error::Unmount { mount_point: self.mount_point.clone(), source }
+/// Ordinary users unmount through the setuid helper that mounted for them.
+fn unmount_by_helper(place: &Path) -> Result<()> {
+    let mut helper = std::process::Command::new("fusermount3");
+    match helper.args(["-u", "-q", "-z", "--"]).arg(place).status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(unmount_error(place, Errno::PERM)),
     }
+}
+
+fn unmount_error(place: &Path, source: Errno) -> Error {
+    Error::Unmount { mount_point: place.to_owned(), source }
 }
 
 fn absolute(mount_point: &Path) -> Result<PathBuf> {

@@ -109,6 +109,22 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<RuleProblem>,
     },
+    /// A layer can't work over what is below it.
+    #[error("layer '{layer}' can't work here: {source}")]
+    Layer {
+        /// The layer.
+        layer: &'static str,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+    /// A layer can't have the threads it asked for.
+    #[error("layer '{layer}' can't start its threads: {source}")]
+    Threads {
+        /// The layer.
+        layer: &'static str,
+        /// Why.
+        source: rayon::ThreadPoolBuildError,
+    },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
     Leaf {

@@ -13,6 +13,7 @@ pub mod observe;
 mod options;
 mod registry;
 mod report;
+mod sca;
 mod stack;
 mod surroundings;
 

@@ -7,10 +7,21 @@ use fslab_vfs::FileSystem;
 use crate::error::Result;
 use crate::observe::{fault, null, stats, trace};
 use crate::options::{OptionSpec, Options};
+use crate::sca;
 use crate::surroundings::Surroundings;
 
 /// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] = &[null::SPEC, stats::SPEC, trace::SPEC, fault::SPEC];
+pub const LAYERS: &[LayerSpec] = &[
+    null::SPEC,
+    stats::SPEC,
+    trace::SPEC,
+    fault::SPEC,
+    sca::COPY,
+    sca::UUENCODE,
+    sca::GZIP,
+    sca::ZSTD,
+    sca::LZ4,
+];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]

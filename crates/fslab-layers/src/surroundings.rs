@@ -69,7 +69,7 @@ impl Surroundings {
 
 impl Default for Surroundings {
     fn default() -> Self {
-        Self::new(Arc::new(MonotonicClock::default()))
+        Self::new(Arc::new(MonotonicClock))
     }
 }
 

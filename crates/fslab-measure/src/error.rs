@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fslab_sys::{loop_device, make_file_system, mounts};
+use fslab_sys::{loop_device, make_file_system, memory_bound, mounts};
 
 use crate::host::HostError;
 
@@ -71,6 +71,30 @@ pub enum Error {
         /// The format it has.
         format: u32,
     },
+    /// Another run appends to a samples file.
+    #[error("{}: another comparison is writing to it; wait for its end", path.display())]
+    SamplesInUse {
+        /// The samples file.
+        path: PathBuf,
+    },
+    /// A name that a comparison, or its report, does not have.
+    #[error("no {what} is named `{name}`; nearest: {nearest}")]
+    Unknown {
+        /// What it should be: a target, a workload, a baseline.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Names there are.
+        nearest: String,
+    },
+    /// A run can't be resumed as it is asked for.
+    #[error("{}: {reason}", path.display())]
+    NotResumable {
+        /// The samples file.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
@@ -126,7 +150,7 @@ pub enum Error {
         /// How long was waited.
         seconds: u64,
     },
-    /// An in-process file system could not be made.
+    /// Layers or an in-process file system could not be made.
     #[error("{spec}: {source}")]
     InProcess {
         /// What was asked for.
@@ -176,7 +200,10 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] fslab_trace::Error),
     /// A trace does not fit into the memory that a replay may take.
-    #[error("{}: takes more than {limit} bytes of memory; replay one segment of it", path.display())]
+    #[error(
+        "{}: takes more than {limit} bytes of memory; replay one segment of it",
+        path.display()
+    )]
     TraceTooLarge {
         /// The trace.
         path: PathBuf,
@@ -191,6 +218,58 @@ pub enum Error {
         /// The first of them.
         first: String,
     },
+    /// Given data are too few.
+    #[error(
+        "{}: {found} bytes of data, and {needed} are needed; \
+         give a longer file, a directory with more files, or smaller sizes",
+        path.display()
+    )]
+    TooLittleData {
+        /// The file or directory.
+        path: PathBuf,
+        /// Bytes it has.
+        found: u64,
+        /// Bytes the workload needs.
+        needed: u64,
+    },
+    /// A workload runs programmes, and the target has no directory they could work in.
+    #[error("{what} works by other processes, and this target has no directory they could reach")]
+    NeedsDirectory {
+        /// The workload, or the part of it.
+        what: &'static str,
+    },
+    /// Other processes were asked for, and this programme can't start any.
+    #[error("this programme has no worker processes; ask for threads")]
+    NoWorkers,
+    /// A worker process ended without a result.
+    #[error("a worker process failed: {message}")]
+    Worker {
+        /// What it said.
+        message: String,
+    },
+    /// A worker's message does not parse.
+    #[error("a worker process was not understood: {0}")]
+    WorkerMessage(#[source] serde_json::Error),
+    /// What a target needs is not part of this fslab.
+    #[error("missing: {needs}: {source}")]
+    Missing {
+        /// What is needed, as the plan says it.
+        needs: String,
+        /// What is unknown.
+        #[source]
+        source: HostError,
+    },
+    /// A target could not be filled to the share that was asked for.
+    #[error("filled to {reached:.1} %, and {asked:.1} % was asked for")]
+    NotFilled {
+        /// Share that was asked for, in percent.
+        asked: f64,
+        /// Share that was reached, in percent.
+        reached: f64,
+    },
+    /// A run could not be bounded in memory.
+    #[error(transparent)]
+    MemoryBound(#[from] memory_bound::Error),
     /// The run was asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -200,6 +279,10 @@ pub enum Error {
         /// Why each was left out.
         reasons: String,
     },
+    /// The Parquet file could not be made.
+    #[cfg(feature = "parquet")]
+    #[error("making the Parquet file: {0}")]
+    Parquet(#[source] parquet::errors::ParquetError),
     /// The HTML page could not be made.
     #[error("making the page: {0}")]
     Page(#[from] askama::Error),
@@ -218,6 +301,10 @@ impl Error {
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {
             Self::Make(make_file_system::Error::MissingTool { .. })
+            | Self::NeedsDirectory { .. }
+            | Self::NoWorkers
+            | Self::Missing { .. }
+            | Self::MemoryBound(memory_bound::Error::Unavailable { .. })
             | Self::Loop(
                 loop_device::Error::Unavailable { .. } | loop_device::Error::NoneFree { .. },
             ) => true,

@@ -15,6 +15,21 @@ pub trait Host: Sync {
     /// once the mount is ready; undone by unmounting.
     fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
 
+    /// Says whether layers can be mounted at all, without mounting them.
+    ///
+    /// # Errors
+    /// For a specification that names nothing, or options that are wrong.
+    fn check_layers(&self, _layers: &[String]) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// The command that makes this programme a worker process: it must call
+    /// [`worker::run`](crate::worker::run) with the argument that is appended. `None` where there
+    /// is none.
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        None
+    }
+
     /// Constructs a file system in this process from its specification, such as `mem:` or
     /// `null / mem:`.
     ///

@@ -6,8 +6,10 @@
 
 mod error;
 mod host;
+mod latency;
 mod names;
 pub mod plan;
+pub mod probe;
 pub mod provenance;
 pub mod report;
 mod runner;
@@ -15,10 +17,11 @@ pub mod sample;
 pub mod stats;
 mod target;
 mod tree;
+pub mod worker;
 pub mod workload;
 
 pub use error::{Error, Result};
 pub use host::{Host, HostError};
 pub use plan::Plan;
-pub use runner::{Observer, Outcome, RunOptions, run, samples_path};
+pub use runner::{Cells, Observer, Outcome, RunOptions, Share, run, samples_path};
 pub use target::leftovers::{Leftover, remove_leftovers};

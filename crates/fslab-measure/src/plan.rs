@@ -3,15 +3,20 @@
 //! A plan is read from TOML once and checked as a whole; whoever holds a [`Plan`] holds one that
 //! can be run. Errors name file, line, column and key.
 
+mod matrix;
 mod raw;
 mod source;
+mod targets;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 
 use fslab_sys::make_file_system::Kind;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
-use crate::workload::{Parameters, Spec};
+use crate::workload::{Parameters, Spec, command};
 
 pub use source::PlanError;
 
@@ -22,8 +27,16 @@ pub struct Plan {
     pub name: String,
     /// Seed of the plan, unless the command line gives another.
     pub seed: Option<u64>,
-    /// How often every target runs every workload.
+    /// How often every target runs every workload, at least.
     pub rounds: u32,
+    /// How often at most. Above `rounds`, a workload is given more until each of its intervals is
+    /// as narrow as asked.
+    pub rounds_max: u32,
+    /// Half the width an interval may have, as a share of the ratio.
+    pub half_width: f64,
+    /// How often a block of runs is repeated because the machine did other things meanwhile,
+    /// unless the command line says otherwise.
+    pub reruns_max: Option<u32>,
     /// Size of each image, in bytes.
     pub image_size: u64,
     /// After this many seconds no new round is begun.
@@ -36,6 +49,21 @@ pub struct Plan {
     pub workloads: Vec<WorkloadPlan>,
     /// The text the plan was read from.
     pub text: String,
+    /// In which form it was read.
+    pub form: Form,
+    /// The command it runs instead of its own workloads; empty otherwise.
+    pub command: Vec<String>,
+}
+
+/// Which form of a plan is meant: many have a short one beside the full one, in keys of `quick`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// All of it.
+    #[default]
+    Full,
+    /// What `quick` leaves of it: minutes instead of hours.
+    Quick,
 }
 
 /// One target.
@@ -45,6 +73,10 @@ pub struct TargetPlan {
     pub name: String,
     /// What it is.
     pub kind: TargetKind,
+    /// Bound on the memory of the run, the page cache included, in bytes.
+    pub memory: Option<u64>,
+    /// What it needs that may not be part of this fslab, as the plan says it.
+    pub needs: Option<String>,
 }
 
 /// What a target is.
@@ -73,11 +105,55 @@ pub enum TargetKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePlan {
     /// Which file system.
-    pub kind: Kind,
+    pub kind: Base,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
     /// Mount options as in fstab.
     pub mount: String,
+    /// A directory whose contents it is given.
+    pub source: Option<PathBuf>,
+    /// An image that is copied instead of making one: an aged file system, for example.
+    pub recorded: Option<PathBuf>,
+    /// The share of its space that is filled before a run, in percent.
+    pub fill_percent: Option<u64>,
+}
+
+/// A file system at the bottom of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// On a device, made by a tool.
+    Device(Kind),
+    /// In memory: tmpfs.
+    Memory,
+}
+
+impl Base {
+    /// The name mount(2) knows it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device(kind) => kind.name(),
+            Self::Memory => "tmpfs",
+        }
+    }
+
+    /// All names.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        Kind::ALL.into_iter().map(Kind::name).chain([Self::Memory.name()])
+    }
+
+    /// The one of a name.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        if name == Self::Memory.name() {
+            return Some(Self::Memory);
+        }
+        name.parse().ok().map(Self::Device)
+    }
+
+    /// Whether it can only be read, and must be given a source.
+    pub(crate) fn is_read_only(self) -> bool {
+        matches!(self, Self::Device(kind) if kind.is_read_only())
+    }
 }
 
 /// What is mounted over the file system of an image.
@@ -89,6 +165,8 @@ pub enum Over {
     Layers(Vec<String>),
     /// What a foreign command mounts.
     Command(ForeignMount),
+    /// The kernel's overlay, with an empty upper directory; its mount options.
+    Overlay(String),
 }
 
 /// A foreign file system, mounted by a command. `{lower}` and `{mountpoint}` stand for the two
@@ -119,17 +197,29 @@ impl Plan {
     ///
     /// # Errors
     /// Where the file can't be read or the plan is wrong.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path, form: Form) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
-        Ok(Self::parse(&path.display().to_string(), &text)?)
+        Ok(Self::parse(&path.display().to_string(), &text, form)?)
+    }
+
+    /// The plan with one workload, which runs a command, instead of its own.
+    #[must_use]
+    pub fn with_command(mut self, words: Vec<String>) -> Self {
+        self.command.clone_from(&words);
+        self.workloads = vec![WorkloadPlan {
+            label: words.join(" "),
+            spec: &command::SPEC,
+            parameters: command::parameters_for(words),
+        }];
+        self
     }
 
     /// Parses a plan; `file` is what errors call it.
     ///
     /// # Errors
     /// Names file, line, column and key of the first thing that is wrong.
-    pub fn parse(file: &str, text: &str) -> std::result::Result<Self, PlanError> {
-        raw::parse(&source::Source { file, text })
+    pub fn parse(file: &str, text: &str, form: Form) -> std::result::Result<Self, PlanError> {
+        raw::parse(&source::Source { file, text }, form)
     }
 }

@@ -1,4 +1,5 @@
-//! Where, when and with what a comparison was run: enough to judge it and to repeat it.
+//! Where, when and with what a comparison was run: enough to judge it and to repeat it, and to
+//! say in what two runs differ whose samples are read together.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::Path;
 use fslab_sys::mounts;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Over, Plan, TargetKind};
+use crate::plan::{Base, Form, Over, Plan, TargetKind};
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -27,6 +28,10 @@ pub struct Provenance {
     pub plan_name: String,
     /// The plan itself.
     pub plan: String,
+    /// In which form it was read.
+    pub form: Form,
+    /// The command that was run instead of the plan's workloads, if so.
+    pub workload_command: Vec<String>,
     /// The target the others are compared with.
     pub baseline: String,
     /// Names of the targets, in the plan's order.
@@ -35,10 +40,18 @@ pub struct Provenance {
     pub workloads: Vec<String>,
     /// The seed everything random comes from.
     pub seed: u64,
-    /// Rounds that were asked for.
+    /// Rounds that were asked for, at least.
     pub rounds: u32,
+    /// Rounds at most; 0 in files of format 1, which had no such rule.
+    pub rounds_max: u32,
+    /// Half the width of an interval that is narrow enough.
+    pub half_width: f64,
     /// Size of each image, in bytes.
     pub image_size: u64,
+    /// Name of the machine.
+    pub machine: String,
+    /// Changes whenever the machine is started.
+    pub boot: Option<String>,
     /// Name of the machine's kernel.
     pub kernel: String,
     /// Model of its processors.
@@ -51,27 +64,33 @@ pub struct Provenance {
     pub frequency_governor: Option<String>,
     /// What the kernel takes the time from.
     pub clock_source: Option<String>,
+    /// Shares of memory in percent that may wait to be written back, before the kernel begins to
+    /// and before writers must.
+    pub dirty_ratios: Option<String>,
     /// The file system the images lie on.
     pub work_file_system: Option<String>,
     /// Versions of the tools that made the file systems.
     pub tools: BTreeMap<String, String>,
 }
 
+/// How a plan is run, as far as the plan leaves it open.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The seed everything random comes from.
+    pub seed: u64,
+    /// Rounds at least.
+    pub rounds: u32,
+    /// Rounds at most.
+    pub rounds_max: u32,
+    /// The command that repeats the comparison.
+    pub command: &'a str,
+}
+
 impl Provenance {
     /// Looks at the machine and the plan.
     #[must_use]
-    pub fn collect(
-        plan: &Plan,
-        seed: u64,
-        rounds: u32,
-        work_directory: &Path,
-        command: &str,
-    ) -> Self {
+    pub fn collect(plan: &Plan, work_directory: &Path, setting: &Setting<'_>) -> Self {
         let now = jiff::Timestamp::now();
-        let first_line = |path: &str| {
-            let text = fs::read_to_string(path).ok()?;
-            text.lines().next().map(|line| line.trim().to_owned())
-        };
         Self {
             format: crate::sample::FORMAT,
             run: format!(
@@ -80,16 +99,35 @@ impl Provenance {
                 now.subsec_nanosecond() ^ std::process::id().cast_signed()
             ),
             fslab: env!("CARGO_PKG_VERSION").to_owned(),
-            command: command.to_owned(),
+            command: setting.command.to_owned(),
             started: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            seed: setting.seed,
+            rounds: setting.rounds,
+            rounds_max: setting.rounds_max,
+            tools: tools(plan),
+            ..Self::of_plan(plan).on_this_machine(work_directory)
+        }
+    }
+
+    fn of_plan(plan: &Plan) -> Self {
+        Self {
             plan_name: plan.name.clone(),
             plan: plan.text.clone(),
+            form: plan.form,
+            workload_command: plan.command.clone(),
             baseline: plan.baseline.clone(),
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
-            seed,
-            rounds,
+            half_width: plan.half_width,
             image_size: plan.image_size,
+            ..Self::default()
+        }
+    }
+
+    fn on_this_machine(self, work_directory: &Path) -> Self {
+        Self {
+            machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            boot: first_line("/proc/sys/kernel/random/boot_id"),
             kernel: kernel(),
             processor: field("/proc/cpuinfo", "model name").unwrap_or_default(),
             processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
@@ -98,10 +136,66 @@ impl Provenance {
             clock_source: first_line(
                 "/sys/devices/system/clocksource/clocksource0/current_clocksource",
             ),
+            dirty_ratios: dirty_ratios(),
             work_file_system: file_system_of(work_directory),
-            tools: tools(plan),
+            ..self
         }
     }
+
+    /// Whether two runs are parts of one campaign on one machine, so that their rounds may be
+    /// paired: the same plan and seed, and no restart in between.
+    #[must_use]
+    pub fn is_one_campaign_with(&self, other: &Self) -> bool {
+        let key = |run: &Self| {
+            let plan = (run.plan.clone(), run.form, run.workload_command.clone());
+            (run.seed, plan, run.machine.clone(), run.boot.clone())
+        };
+        key(self) == key(other)
+    }
+
+    /// In what two runs differ, as far as it may change what is measured: what is different, and
+    /// how it is in either.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
+        let tools = |run: &Self| run.tools.values().cloned().collect::<Vec<_>>().join(", ");
+        let optional = |value: &Option<String>| value.clone().unwrap_or_default();
+        let values = |run: &Self| {
+            [
+                ("fslab", run.fslab.clone()),
+                (
+                    "plan",
+                    format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes())),
+                ),
+                ("form of the plan", format!("{:?} {}", run.form, run.workload_command.join(" "))),
+                ("seed", run.seed.to_string()),
+                ("baseline", run.baseline.clone()),
+                ("image size", run.image_size.to_string()),
+                ("machine", run.machine.clone()),
+                ("start of the machine", optional(&run.boot)),
+                ("kernel", run.kernel.clone()),
+                ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
+                ("memory", format!("{} KiB", run.memory_kib)),
+                ("frequency governor", optional(&run.frequency_governor)),
+                ("clock source", optional(&run.clock_source)),
+                ("dirty ratios", optional(&run.dirty_ratios)),
+                ("file system of the images", optional(&run.work_file_system)),
+                ("tools", tools(run)),
+            ]
+        };
+        let pairs = values(self).into_iter().zip(values(other));
+        let differ = pairs.filter(|((_, own), (_, others))| own != others);
+        differ.map(|((name, own), (_, others))| (name, own, others)).collect()
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}
+
+fn dirty_ratios() -> Option<String> {
+    let ratio = |name: &str| first_line(&format!("/proc/sys/vm/{name}"));
+    Some(format!("{} and {}", ratio("dirty_background_ratio")?, ratio("dirty_ratio")?))
 }
 
 fn kernel() -> String {
@@ -131,8 +225,10 @@ fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {
         let TargetKind::Image { base, over } = &target.kind else { continue };
-        if let Ok(version) = base.kind.tool_version() {
-            versions.insert(base.kind.program().to_owned(), version);
+        if let Base::Device(kind) = base.kind
+            && let Ok(version) = kind.tool_version()
+        {
+            versions.insert(kind.program().to_owned(), version);
         }
         if let Over::Command(command) = over
             && let Some(version) = &command.version

@@ -2,19 +2,40 @@
 //!
 //! A new renderer is one file with a `SPEC` and a line in [`RENDERERS`].
 
+mod compute;
+mod csv;
+mod fio;
+mod flat;
 mod format;
 mod html;
 mod json;
+mod latency;
+mod markdown;
+mod merge;
 mod model;
+mod overview;
+mod pairing;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod terminal;
 mod why;
+mod words;
 
 use crate::error::Result;
 
-pub use model::{Group, Point, Report, Row};
+pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
 
 /// Every renderer.
-pub const RENDERERS: &[&Renderer] = &[&terminal::SPEC, &html::SPEC, &json::SPEC];
+pub const RENDERERS: &[&Renderer] = &[
+    &terminal::SPEC,
+    &html::SPEC,
+    &markdown::SPEC,
+    &json::SPEC,
+    &csv::SPEC,
+    &fio::SPEC,
+    #[cfg(feature = "parquet")]
+    &parquet::SPEC,
+];
 
 /// A renderer as the registry knows it.
 #[derive(Debug)]
@@ -24,15 +45,19 @@ pub struct Renderer {
     /// One line: what it makes.
     pub help: &'static str,
     /// Makes it.
-    pub render: fn(&Report) -> Result<String>,
+    pub render: fn(&Report) -> Result<Vec<u8>>,
+}
+
+/// The renderer of a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Renderer> {
+    RENDERERS.iter().copied().find(|renderer| renderer.name == name)
 }
 
 /// The terminal's tables.
-///
-/// # Errors
-/// None at present; the signature is every renderer's.
-pub fn terminal(report: &Report) -> Result<String> {
-    (terminal::SPEC.render)(report)
+#[must_use]
+pub fn terminal(report: &Report) -> String {
+    terminal::render(report)
 }
 
 /// The page.
@@ -40,7 +65,7 @@ pub fn terminal(report: &Report) -> Result<String> {
 /// # Errors
 /// Those of the template.
 pub fn html(report: &Report) -> Result<String> {
-    (html::SPEC.render)(report)
+    html::render(report)
 }
 
 /// The model as JSON.
@@ -48,5 +73,5 @@ pub fn html(report: &Report) -> Result<String> {
 /// # Errors
 /// Those of the encoder.
 pub fn json(report: &Report) -> Result<String> {
-    (json::SPEC.render)(report)
+    json::render(report)
 }

@@ -2,29 +2,43 @@
 //!
 //! A *round* runs every workload once on every target. Within a round, a workload's targets
 //! follow each other directly, in an order drawn from the seed: what changes slowly on the
-//! machine then meets them all alike, and the ratios of one round can be paired.
+//! machine then meets them all alike, and the ratios of one round can be paired. One workload of
+//! one round is a *block*. A block that was cut short, or during which the machine did other
+//! things, may be begun again as a whole: all its samples are kept, and the last attempt counts.
 
+mod cells;
+mod journal;
+mod past;
+mod precision;
 mod session;
+mod surroundings;
 
-use std::collections::HashSet;
+use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 
+use self::journal::Journal;
+use self::past::Past;
+use self::precision::Precision;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::plan::{Plan, TargetKind, TargetPlan};
-use crate::provenance::Provenance;
-use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, Writer};
+use crate::plan::{Base, Plan, TargetKind, TargetPlan};
+use crate::provenance::{Provenance, Setting};
+use crate::sample::{
+    self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
+};
 use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, Workshop};
-use crate::workload::Workload;
+use crate::workload::{Preparation, Workload};
 
+pub use self::cells::{Cells, Share};
 pub use crate::sample::CacheState;
 pub use session::{Phase, Session, Timed};
 
@@ -34,12 +48,21 @@ pub struct RunOptions<'a> {
     pub plan: &'a Plan,
     /// Where everything random comes from.
     pub seed: u64,
-    /// How many rounds.
+    /// How many rounds at least.
     pub rounds: u32,
+    /// How many at most; above `rounds`, a workload gets more until each of its intervals is as
+    /// narrow as the plan asks.
+    pub rounds_max: u32,
+    /// How often a block is run again because the machine did other things meanwhile.
+    pub reruns_max: u32,
+    /// Which cells are run.
+    pub cells: Cells,
     /// Where the work directory is made.
     pub work_parent: &'a Path,
-    /// The samples file; must not exist.
+    /// The samples file; must not exist, unless it is gone on with.
     pub samples: &'a Path,
+    /// Whether to go on with a run that was interrupted.
+    pub resume: bool,
     /// The command that repeats the comparison, for the report.
     pub command: &'a str,
     /// Mounts layers and makes in-process file systems.
@@ -74,24 +97,24 @@ pub struct Outcome {
 /// Where nothing can be measured at all: no target is left, or the samples can't be written. A
 /// target that fails is noted, and an interruption is an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
+    options.cells.check(options.plan)?;
     let work = WorkDirectory::create(options.work_parent)?;
-    let mut writer = Writer::create(options.samples)?;
-    let provenance = Provenance::collect(
-        options.plan,
-        options.seed,
-        options.rounds,
-        work.path(),
-        options.command,
-    );
+    let (mut writer, past) = open(&options)?;
+    let mut provenance = Provenance::collect(options.plan, work.path(), &options.setting());
+    if let Some(run) = &past.run {
+        provenance.run.clone_from(run);
+    }
     let run = provenance.run.clone();
     writer.append(&Record::Provenance(Box::new(provenance)))?;
-    let journal = Journal { run, writer, notes: Vec::new(), observer };
     let mut runner = Runner {
+        journal: Journal { run, writer, notes: past.notes.clone(), observer },
+        precision: Precision::new(&options.plan.baseline),
+        given_up: past.given_up.clone(),
+        backing: backing_device(work.path()),
+        started: Instant::now(),
         options: &options,
         work: &work,
-        journal,
-        started: Instant::now(),
-        given_up: HashSet::new(),
+        past,
         done: 0,
     };
     let end = runner.run();
@@ -101,56 +124,76 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     Ok(Outcome { end: end?, notes })
 }
 
-/// Where everything that happens is written down.
-struct Journal<'a> {
-    run: String,
-    writer: Writer,
-    notes: Vec<Note>,
-    observer: &'a mut dyn Observer,
+/// The samples file, and what is in it already.
+fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
+    let path = options.samples;
+    if !options.resume {
+        return Ok((Writer::create(path)?, Past::default()));
+    }
+    let writer = Writer::resume(path)?;
+    let records = sample::read(path)?;
+    let first = past::first(&records);
+    let reason = match first {
+        Some(first) if first.seed != options.seed => Some("its seed is another"),
+        Some(first) if first.plan != options.plan.text => Some("its plan is another"),
+        Some(first) if first.format < 2 => Some("an older fslab wrote it, without its blocks"),
+        Some(first) if several_runs(&records, &first.run) => {
+            Some("it holds several runs; resume each where it was made")
+        }
+        _ => None,
+    };
+    match reason {
+        Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
+        None => Ok((writer, Past::of(&records))),
+    }
 }
 
-impl Journal<'_> {
-    fn note(
-        &mut self,
-        kind: NoteKind,
-        target: Option<&str>,
-        workload: Option<&str>,
-        text: String,
-    ) -> Result<()> {
-        let (target, workload) = (target.map(str::to_owned), workload.map(str::to_owned));
-        let note = Note { kind, target, workload, text };
-        if self.notes.contains(&note) {
-            return Ok(());
-        }
-        self.observer.note(&note);
-        self.writer.append(&Record::Note(note.clone()))?;
-        self.notes.push(note);
-        Ok(())
-    }
+fn several_runs(records: &[Record], run: &str) -> bool {
+    records.iter().any(|record| matches!(record, Record::Provenance(found) if found.run != run))
+}
 
-    fn samples(&mut self, samples: Vec<Sample>) -> Result<()> {
-        for mut sample in samples {
-            sample.run.clone_from(&self.run);
-            self.writer.append(&Record::Sample(sample))?;
+/// The disk on which a directory lies, where it is a disk.
+fn backing_device(directory: &Path) -> Option<DeviceNumber> {
+    let number = std::fs::metadata(directory).ok()?.st_dev();
+    let device =
+        DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    device.sysfs("stat").exists().then_some(device)
+}
+
+impl RunOptions<'_> {
+    fn setting(&self) -> Setting<'_> {
+        Setting {
+            seed: self.seed,
+            rounds: self.rounds,
+            rounds_max: self.rounds_max,
+            command: self.command,
         }
-        Ok(())
     }
 }
 
 struct Runner<'a> {
     options: &'a RunOptions<'a>,
     work: &'a WorkDirectory,
+    backing: Option<DeviceNumber>,
     journal: Journal<'a>,
     started: Instant,
+    past: Past,
+    precision: Precision,
     /// Pairs of target and workload that failed.
-    given_up: HashSet<(String, String)>,
+    given_up: std::collections::HashSet<(String, String)>,
     done: u64,
 }
+
+/// The workloads of a plan with their labels, ready to run.
+type Workloads = Vec<(String, Box<dyn Workload>)>;
 
 impl Runner<'_> {
     fn run(&mut self) -> Result<End> {
         for remark in &self.options.remarks {
             self.journal.note(NoteKind::Remark, None, None, remark.clone())?;
+        }
+        for ((workload, round), samples) in &self.past.samples {
+            self.precision.set_block(workload, *round, samples);
         }
         self.check_space()?;
         let workloads = self.prepare()?;
@@ -161,14 +204,17 @@ impl Runner<'_> {
             Err(error) => return Err(error),
         };
         let end = End { reason, rounds, elapsed_seconds: self.started.elapsed().as_secs() };
-        self.journal.writer.append(&Record::End(end.clone()))?;
+        self.journal.append(&Record::End(end.clone()))?;
         Ok(end)
     }
 
     /// Refuses before anything is written where an image would not fit.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
-        let on_image = |target: &TargetPlan| matches!(target.kind, TargetKind::Image { .. });
+        let on_image = |target: &TargetPlan| match &target.kind {
+            TargetKind::Image { base, .. } => base.kind != Base::Memory,
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+        };
         if !plan.targets.iter().any(on_image) {
             return Ok(());
         }
@@ -176,11 +222,12 @@ impl Runner<'_> {
     }
 
     /// Makes the workloads and what they read.
-    fn prepare(&self) -> Result<Vec<(String, Box<dyn Workload>)>> {
+    fn prepare(&self) -> Result<Workloads> {
         let mut workloads = Vec::new();
         for plan in &self.options.plan.workloads {
             let mut workload = (plan.spec.construct)(&plan.parameters, self.options.seed);
-            workload.prepare(&self.work.subdirectory(&format!("source-{}", workloads.len()))?)?;
+            let directory = self.work.subdirectory(&format!("source-{}", workloads.len()))?;
+            workload.prepare(&Preparation { directory: &directory, host: self.options.host })?;
             workloads.push((plan.label.clone(), workload));
         }
         Ok(workloads)
@@ -191,11 +238,12 @@ impl Runner<'_> {
     fn try_targets(&mut self) -> Result<Vec<TargetPlan>> {
         let mut left = Vec::new();
         let mut reasons = Vec::new();
-        for plan in &self.options.plan.targets {
+        let cells = &self.options.cells;
+        for plan in self.options.plan.targets.iter().filter(|plan| cells.hold_target(&plan.name)) {
             self.check()?;
             match target::make(plan, self.workshop()) {
                 Ok((target, record)) => {
-                    self.journal.writer.append(&Record::Target(record))?;
+                    self.journal.append(&Record::Target(record))?;
                     self.end_target(plan, target)?;
                     self.remark_on(plan)?;
                     left.push(plan.clone());
@@ -232,21 +280,26 @@ impl Runner<'_> {
     fn rounds(
         &mut self,
         targets: &[TargetPlan],
-        workloads: &[(String, Box<dyn Workload>)],
+        workloads: &Workloads,
     ) -> Result<(EndReason, u32)> {
         let mut longest = Duration::ZERO;
-        for round in 0..self.options.rounds {
+        for round in 0..self.options.rounds_max {
+            let wanted = self.wanted(round, workloads);
+            if wanted.is_empty() {
+                return Ok((EndReason::Narrow, round));
+            }
             let start = Instant::now();
-            if round > 0 && self.would_pass_limit(longest) {
+            if longest > Duration::ZERO && self.would_pass_limit(longest) {
                 return Ok((EndReason::TimeLimit, round));
             }
-            match self.round(round, targets, workloads) {
+            match self.round(round, &wanted, targets, workloads) {
                 Ok(()) => longest = longest.max(start.elapsed()),
                 Err(Error::Interrupted) => return Ok((EndReason::Interrupted, round)),
                 Err(error) => return Err(error),
             }
         }
-        Ok((EndReason::Finished, self.options.rounds))
+        self.remark_on_widths(workloads)?;
+        Ok((EndReason::Finished, self.options.rounds_max))
     }
 
     fn would_pass_limit(&self, next: Duration) -> bool {
@@ -254,38 +307,124 @@ impl Runner<'_> {
         limit.is_some_and(|limit| self.started.elapsed() + next > limit)
     }
 
-    fn round(
-        &mut self,
-        round: u32,
-        targets: &[TargetPlan],
-        workloads: &[(String, Box<dyn Workload>)],
-    ) -> Result<()> {
-        let total = u64::from(self.options.rounds) * (targets.len() * workloads.len()) as u64;
-        for (index, (label, workload)) in workloads.iter().enumerate() {
-            let seed = cell_seed(self.options.seed, round, index);
-            let mut order: Vec<&TargetPlan> = targets.iter().collect();
-            order.shuffle(&mut Pcg64::seed_from_u64(seed));
-            for (position, target) in order.into_iter().enumerate() {
-                self.check()?;
-                let next = format!("round {}, {label} on {}", round + 1, target.name);
-                self.journal.observer.progress(self.done, total, &next);
-                let cell = Cell { label, round, position: position as u32, seed };
-                self.cell(&cell, target, &**workload)?;
-                self.done += 1;
+    /// The workloads that need a round: all of them up to the least number of rounds, later those
+    /// with an interval that is still wide.
+    fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
+        let half_width = self.options.plan.half_width;
+        let wide = |label: &str| self.precision.is_wide(label, half_width);
+        (0..workloads.len())
+            .filter(|index| round < self.options.rounds || wide(&workloads[*index].0))
+            .collect()
+    }
+
+    /// Says which intervals are wider than asked after the most rounds.
+    fn remark_on_widths(&mut self, workloads: &Workloads) -> Result<()> {
+        if self.options.rounds_max == self.options.rounds {
+            return Ok(());
+        }
+        let asked = self.options.plan.half_width;
+        for (label, _) in workloads {
+            let mut wide = self.precision.widths(label);
+            wide.retain(|width| width.half > asked);
+            wide.sort_by(|a, b| b.half.total_cmp(&a.half));
+            if let Some(widest) = wide.first() {
+                let text = format!(
+                    "{} intervals are wider than \u{b1}{:.1} % after {} rounds; the widest, of {} \
+                     on {}, is \u{b1}{:.1} %",
+                    wide.len(),
+                    asked * 100.0,
+                    self.options.rounds_max,
+                    widest.phase,
+                    widest.target,
+                    widest.half * 100.0
+                );
+                self.journal.note(NoteKind::Remark, None, Some(label), text)?;
             }
         }
-        self.journal.observer.progress(self.done, total, "");
         Ok(())
     }
 
-    /// One workload on one fresh target. A failure is noted and ends this pair.
-    fn cell(&mut self, cell: &Cell<'_>, plan: &TargetPlan, workload: &dyn Workload) -> Result<()> {
+    fn round(
+        &mut self,
+        round: u32,
+        wanted: &[usize],
+        targets: &[TargetPlan],
+        workloads: &Workloads,
+    ) -> Result<()> {
+        for index in wanted {
+            let (label, workload) = &workloads[*index];
+            let chosen = self.options.cells.hold_block(round, *index, label, workloads.len());
+            let seed = cell_seed(self.options.seed, round, *index);
+            let first = self.past.next_attempt(label, round);
+            if !chosen || self.past.is_done(label, round) {
+                continue;
+            }
+            for attempt in first..=first + self.options.reruns_max {
+                let cell = Cell { label, round, seed, attempt };
+                let total = self.total(targets.len() * workloads.len(), round);
+                if self.block(&cell, targets, &**workload, total)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many runs there are at least, as far as is known in a round.
+    fn total(&self, cells_a_round: usize, round: u32) -> u64 {
+        u64::from(self.options.rounds.max(round + 1)) * cells_a_round as u64
+    }
+
+    /// One workload of one round on all targets, in an order drawn from the seed. Answers whether
+    /// the machine did nothing else meanwhile.
+    fn block(
+        &mut self,
+        cell: &Cell<'_>,
+        targets: &[TargetPlan],
+        workload: &dyn Workload,
+        total: u64,
+    ) -> Result<bool> {
+        let mut order: Vec<&TargetPlan> = targets.iter().collect();
+        order.shuffle(&mut Pcg64::seed_from_u64(cell.seed));
+        let mut samples = Vec::new();
+        let mut cells = Vec::new();
+        for (position, target) in order.into_iter().enumerate() {
+            self.check()?;
+            let next = format!("round {}, {} on {}", cell.round + 1, cell.label, target.name);
+            self.journal.observer.progress(self.done, total, &next);
+            let start = Instant::now();
+            let run = self.cell(cell, position as u32, target, workload)?;
+            self.done += u64::from(cell.attempt == self.past.next_attempt(cell.label, cell.round));
+            let seconds = start.elapsed().as_secs_f64();
+            cells.push(CellTime { target: target.name.clone(), seconds, done: run.is_some() });
+            samples.extend(run.into_iter().flatten());
+        }
+        self.journal.observer.progress(self.done, total, "");
+        self.journal.append(&Record::Block(Block {
+            run: self.journal.run.clone(),
+            workload: cell.label.to_owned(),
+            round: cell.round,
+            attempt: cell.attempt,
+            cells,
+        }))?;
+        self.precision.set_block(cell.label, cell.round, &samples);
+        Ok(samples.iter().all(|sample| sample.contaminated.is_none()))
+    }
+
+    /// One workload on one fresh target; its samples. A failure is noted and ends this pair.
+    fn cell(
+        &mut self,
+        cell: &Cell<'_>,
+        position: u32,
+        plan: &TargetPlan,
+        workload: &dyn Workload,
+    ) -> Result<Option<Vec<Sample>>> {
         let pair = (plan.name.clone(), cell.label.to_owned());
         if self.given_up.contains(&pair) {
-            return Ok(());
+            return Ok(None);
         }
-        match self.measure(cell, plan, workload) {
-            Ok(()) => Ok(()),
+        match self.measure(cell, position, plan, workload) {
+            Ok(samples) => Ok(Some(samples)),
             Err(Failure::Ours(error)) => Err(error),
             // A signal from a terminal reaches mkfs and mount commands as well: what they then
             // answer is no failure of the target.
@@ -294,8 +433,11 @@ impl Runner<'_> {
             }
             Err(Failure::Target(error)) => {
                 self.given_up.insert(pair);
+                let missing = error.is_missing_prerequisite();
+                let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
                 let text = format!("in round {}: {error}", cell.round + 1);
-                self.journal.note(NoteKind::Failed, Some(&plan.name), Some(cell.label), text)
+                self.journal.note(kind, Some(&plan.name), Some(cell.label), text)?;
+                Ok(None)
             }
         }
     }
@@ -303,25 +445,29 @@ impl Runner<'_> {
     fn measure(
         &mut self,
         cell: &Cell<'_>,
+        position: u32,
         plan: &TargetPlan,
         workload: &dyn Workload,
-    ) -> std::result::Result<(), Failure> {
+    ) -> std::result::Result<Vec<Sample>, Failure> {
         let (mut target, _) = target::make(plan, self.workshop()).map_err(Failure::Target)?;
         let template = Sample {
             target: plan.name.clone(),
             workload: cell.label.to_owned(),
             round: cell.round,
-            position: cell.position,
+            attempt: cell.attempt,
+            position,
             seed: cell.seed,
             ..Sample::default()
         };
-        let mut session = Session::new(&mut *target, template, self.options.interrupt.clone());
+        let session = Session::new(&mut *target, template, self.options.interrupt.clone());
+        let mut session = session.on_disk(self.backing);
         let ran = workload.run(&mut session);
-        let samples = session.into_samples();
-        self.journal.samples(samples).map_err(Failure::Ours)?;
+        let mut samples = session.into_samples();
+        self.journal.samples(&mut samples).map_err(Failure::Ours)?;
         let ended = self.end_target(plan, target);
         ran.map_err(Failure::Target)?;
-        ended.map_err(Failure::Target)
+        ended.map_err(Failure::Target)?;
+        Ok(samples)
     }
 
     fn end_target(&mut self, plan: &TargetPlan, target: Box<dyn target::Target>) -> Result<()> {
@@ -344,12 +490,12 @@ impl Runner<'_> {
     }
 }
 
-/// A place in the plan's grid.
+/// A place in the plan's grid, on every target.
 struct Cell<'a> {
     label: &'a str,
     round: u32,
-    position: u32,
     seed: u64,
+    attempt: u32,
 }
 
 /// Whose failure it is: of the target, which loses its samples, or of the comparison itself.

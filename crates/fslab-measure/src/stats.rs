@@ -1,7 +1,15 @@
 //! Statistics of samples: pure functions of numbers, with every random draw from a seed.
 
 mod bootstrap;
+mod geometric;
+mod holm;
+mod outliers;
+mod ratio;
 mod summary;
 
-pub use bootstrap::{CONFIDENCE, RatioInterval, paired_ratio};
+pub use bootstrap::{Bootstrap, Method};
+pub use geometric::GeometricMean;
+pub use holm::holm;
+pub use outliers::{MODIFIED_Z_MOST, outliers};
+pub use ratio::{CONFIDENCE, RatioInterval, half_width, paired_ratio};
 pub use summary::Summary;

@@ -3,20 +3,27 @@
 //! Whatever a target attaches or mounts is held by guards: it goes on every exit path, in the
 //! order opposite to its making.
 
+mod bounded;
 mod directory;
+pub(crate) mod fill;
 mod foreign;
 mod image;
 mod in_process;
 pub(crate) mod leftovers;
+mod requests;
+mod storage;
 pub(crate) mod work_directory;
 
 use std::path::Path;
 
 use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::memory_bound::MemoryBound;
 
-use crate::error::Result;
-use crate::host::Host;
-use crate::plan::{TargetKind, TargetPlan};
+use bounded::Bounded;
+
+use crate::error::{Error, Result};
+use crate::host::{Host, HostError};
+use crate::plan::{Over, TargetKind, TargetPlan};
 use crate::sample::TargetRecord;
 use crate::tree::Tree;
 
@@ -37,6 +44,18 @@ pub(crate) trait Target {
 
     /// Makes durable what lies below a file system in user space, which is not told of syncfs.
     fn sync_below(&self) -> Result<()>;
+
+    /// Space in use on the target's own file system, its own structures included. `None` where
+    /// it has none of its own.
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Requests the kernel has sent to it since it was mounted, where it is a file system in user
+    /// space and they can be counted.
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Ends it; answers what did not go as it should.
     fn tear_down(self: Box<Self>) -> Result<Vec<String>>;
@@ -62,11 +81,38 @@ pub(crate) fn make(
     plan: &TargetPlan,
     shop: Workshop<'_>,
 ) -> Result<(Box<dyn Target>, TargetRecord)> {
+    let Some(limit) = plan.memory else { return make_unbounded(plan, shop) };
+    let bound = MemoryBound::enter(limit)?;
+    let (target, mut record) = make_unbounded(plan, shop)?;
+    record.memory_limit = Some(bound.limit()?);
+    Ok((Box::new(Bounded { target, bound }), record))
+}
+
+fn make_unbounded(
+    plan: &TargetPlan,
+    shop: Workshop<'_>,
+) -> Result<(Box<dyn Target>, TargetRecord)> {
     match &plan.kind {
-        TargetKind::Image { base, over } => image::make(&plan.name, base, over, shop),
+        TargetKind::Image { base, over } => {
+            if let Over::Layers(layers) = over {
+                let unknown = |source| unknown(plan, &layers.join(" / "), source);
+                shop.host.check_layers(layers).map_err(unknown)?;
+            }
+            image::make(&plan.name, base, over, shop)
+        }
         TargetKind::Directory { path } => directory::make(&plan.name, path),
         TargetKind::InProcess { specification } => {
-            in_process::make(&plan.name, specification, shop.host)
+            let made = shop.host.file_system(specification);
+            let file_system = made.map_err(|source| unknown(plan, specification, source))?;
+            Ok(in_process::make(&plan.name, specification, file_system))
         }
+    }
+}
+
+/// The host does not know a specification: missing where the plan says that it may be, else wrong.
+fn unknown(plan: &TargetPlan, specification: &str, source: HostError) -> Error {
+    match &plan.needs {
+        Some(needs) => Error::Missing { needs: needs.clone(), source },
+        None => Error::InProcess { spec: specification.to_owned(), source },
     }
 }

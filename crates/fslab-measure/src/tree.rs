@@ -2,8 +2,11 @@
 //!
 //! Paths are relative to the tree's root, of plain names joined by `/`.
 
+pub(crate) mod copy;
 mod host_tree;
 mod stack_tree;
+
+use std::path::Path;
 
 use fslab_vfs::FileSystem;
 
@@ -19,6 +22,10 @@ pub enum Access {
     Read,
     /// For writing over what is there.
     Write,
+    /// For writing at the end.
+    Append,
+    /// For reading and for writing over what is there.
+    ReadWrite,
 }
 
 /// What `lstat` tells workloads.
@@ -26,12 +33,16 @@ pub enum Access {
 pub struct Status {
     /// Size in bytes.
     pub size: u64,
+    /// Space it takes, in bytes.
+    pub stored: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
+    /// Whether it is a regular file.
+    pub is_file: bool,
 }
 
-/// A directory tree.
-pub trait Tree {
+/// A directory tree. Threads share it; a file is of the thread that opened it.
+pub trait Tree: Sync {
     /// Creates a directory.
     ///
     /// # Errors
@@ -53,6 +64,9 @@ pub trait Tree {
     /// Removes the name of a file.
     fn remove(&self, path: &str) -> Result<()>;
 
+    /// The directory of this machine where it is found; `None` for one in process.
+    fn path(&self) -> Option<&Path>;
+
     /// Makes everything durable.
     fn sync_all(&self) -> Result<()>;
 
@@ -71,6 +85,9 @@ pub trait TreeFile {
 
     /// Writes all of `data` at an offset.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Writes all of `data` at the end, of a file opened for that or created and only appended to.
+    fn append(&self, data: &[u8]) -> Result<()>;
 
     /// Makes the file durable.
     fn sync(&self) -> Result<()>;

@@ -4,24 +4,56 @@
 //! mount or in process, nor on which file system. A new workload is one file with a `SPEC` and a
 //! line in [`WORKLOADS`].
 
+mod bonnie;
+pub(crate) mod command;
+mod compile;
 mod content;
-mod create_delete;
+mod crew;
+mod file_append;
 mod file_attributes;
 mod file_copy;
+mod hot_files;
+mod lookup;
+mod names;
+mod overwrite;
 mod parameters;
+mod program;
+pub(crate) mod random_access;
+mod random_io;
 mod replay;
+mod sequential_by_size;
+mod small_files;
 mod stream;
+mod tool;
 
 use std::path::Path;
 
 use crate::error::Result;
+use crate::host::Host;
 use crate::runner::Session;
 
 pub use parameters::{DefaultValue, Parameter, Parameters};
+pub(crate) use parameters::{bytes, percent};
 
 /// Every workload.
-pub const WORKLOADS: &[&Spec] =
-    &[&create_delete::SPEC, &file_attributes::SPEC, &file_copy::SPEC, &replay::SPEC, &stream::SPEC];
+pub const WORKLOADS: &[&Spec] = &[
+    &bonnie::SPEC,
+    &command::SPEC,
+    &compile::SPEC,
+    &file_append::SPEC,
+    &file_attributes::SPEC,
+    &file_copy::SPEC,
+    &hot_files::SPEC,
+    &lookup::SPEC,
+    &names::SPEC,
+    &overwrite::SPEC,
+    &random_io::SPEC,
+    &replay::SPEC,
+    &sequential_by_size::SPEC,
+    &small_files::SPEC,
+    &stream::SPEC,
+    &tool::SPEC,
+];
 
 /// A workload as the registry knows it.
 #[derive(Debug)]
@@ -36,14 +68,22 @@ pub struct Spec {
     pub construct: fn(&Parameters, seed: u64) -> Box<dyn Workload>,
 }
 
+/// What a workload prepares itself with, once for a comparison.
+pub struct Preparation<'a> {
+    /// A directory of its own outside the targets.
+    pub directory: &'a Path,
+    /// What this programme can do for it.
+    pub host: &'a dyn Host,
+}
+
 /// A workload with its parameters set. It runs once for each target and round.
 pub trait Workload {
-    /// Makes what the runs read from outside the target, such as source files in `directory`.
+    /// Makes what the runs read from outside the target, such as source files.
     ///
     /// # Errors
     /// Those of writing there.
-    fn prepare(&mut self, directory: &Path) -> Result<()> {
-        std::fs::metadata(directory).map(|_| ()).map_err(crate::Error::file(directory))
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Runs its phases on a fresh target.
@@ -57,4 +97,10 @@ pub trait Workload {
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
     WORKLOADS.iter().copied().find(|spec| spec.name == name)
+}
+
+/// Sizes from `smallest` doubling up to `largest`.
+fn doubling(smallest: u64, largest: u64) -> impl Iterator<Item = u64> {
+    let sizes = std::iter::successors(Some(smallest), |size| size.checked_mul(2));
+    sizes.take_while(move |size| *size <= largest)
 }

@@ -32,6 +32,24 @@ const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MAC_OVERRIDE)
     .union(CapabilitySet::SYS_RESOURCE);
 
+/// The supplementary groups of somebody to act as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups<'a> {
+    /// Those that the system knows of a thread; none where it does not know the thread.
+    OfThread(u32),
+    /// These, as far as they can matter.
+    These(&'a [u32]),
+}
+
+impl Groups<'_> {
+    fn to_vec(self) -> Vec<u32> {
+        match self {
+            Self::OfThread(pid) => groups_of(pid).unwrap_or_default(),
+            Self::These(groups) => groups.to_vec(),
+        }
+    }
+}
+
 /// The calling thread acts as somebody else until this is dropped.
 #[derive(Debug)]
 pub struct ActingAs {
@@ -59,21 +77,22 @@ impl ActingAs {
     ///
     /// # Errors
     /// `EPERM` where the process may not change its identity and the caller is somebody else.
-    pub fn caller(uid: u32, gid: u32, pid: u32) -> Result<Self> {
+    pub fn caller(uid: u32, gid: u32, groups: Groups<'_>) -> Result<Self> {
         let own = own_ids();
         if own == (uid, gid) {
             return Ok(Self { before: None, _bound_to_thread: PhantomData });
         }
-        let before = Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
+        let before =
+            Own { uid: own.0, gid: own.1, groups: None, capabilities: capabilities(None)? };
         let mut acting = Self { before: Some(before), _bound_to_thread: PhantomData };
-        acting.take(uid, gid, pid)?;
+        acting.take(uid, gid, groups)?;
         Ok(acting)
     }
 
-    fn take(&mut self, uid: u32, gid: u32, pid: u32) -> Result<()> {
+    fn take(&mut self, uid: u32, gid: u32, groups: Groups<'_>) -> Result<()> {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
-            set_groups(&groups_of(pid).unwrap_or_default())?;
+            set_groups(&groups.to_vec())?;
             // Only now is there something to go back to: who may not set groups can't reset them.
             before.groups = Some(own);
         }
@@ -293,7 +312,7 @@ mod tests {
             return;
         }
         let before = identity();
-        let acting = ActingAs::caller(USER, GROUP, 0).unwrap();
+        let acting = ActingAs::caller(USER, GROUP, Groups::These(&[])).unwrap();
         let during = identity();
         assert_eq!((file_system_id(&during[0]), file_system_id(&during[1])), (USER, GROUP));
         assert_eq!(during[2].trim_end(), "Groups:", "of an unknown caller");
@@ -317,7 +336,10 @@ mod tests {
             thread::yield_now();
         }
         let path = directory.path().join("file");
-        let acting = ActingAs::caller(USER, GROUP, caller.id()).unwrap();
+        let given = ActingAs::caller(USER, GROUP, Groups::These(&[77])).unwrap();
+        assert_eq!(own_groups().unwrap(), [77]);
+        drop(given);
+        let acting = ActingAs::caller(USER, GROUP, Groups::OfThread(caller.id())).unwrap();
         fs::write(&path, "").unwrap();
         assert_eq!(own_groups().unwrap(), [4321]);
         std::os::unix::fs::chown(&path, None, Some(4321)).unwrap();
@@ -335,7 +357,7 @@ mod tests {
             return;
         }
         let before = effective();
-        let acting = ActingAs::caller(0, GROUP, 0).unwrap();
+        let acting = ActingAs::caller(0, GROUP, Groups::These(&[])).unwrap();
         assert_eq!(effective(), before);
         drop(acting);
     }
@@ -351,7 +373,7 @@ mod tests {
                 sets.effective.remove(lacking);
                 set_capabilities(None, sets).unwrap();
                 let before = identity();
-                let answer = ActingAs::caller(USER, GROUP, 0).map(drop);
+                let answer = ActingAs::caller(USER, GROUP, Groups::These(&[])).map(drop);
                 assert_eq!(identity(), before);
                 answer
             });

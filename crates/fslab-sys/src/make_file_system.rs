@@ -20,6 +20,10 @@ pub enum Kind {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// SquashFS: compressed, read-only, made from a directory.
+    Squashfs,
+    /// EROFS: read-only, made from a directory.
+    Erofs,
 }
 
 /// How a tool is called.
@@ -34,7 +38,14 @@ struct Tool {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs];
+    pub const ALL: [Self; 7] =
+        [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Squashfs, Self::Erofs];
+
+    /// Whether it is made from a directory by [`pack`], and can't be written.
+    #[must_use]
+    pub fn is_read_only(self) -> bool {
+        matches!(self, Self::Squashfs | Self::Erofs)
+    }
 
     fn tool(self) -> Tool {
         let ext = |name, program| Tool {
@@ -60,6 +71,20 @@ impl Kind {
                 package: "btrfs-progs",
                 program: "mkfs.btrfs",
                 flags: &["-q", "-f"],
+                version_flag: "--version",
+            },
+            Self::Squashfs => Tool {
+                name: "squashfs",
+                package: "squashfs-tools",
+                program: "mksquashfs",
+                flags: &["-noappend", "-quiet", "-no-progress"],
+                version_flag: "-version",
+            },
+            Self::Erofs => Tool {
+                name: "erofs",
+                package: "erofs-utils",
+                program: "mkfs.erofs",
+                flags: &[],
                 version_flag: "--version",
             },
         }
@@ -141,7 +166,7 @@ pub enum Error {
         command: String,
         /// How the tool ended.
         status: std::process::ExitStatus,
-        /// What it wrote to standard error, on one line.
+        /// What it wrote, on one line.
         message: String,
     },
     /// The device is no device or image.
@@ -165,12 +190,42 @@ pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Err
     let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
     arguments.extend(options.iter().map(OsString::from));
     arguments.push(device.into());
-    let command = command_line(tool.program, &arguments);
-    let output = run(&tool, &arguments)?;
+    run_to_success(&tool, &arguments)
+}
+
+/// Makes a read-only file system in a file from the contents of a directory, and answers the
+/// command line that did.
+///
+/// # Errors
+/// See [`Error`].
+pub fn pack(kind: Kind, image: &Path, source: &Path, options: &[String]) -> Result<String, Error> {
+    source.metadata().map_err(|error| Error::Device { path: source.to_owned(), source: error })?;
+    let tool = kind.tool();
+    let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
+    let options = options.iter().map(OsString::from);
+    match kind {
+        // SquashFS's tool wants its options last, the others first.
+        Kind::Squashfs => {
+            let places: [OsString; 2] = [source.into(), image.into()];
+            arguments.splice(0..0, places);
+            arguments.extend(options);
+        }
+        _ => {
+            arguments.extend(options);
+            arguments.extend([image.into(), source.into()]);
+        }
+    }
+    run_to_success(&tool, &arguments)
+}
+
+fn run_to_success(tool: &Tool, arguments: &[OsString]) -> Result<String, Error> {
+    let command = command_line(tool.program, arguments);
+    let output = run(tool, arguments)?;
     if output.status.success() {
         return Ok(command);
     }
-    let message = one_line(&output.stderr);
+    // Some complaints of mke2fs go to standard output.
+    let message = one_line(&[output.stdout, output.stderr].concat());
     Err(Error::Refused { command, status: output.status, message })
 }
 

@@ -56,9 +56,18 @@ pub fn cachestat(file: impl AsFd) -> Result<Residency> {
 /// # Errors
 /// Those of `mmap` and `mincore`.
 pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
+    let pages = resident_map(file, length)?;
+    Ok(pages.iter().filter(|resident| **resident).count() as u64)
+}
+
+/// Which of a file's first `length` bytes are resident, page by page. Needs what [`mincore`] needs.
+///
+/// # Errors
+/// Those of mmap(2) and mincore(2).
+pub fn resident_map(file: impl AsFd, length: u64) -> Result<Vec<bool>> {
     let length = usize::try_from(length).or(Err(Errno::FBIG))?;
     if length == 0 {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let mut pages = vec![0_u8; length.div_ceil(rustix::param::page_size())];
     // SAFETY: a new mapping at an address of the kernel's choice, which is never read or written
@@ -74,7 +83,7 @@ pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
         )
     };
     if start == libc::MAP_FAILED {
-        return check(-1).map(|_| 0);
+        return check(-1).map(|_| Vec::new());
     }
     // SAFETY: `start` and `length` describe the mapping just made, and `pages` has one byte for
     // each of its pages.
@@ -82,7 +91,7 @@ pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
     // SAFETY: unmaps exactly the mapping made above; nothing refers to it.
     check(unsafe { libc::munmap(start, length) }.into())?;
     status?;
-    Ok(pages.iter().filter(|page| **page & 1 == 1).count() as u64)
+    Ok(pages.iter().map(|page| page & 1 == 1).collect())
 }
 
 /// Resident pages of a file of `length` bytes: by `cachestat`, else by `mincore`.

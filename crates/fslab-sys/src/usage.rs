@@ -25,7 +25,15 @@ impl Instant {
     /// Time since this reading.
     #[must_use]
     pub fn elapsed(self) -> Duration {
-        Self::now().0.saturating_sub(self.0)
+        Self::now() - self
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
     }
 }
 

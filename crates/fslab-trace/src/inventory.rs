@@ -9,8 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::{
-    Cancellation, Credentials, FileKind, FileSystem, Ino, Name, OpenMode, Operation, Request,
-    WriteOptions,
+    Credentials, FileKind, FileSystem, Ino, Name, OpenMode, Operation, Request, WriteOptions,
 };
 
 use crate::error::{Error, Result};
@@ -221,8 +220,7 @@ impl Inventory {
 }
 
 fn request(credentials: Credentials) -> Request {
-    let (now, cancellation) = (fslab_vfs::Timestamp::default(), Cancellation::default());
-    Request { credentials, pid: 0, umask: 0, now, cancellation }
+    Request { credentials, ..Request::default() }
 }
 
 /// Makes nodes on a target.

@@ -6,7 +6,8 @@
 //! in a thread of its own; [`Reader`] gives them back; [`Replayer`] does them again on any
 //! [`fslab_vfs::FileSystem`].
 //!
-//! This is the only crate that knows Parquet. It knows no layer and no mount; clocks are parameters.
+//! This is the only crate that knows this format. It knows no layer and no mount; clocks are
+//! parameters.
 
 mod anonymise;
 mod dump;

@@ -251,7 +251,7 @@ fn request_of(credentials: Credentials, record: &Record) -> Request {
         nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
     };
     let umask = record.umask.unwrap_or_default();
-    Request { credentials, pid: 0, umask, now, cancellation: fslab_vfs::Cancellation::default() }
+    Request { credentials, umask, now, ..Request::default() }
 }
 
 fn outcome(errno: u32) -> String {

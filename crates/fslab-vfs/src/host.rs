@@ -25,7 +25,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_sys::identity::{ActingAs, ThreadUmask};
+use fslab_sys::identity::{ActingAs, Groups, ThreadUmask};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx};
 use rustix::thread::CapabilitySet;
 
@@ -36,8 +36,8 @@ use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
-    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, Permissions,
-    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Opened,
+    Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// How a host directory is used.
@@ -123,7 +123,14 @@ impl HostFs {
     ) -> Result<Entry> {
         let directory = self.lower.directory(parent)?;
         as_caller(request, || create(&directory))?;
-        self.lower.lookup(parent, name)
+        let entry = self.lower.lookup(parent, name)?;
+        let ino = entry.attr.ino;
+        let labelled = self.lower.path(ino).and_then(|path| xattr::label(request, &path));
+        labelled.inspect_err(|_| {
+            self.forget(ino, 1);
+            unlink_or_say(&directory, name, entry.attr.kind);
+        })?;
+        Ok(entry)
     }
 
     fn enter_created(&self, file: OwnedFd) -> Result<(Entry, Opened)> {
@@ -317,6 +324,7 @@ impl FileSystem for HostFs {
         let how = to_flags(flags) | exclusive(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);
         let file = as_caller(request, || rustix::fs::openat(&directory, ".", how, mode))?;
+        xattr::label(request, &file)?;
         self.enter_created(file)
     }
 
@@ -449,7 +457,11 @@ impl FileSystem for HostFs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        xattr::set(request, &*self.lower.path(ino)?, name, value, mode)
+        xattr::set(request, &*self.lower.path(ino)?, name, value, mode)?;
+        if mode.contains(XattrMode::KILL_SET_GROUP_ID) {
+            self.clear_set_group_id(ino)?;
+        }
+        Ok(())
     }
 
     fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
@@ -527,6 +539,8 @@ impl HostFs {
         let mode = Mode::from_raw_mode(mode);
         let file =
             as_caller(request, || rustix::fs::openat(&directory, name.as_os_str(), how, mode))?;
+        xattr::label(request, &file)
+            .inspect_err(|_| unlink_or_say(&directory, name, FileKind::Regular))?;
         self.enter_created(file)
     }
 
@@ -549,9 +563,23 @@ impl HostFs {
 /// Runs a creating system call with the caller's ids, groups and umask.
 fn as_caller<T>(request: &Request, create: impl FnOnce() -> rustix::io::Result<T>) -> Result<T> {
     let _umask = ThreadUmask::set(request.umask)?;
-    let caller = &request.credentials;
-    let _acting = ActingAs::caller(caller.uid, caller.gid, request.pid)?;
+    let _acting = acting_as_caller(request)?;
     Ok(create()?)
+}
+
+fn acting_as_caller(request: &Request) -> rustix::io::Result<ActingAs> {
+    let told = request.creation.groups.as_deref();
+    let groups = told.map_or(Groups::OfThread(request.pid), Groups::These);
+    ActingAs::caller(request.credentials.uid, request.credentials.gid, groups)
+}
+
+/// Takes away what was made and can't be given the labels it must have from its beginning.
+fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
+    let is_directory = kind == FileKind::Directory;
+    let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
+        tracing::error!(%error, name = ?name.as_os_str(), "an unlabelled file is left behind");
+    }
 }
 
 /// Whether a caller has a capability. One in the same process gives no thread id and acts with the

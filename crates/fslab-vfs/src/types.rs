@@ -1,6 +1,6 @@
 //! The nouns of a file system as types, so that a size can't be passed for an offset of an inode.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -192,16 +192,42 @@ pub struct Credentials {
     pub gid: u32,
 }
 
+impl Credentials {
+    /// The id of a caller whom the sender does not name. Kernels that allow id-mapped mounts name
+    /// only who creates, and decide everything else that depends on the caller themselves.
+    pub const UNKNOWN: u32 = u32::MAX;
+
+    /// Whether the sender names the caller.
+    #[must_use]
+    pub fn are_known(&self) -> bool {
+        self.uid != Self::UNKNOWN && self.gid != Self::UNKNOWN
+    }
+}
+
+/// What a sender may know about something to be created, beside ids and umask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Creation {
+    /// Those of the caller's supplementary groups that can matter: the directory's group, if the
+    /// caller belongs to it. `None` where the sender does not say; the system then knows the groups
+    /// of [`Request::pid`].
+    pub groups: Option<Vec<u32>>,
+    /// Attributes (name and value) that security modules want on the new inode from its beginning.
+    pub labels: Vec<(OsString, Vec<u8>)>,
+}
+
 /// What every request carries: who asks and when.
 ///
 /// Permissions were checked by whoever sends the request (for a mount, the kernel); a file system
-/// uses the credentials for ownership and inheritance only.
-#[derive(Clone, Debug)]
+/// uses the credentials for ownership and inheritance only. The default is a request of root's, at
+/// the epoch: for whoever only looks.
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Owner of what the request creates.
     pub credentials: Credentials,
     /// Thread id of the caller, 0 where unknown; used to find its supplementary groups.
     pub pid: u32,
+    /// For creating operations: what else is known about what they make.
+    pub creation: Creation,
     /// The caller's umask; applies to creating operations, and not under a default ACL.
     pub umask: u32,
     /// The time of the request.
@@ -423,13 +449,16 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// How `setxattr` treats an existing attribute; the values are the kernel's.
+    /// How `setxattr` treats what is there; the values of the first two are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct XattrMode: u32 {
         /// An existing attribute is an error.
         const CREATE = 1;
         /// A missing attribute is an error.
         const REPLACE = 2;
+        /// An access ACL is set by somebody who neither has CAP_FSETID nor belongs to the file's
+        /// group: the set-group-id bit goes.
+        const KILL_SET_GROUP_ID = 1 << 31;
         const _ = !0;
     }
 }

@@ -11,10 +11,12 @@ mod fstab;
 mod list;
 mod man;
 mod mount;
+mod probe;
 mod report;
 mod stats;
 mod trace;
 mod umount;
+mod worker;
 
 /// A file-system laboratory you can also live in.
 #[derive(Debug, Parser)]
@@ -38,12 +40,17 @@ enum Command {
     Compare(compare::Args),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Find out from outside what a file system is
+    Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
     List(list::Args),
     /// Write the completions of a shell to standard output
     Completions(completions::Args),
     /// Write the man pages to a directory
     Man(man::Args),
+    /// Do one part of a workload, as a process of its own; for `fslab compare` alone
+    #[command(hide = true)]
+    Worker(worker::Args),
 }
 
 impl Cli {
@@ -63,9 +70,11 @@ impl Cli {
             Command::Trace(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
+            Command::Worker(args) => args.run(),
         }
     }
 }

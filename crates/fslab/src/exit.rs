@@ -84,7 +84,10 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
         | Error::UnreadableSamples { .. }
         | Error::Record { .. }
         | Error::NoProvenance { .. }
-        | Error::NewerFormat { .. } => Some(Code::BadInput),
+        | Error::NewerFormat { .. }
+        | Error::NotResumable { .. }
+        | Error::SamplesInUse { .. }
+        | Error::Unknown { .. } => Some(Code::BadInput),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
         _ => None,
     }

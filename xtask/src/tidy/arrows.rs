@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
+    ("fuzz", &["fslab-fuse"]),
 ];
 
 fn run(tree: &Tree) -> Vec<Violation> {

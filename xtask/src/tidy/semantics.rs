@@ -51,7 +51,8 @@ fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
     missing.map(|name| Violation::of_line(PAGE, index, message(name))).collect()
 }
 
-fn exists(tree: &Tree, name: &str) -> bool {
+/// Whether a test of this name is anywhere, or where its qualification says.
+pub fn exists(tree: &Tree, name: &str) -> bool {
     let last = name.rsplit("::").next().unwrap_or(name);
     let function = format!("fn {last}");
     let literal = format!("\"{last}\"");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use fslab_vfs::{Attr, FileKind, Handle, Permissions, Result, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{Attr, Errno, FileKind, Handle, Permissions, Result, SetAttr, SetTime, Timestamp};
 
+use super::data::check_range;
 use super::{Answer, Job, handle};
 use crate::convert::{to_attr, to_statx};
 use crate::protocol::flags::{GETATTR_FH, SetattrValid};
@@ -35,14 +36,14 @@ impl Server {
     }
 
     pub(super) fn getattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: GetattrIn = job.incoming.take()?;
+        let wanted: GetattrIn = job.incoming.body.take()?;
         let open = open_handle(wanted.getattr_flags, wanted.fh);
         let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
         Ok(self.put_attr(job, &attr))
     }
 
     pub(super) fn statx(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: StatxIn = job.incoming.take()?;
+        let wanted: StatxIn = job.incoming.body.take()?;
         let open = open_handle(wanted.getattr_flags, wanted.fh);
         let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
         let timeout = self.attr_timeout(&attr);
@@ -57,10 +58,10 @@ impl Server {
     }
 
     pub(super) fn setattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: SetattrIn = job.incoming.take()?;
+        let wanted: SetattrIn = job.incoming.body.take()?;
         let valid = SetattrValid::from_bits_retain(wanted.valid);
         let open = valid.contains(SetattrValid::FH).then(|| handle(wanted.fh));
-        let changes = to_changes(&wanted, valid);
+        let changes = to_changes(&wanted, valid)?;
         let attr = self.file_system.setattr(&job.request, job.ino(), open, &changes)?;
         Ok(self.put_attr(job, &attr))
     }
@@ -92,9 +93,12 @@ fn open_handle(flags: u32, number: u64) -> Option<Handle> {
     (flags & GETATTR_FH != 0).then(|| handle(number))
 }
 
-fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> SetAttr {
+fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> Result<SetAttr> {
     let given = |flag: SetattrValid, value: u32| valid.contains(flag).then_some(value);
-    SetAttr {
+    if valid.contains(SetattrValid::SIZE) {
+        check_range(wanted.size, 0)?;
+    }
+    Ok(SetAttr {
         permissions: given(SetattrValid::MODE, wanted.mode).map(Permissions::new),
         uid: given(SetattrValid::UID, wanted.uid),
         gid: given(SetattrValid::GID, wanted.gid),
@@ -103,20 +107,25 @@ fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> SetAttr {
             valid.contains(SetattrValid::ATIME),
             valid.contains(SetattrValid::ATIME_NOW),
             (wanted.atime, wanted.atimensec),
-        ),
+        )?,
         modified: to_set_time(
             valid.contains(SetattrValid::MTIME),
             valid.contains(SetattrValid::MTIME_NOW),
             (wanted.mtime, wanted.mtimensec),
-        ),
+        )?,
         kill_set_id: valid.contains(SetattrValid::KILL_SUIDGID),
-    }
+    })
 }
 
-fn to_set_time(given: bool, now: bool, (seconds, nanoseconds): (i64, u32)) -> Option<SetTime> {
-    match (given, now) {
+fn to_set_time(
+    given: bool,
+    now: bool,
+    (seconds, nanoseconds): (i64, u32),
+) -> Result<Option<SetTime>> {
+    Ok(match (given, now) {
         (false, _) => None,
         (true, true) => Some(SetTime::Now),
+        (true, false) if nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL.into()),
         (true, false) => Some(SetTime::To(Timestamp { seconds, nanoseconds })),
-    }
+    })
 }

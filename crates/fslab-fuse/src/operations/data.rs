@@ -6,7 +6,6 @@ use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, 
 use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
-use crate::channel::Channel;
 use crate::convert::to_errno;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_KILL_SUIDGID};
 use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
@@ -16,23 +15,28 @@ use crate::server::Server;
 /// The longest copy that the older reply can report, rounded to whole pages.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
 
+/// Where the last page of the longest file ends.
+const POSITION_MAX: u64 = 1 << 63;
+
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Server {
     pub(super) fn read(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: ReadIn = job.incoming.take()?;
+        let wanted: ReadIn = job.incoming.body.take()?;
         let (ino, open) = (job.ino(), handle(wanted.fh));
-        let size = wanted.size.min(self.granted.write_bytes_max) as usize;
-        let room = job.output.room(size);
+        let size = wanted.size.min(self.granted.write_bytes_max);
+        check_range(wanted.offset, size.into())?;
+        let room = job.output.room(size as usize);
         let count = self.file_system.read(&job.request, ino, open, wanted.offset, room)?;
-        job.output.add_used(count);
+        job.output.add_used(count.min(size as usize));
         Ok(Answer::Now)
     }
 
     pub(super) fn write(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: WriteIn = job.incoming.take()?;
-        let data = job.incoming.take_bytes(wanted.size as usize)?;
+        let wanted: WriteIn = job.incoming.body.take()?;
+        let data = job.incoming.body.take_bytes(wanted.size as usize)?;
+        check_range(wanted.offset, wanted.size.into())?;
         let options = WriteOptions { kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0 };
         let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
         let count = self.file_system.write(&job.request, ino, open, offset, data, options)?;
@@ -42,16 +46,17 @@ impl Server {
     }
 
     pub(super) fn fsync(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: FsyncIn = job.incoming.take()?;
+        let wanted: FsyncIn = job.incoming.body.take()?;
         let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
         self.file_system.fsync(&job.request, job.ino(), handle(wanted.fh), data_only)?;
         Ok(Answer::Now)
     }
 
     pub(super) fn fallocate(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: FallocateIn = job.incoming.take()?;
+        let wanted: FallocateIn = job.incoming.body.take()?;
         let (ino, open) = (job.ino(), handle(wanted.fh));
         let (offset, length) = (wanted.offset, wanted.length);
+        check_range(offset, length)?;
         let mode = FallocateMode::from_bits_retain(wanted.mode);
         self.file_system.fallocate(&job.request, ino, open, offset, length, mode)?;
         Ok(Answer::Now)
@@ -60,9 +65,9 @@ impl Server {
     /// In writeback mode, bytes that only the kernel's cache holds are data too: the kernel is
     /// made to write them first, which needs this thread free.
     pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: LseekIn = job.incoming.take()?;
+        let wanted: LseekIn = job.incoming.body.take()?;
         let ino = job.ino();
-        if !self.granted.writeback {
+        if !self.granted.writeback() {
             let found = seek(&*self.file_system, &job.request, ino, &wanted)?;
             job.output.put(&found);
             return Ok(Answer::Now);
@@ -93,12 +98,21 @@ impl Server {
     }
 
     fn copy(&self, job: &mut Job<'_>, length_max: u64) -> Result<u64> {
-        let wanted: CopyFileRangeIn = job.incoming.take()?;
+        let wanted: CopyFileRangeIn = job.incoming.body.take()?;
         let source = (job.ino(), handle(wanted.fh_in), wanted.off_in);
         let target = (Ino(wanted.nodeid_out), handle(wanted.fh_out), wanted.off_out);
-        let length = wanted.len.min(length_max);
+        check_range(wanted.off_in, 0)?;
+        check_range(wanted.off_out, 0)?;
+        let end_max = POSITION_MAX - wanted.off_in.max(wanted.off_out);
+        let length = wanted.len.min(length_max).min(end_max);
         self.file_system.copy_file_range(&job.request, source, target, length)
     }
+}
+
+/// Refuses a range that no file can have; the kernel asks for none.
+pub(super) fn check_range(offset: u64, length: u64) -> Result<()> {
+    let end = offset.checked_add(length).filter(|end| *end <= POSITION_MAX);
+    end.map(drop).ok_or_else(|| Errno::INVAL.into())
 }
 
 fn seek(
@@ -107,6 +121,10 @@ fn seek(
     ino: Ino,
     wanted: &LseekIn,
 ) -> Result<LseekOut> {
+    // Negative, for who called.
+    if wanted.offset >= POSITION_MAX {
+        return Err(Errno::NXIO.into());
+    }
     let to = match wanted.whence {
         SEEK_DATA => SeekTo::Data,
         SEEK_HOLE => SeekTo::Hole,

@@ -4,7 +4,7 @@ use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
 use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
-use crate::output::Output;
+use crate::output::{HandedOver, Output};
 use crate::protocol::flags::{FSYNC_FDATASYNC, OpenFlags};
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
 use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};
@@ -13,6 +13,7 @@ use crate::server::Server;
 impl Server {
     pub(super) fn opendir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let opened = self.file_system.opendir(&job.request, job.ino())?;
+        job.output.hand_over(HandedOver::Directory(job.ino(), opened));
         // The kernel keeps the listing as long as the directory's times stay as they are.
         let open_flags = (OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR).bits();
         job.output.put(&OpenOut { fh: opened.0, open_flags, backing_id: 0 });
@@ -20,20 +21,22 @@ impl Server {
     }
 
     pub(super) fn readdir(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: ReadIn = job.incoming.take()?;
+        let wanted: ReadIn = job.incoming.body.take()?;
         let (ino, open) = (job.ino(), handle(wanted.fh));
+        let room = wanted.size.min(self.granted.write_bytes_max) as usize;
         let Job { output, request, .. } = job;
-        let mut listing = Listing { output, room: wanted.size as usize };
+        let mut listing = Listing { output, room };
         let mut add = |entry: DirectoryEntry<'_>| listing.add(None, &entry);
         let listed = self.file_system.readdir(request, ino, open, wanted.offset, &mut add);
         what_was_listed(listed, output)
     }
 
     pub(super) fn readdirplus(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: ReadIn = job.incoming.take()?;
+        let wanted: ReadIn = job.incoming.body.take()?;
         let (ino, open) = (job.ino(), handle(wanted.fh));
+        let room = wanted.size.min(self.granted.write_bytes_max) as usize;
         let Job { output, request, .. } = job;
-        let mut listing = Listing { output, room: wanted.size as usize };
+        let mut listing = Listing { output, room };
         let mut add = |entry: DirectoryEntry<'_>| self.add_plus(request, ino, &entry, &mut listing);
         let listed = self.file_system.readdir(request, ino, open, wanted.offset, &mut add);
         what_was_listed(listed, output)
@@ -56,20 +59,23 @@ impl Server {
             .map_err(Error::from)
             .and_then(|name| self.file_system.lookup(request, parent, name));
         let entry = match found {
-            Ok(entry) => self.to_entry_out(&entry),
+            Ok(entry) => {
+                listing.output.hand_over(HandedOver::Lookup(entry.attr.ino));
+                self.to_entry_out(&entry)
+            }
             Err(_) => without_attributes(listed),
         };
         listing.add(Some(&entry), listed)
     }
 
     pub(super) fn releasedir(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: ReleaseIn = job.incoming.take()?;
+        let wanted: ReleaseIn = job.incoming.body.take()?;
         self.file_system.releasedir(&job.request, job.ino(), handle(wanted.fh))?;
         Ok(Answer::Now)
     }
 
     pub(super) fn fsyncdir(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: FsyncIn = job.incoming.take()?;
+        let wanted: FsyncIn = job.incoming.body.take()?;
         let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
         self.file_system.fsyncdir(&job.request, job.ino(), handle(wanted.fh), data_only)?;
         Ok(Answer::Now)

@@ -4,6 +4,7 @@ use fslab_vfs::{Entry, Ino, Name, RenameMode, Result};
 
 use super::{Answer, Job};
 use crate::convert::to_attr;
+use crate::output::HandedOver;
 use crate::protocol::reply::EntryOut;
 use crate::protocol::request::{
     BatchForgetIn, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn,
@@ -28,25 +29,26 @@ impl Server {
 
     fn put_entry(&self, job: &mut Job<'_>, entry: &Entry) -> Answer {
         job.output.put(&self.to_entry_out(entry));
+        job.output.hand_over(HandedOver::Lookup(entry.attr.ino));
         Answer::Now
     }
 
     pub(super) fn lookup(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = Name::new(job.incoming.take_name()?)?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
         let entry = self.file_system.lookup(&job.request, job.ino(), name)?;
         Ok(self.put_entry(job, &entry))
     }
 
     pub(super) fn forget(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let forget: ForgetIn = job.incoming.take()?;
+        let forget: ForgetIn = job.incoming.body.take()?;
         self.file_system.forget(job.ino(), forget.nlookup);
         Ok(Answer::Now)
     }
 
     pub(super) fn batch_forget(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let batch: BatchForgetIn = job.incoming.take()?;
+        let batch: BatchForgetIn = job.incoming.body.take()?;
         for _ in 0..batch.count {
-            let forget: ForgetOne = job.incoming.take()?;
+            let forget: ForgetOne = job.incoming.body.take()?;
             self.file_system.forget(Ino(forget.nodeid), forget.nlookup);
         }
         Ok(Answer::Now)
@@ -59,62 +61,63 @@ impl Server {
     }
 
     pub(super) fn symlink(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = Name::new(job.incoming.take_name()?)?;
-        let target = job.incoming.take_name()?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
+        let target = job.incoming.body.take_name()?;
+        self.note_creation(job, 0)?;
         let entry = self.file_system.symlink(&job.request, job.ino(), name, target)?;
         Ok(self.put_entry(job, &entry))
     }
 
     pub(super) fn mknod(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let node: MknodIn = job.incoming.take()?;
-        let name = Name::new(job.incoming.take_name()?)?;
-        job.request.umask = node.umask;
+        let node: MknodIn = job.incoming.body.take()?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
+        self.note_creation(job, node.umask)?;
         let (parent, mode, device) = (job.ino(), node.mode, node.rdev);
         let entry = self.file_system.mknod(&job.request, parent, name, mode, device)?;
         Ok(self.put_entry(job, &entry))
     }
 
     pub(super) fn mkdir(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let directory: MkdirIn = job.incoming.take()?;
-        let name = Name::new(job.incoming.take_name()?)?;
-        job.request.umask = directory.umask;
+        let directory: MkdirIn = job.incoming.body.take()?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
+        self.note_creation(job, directory.umask)?;
         let entry = self.file_system.mkdir(&job.request, job.ino(), name, directory.mode)?;
         Ok(self.put_entry(job, &entry))
     }
 
     pub(super) fn unlink(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = Name::new(job.incoming.take_name()?)?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
         self.file_system.unlink(&job.request, job.ino(), name)?;
         Ok(Answer::Now)
     }
 
     pub(super) fn rmdir(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = Name::new(job.incoming.take_name()?)?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
         self.file_system.rmdir(&job.request, job.ino(), name)?;
         Ok(Answer::Now)
     }
 
     pub(super) fn rename(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let rename: RenameIn = job.incoming.take()?;
+        let rename: RenameIn = job.incoming.body.take()?;
         self.rename_to(job, rename.newdir, RenameMode::empty())
     }
 
     pub(super) fn rename2(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let rename: Rename2In = job.incoming.take()?;
+        let rename: Rename2In = job.incoming.body.take()?;
         self.rename_to(job, rename.newdir, RenameMode::from_bits_retain(rename.flags))
     }
 
     fn rename_to(&self, job: &mut Job<'_>, directory: u64, mode: RenameMode) -> Result<Answer> {
-        let name = Name::new(job.incoming.take_name()?)?;
-        let new_name = Name::new(job.incoming.take_name()?)?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
+        let new_name = Name::new(job.incoming.body.take_name()?)?;
         let (parent, new_parent) = (job.ino(), Ino(directory));
         self.file_system.rename(&job.request, parent, name, new_parent, new_name, mode)?;
         Ok(Answer::Now)
     }
 
     pub(super) fn link(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let link: LinkIn = job.incoming.take()?;
-        let name = Name::new(job.incoming.take_name()?)?;
+        let link: LinkIn = job.incoming.body.take()?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
         let ino = Ino(link.oldnodeid);
         let entry = self.file_system.link(&job.request, ino, job.ino(), name)?;
         Ok(self.put_entry(job, &entry))

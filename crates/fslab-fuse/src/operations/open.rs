@@ -1,9 +1,10 @@
 //! Requests that open and close files.
 
-use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Result};
+use fslab_vfs::{Errno, Handle, Ino, Name, OpenMode, Opened, Request, Result};
 
 use super::{Answer, Job, handle};
 use crate::convert::to_open_mode;
+use crate::output::{HandedOver, Output};
 use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
@@ -12,7 +13,7 @@ use crate::server::Server;
 impl Server {
     fn put_opened(&self, job: &mut Job<'_>, ino: Ino, opened: &Opened) {
         let daemon = daemon_flags(opened);
-        let backing = if self.granted.passthrough {
+        let backing = if self.granted.passthrough() {
             self.backing.open(ino, opened.backing.as_deref())
         } else {
             None
@@ -22,16 +23,17 @@ impl Server {
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
         };
+        job.output.hand_over(HandedOver::File(ino, opened.handle));
         let open_flags = flags.bits();
         job.output.put(&OpenOut { fh: opened.handle.0, open_flags, backing_id });
     }
 
     fn to_mode(&self, flags: u32) -> OpenMode {
-        to_open_mode(flags, self.granted.writeback)
+        to_open_mode(flags, self.granted.writeback())
     }
 
     pub(super) fn open(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: OpenIn = job.incoming.take()?;
+        let wanted: OpenIn = job.incoming.body.take()?;
         let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
         let opened = self.file_system.open(&job.request, ino, mode)?;
         self.put_opened(job, ino, &opened);
@@ -39,9 +41,9 @@ impl Server {
     }
 
     pub(super) fn create(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: CreateIn = job.incoming.take()?;
-        let name = Name::new(job.incoming.take_name()?)?;
-        job.request.umask = wanted.umask;
+        let wanted: CreateIn = job.incoming.body.take()?;
+        let name = Name::new(job.incoming.body.take_name()?)?;
+        self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         // Permissions were checked for a name that did not exist. If somebody else has made it
         // meanwhile, ESTALE lets the kernel look again and check that file.
@@ -55,8 +57,8 @@ impl Server {
     }
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: CreateIn = job.incoming.take()?;
-        job.request.umask = wanted.umask;
+        let wanted: CreateIn = job.incoming.body.take()?;
+        self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
         Ok(self.put_created(job, &created))
@@ -68,21 +70,43 @@ impl Server {
         (entry, opened): &(fslab_vfs::Entry, Opened),
     ) -> Answer {
         job.output.put(&self.to_entry_out(entry));
+        job.output.hand_over(HandedOver::Lookup(entry.attr.ino));
         self.put_opened(job, entry.attr.ino, opened);
         Answer::Now
     }
 
     pub(super) fn flush(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: FlushIn = job.incoming.take()?;
+        let wanted: FlushIn = job.incoming.body.take()?;
         self.file_system.flush(&job.request, job.ino(), handle(wanted.fh))?;
         Ok(Answer::Now)
     }
 
     pub(super) fn release(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: ReleaseIn = job.incoming.take()?;
-        self.backing.close(job.ino());
-        self.file_system.release(&job.request, job.ino(), handle(wanted.fh))?;
+        let wanted: ReleaseIn = job.incoming.body.take()?;
+        self.close(&job.request, job.ino(), handle(wanted.fh))?;
         Ok(Answer::Now)
+    }
+
+    fn close(&self, request: &Request, ino: Ino, open: Handle) -> Result<()> {
+        self.backing.close(ino);
+        self.file_system.release(request, ino, open)
+    }
+
+    /// Takes back what a reply hands over that did not arrive.
+    pub fn take_back(&self, request: &Request, output: &mut Output) {
+        for what in output.take_back() {
+            let taken = match what {
+                HandedOver::Lookup(ino) => {
+                    self.file_system.forget(ino, 1);
+                    Ok(())
+                }
+                HandedOver::File(ino, open) => self.close(request, ino, open),
+                HandedOver::Directory(ino, open) => self.file_system.releasedir(request, ino, open),
+            };
+            if let Err(error) = taken {
+                tracing::warn!(%error, ?what, "closing what the kernel did not take");
+            }
+        }
     }
 }
 

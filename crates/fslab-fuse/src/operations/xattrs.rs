@@ -1,37 +1,56 @@
 //! Requests about extended attributes.
 
+use fslab_sys::identity::has_cap_fsetid;
 use fslab_vfs::{Errno, Result, XattrMode};
 
 use super::{Answer, Job};
+use crate::protocol::flags::{InitFlags, SETXATTR_ACL_KILL_SGID};
 use crate::protocol::reply::GetxattrOut;
-use crate::protocol::request::{GetxattrIn, SetxattrInCompat};
+use crate::protocol::request::{GetxattrIn, SetxattrIn, SetxattrInCompat};
 use crate::server::Server;
+
+/// The attribute that says more about a file's permissions than its mode bits.
+const ACCESS_ACL: &str = "system.posix_acl_access";
 
 impl Server {
     pub(super) fn getxattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: GetxattrIn = job.incoming.take()?;
-        let name = job.incoming.take_name()?;
+        let wanted: GetxattrIn = job.incoming.body.take()?;
+        let name = job.incoming.body.take_name()?;
         let value = self.file_system.getxattr(&job.request, job.ino(), name)?;
         put_value(job, wanted.size, &value)
     }
 
     pub(super) fn listxattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: GetxattrIn = job.incoming.take()?;
+        let wanted: GetxattrIn = job.incoming.body.take()?;
         let names = self.file_system.listxattr(&job.request, job.ino())?;
         put_value(job, wanted.size, &names)
     }
 
     pub(super) fn setxattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: SetxattrInCompat = job.incoming.take()?;
-        let name = job.incoming.take_name()?;
-        let value = job.incoming.take_bytes(wanted.size as usize)?;
-        let mode = XattrMode::from_bits_retain(wanted.flags);
+        let wanted = self.take_setxattr(job)?;
+        let name = job.incoming.body.take_name()?;
+        let value = job.incoming.body.take_bytes(wanted.size as usize)?;
+        let mut mode = XattrMode::from_bits_retain(wanted.flags);
+        let kill = wanted.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+        mode.set(XattrMode::KILL_SET_GROUP_ID, kill && name == ACCESS_ACL);
         self.file_system.setxattr(&job.request, job.ino(), name, value, mode)?;
         Ok(Answer::Now)
     }
 
+    /// Kernels before 5.12 do not say whether the caller may keep the set-group-id bit: there, who
+    /// lacks CAP_FSETID may not, even as a member of the group.
+    fn take_setxattr(&self, job: &mut Job<'_>) -> Result<SetxattrIn> {
+        if self.granted.has(InitFlags::SETXATTR_EXT) {
+            return Ok(job.incoming.body.take()?);
+        }
+        let SetxattrInCompat { size, flags } = job.incoming.body.take()?;
+        let kill = !has_cap_fsetid(job.request.pid);
+        let setxattr_flags = if kill { SETXATTR_ACL_KILL_SGID } else { 0 };
+        Ok(SetxattrIn { size, flags, setxattr_flags, padding: 0 })
+    }
+
     pub(super) fn removexattr(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = job.incoming.take_name()?;
+        let name = job.incoming.body.take_name()?;
         self.file_system.removexattr(&job.request, job.ino(), name)?;
         Ok(Answer::Now)
     }

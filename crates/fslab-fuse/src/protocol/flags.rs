@@ -19,8 +19,13 @@ bitflags::bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const SECURITY_CTX = 1 << 32;
+        const CREATE_SUPP_GROUP = 1 << 34;
+        const HAS_EXPIRE_ONLY = 1 << 35;
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const PASSTHROUGH = 1 << 37;
+        const ALLOW_IDMAP = 1 << 40;
+        const REQUEST_TIMEOUT = 1 << 42;
         const _ = !0;
     }
 
@@ -55,5 +60,9 @@ bitflags::bitflags! {
 pub(crate) const GETATTR_FH: u32 = 1;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// SETXATTR: the caller may not keep the set-group-id bit, as an access ACL would have it.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
+/// Notice of a name: ask again at the next use, and leave what is mounted on it alone.
+pub(crate) const EXPIRE_ONLY: u32 = 1;
 /// FSYNC: the data suffice.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;

@@ -50,7 +50,8 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
-    const ALL: [Self; 42] = [
+    /// All of them.
+    pub const ALL: [Self; 42] = [
         Self::Lookup,
         Self::Forget,
         Self::Getattr,

@@ -41,9 +41,16 @@ wire! { ReleaseIn [24] { fh: u64, flags: u32, release_flags: u32, lock_owner: u6
 wire! { FlushIn [24] { fh: u64, unused: u32, padding: u32, lock_owner: u64, } }
 wire! { FsyncIn [16] { fh: u64, fsync_flags: u32, padding: u32, } }
 wire! {
-    /// The form without SETXATTR_EXT.
-    SetxattrInCompat [8] { size: u32, flags: u32, }
+    /// Without SETXATTR_EXT, only the first eight bytes are sent.
+    SetxattrIn [16] { size: u32, flags: u32, setxattr_flags: u32, padding: u32, }
 }
+wire! { SetxattrInCompat [8] { size: u32, flags: u32, } }
+wire! {
+    /// Before each record behind a creating request's body; see `extension`.
+    ExtHeader [8] { size: u32, kind: u32, }
+}
+wire! { Secctx [8] { size: u32, padding: u32, } }
+wire! { SuppGroups [4] { nr_groups: u32, } }
 wire! { GetxattrIn [8] { size: u32, padding: u32, } }
 wire! { InterruptIn [8] { unique: u64, } }
 wire! { FallocateIn [32] { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, } }

@@ -4,13 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use fslab_fuse::MountOptions;
-use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name, OpenMode, Result, WriteOptions};
+use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name};
 use parking_lot::Mutex;
 
-use crate::support::{Mounted, find, root};
+use crate::support::{Mounted, believing, find, rewrite, root, soon};
 
 /// Keeps hold of the cache it is to tell of changes.
 #[derive(Default)]
@@ -26,20 +25,6 @@ impl FileSystem for Told {
 
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         *self.cache.lock() = Some(cache);
-    }
-}
-
-/// Believes everything for an hour.
-fn believing() -> MountOptions {
-    let hour = Duration::from_secs(3600);
-    MountOptions { entry_timeout: hour, attr_timeout: hour, ..MountOptions::default() }
-}
-
-fn soon(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -71,13 +56,6 @@ fn changes_behind_the_mount_are_seen_once_told() {
     mounted.end();
 }
 
-fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
-    let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
-    let (handle, options) = (opened.handle, WriteOptions::default());
-    file_system.write(&root(), ino, handle, 0, data, options)?;
-    file_system.release(&root(), ino, handle)
-}
-
 /// Promise 1: who copies a file that somebody is writing gets what was written, although the
 /// kernel still holds it and cp looks for holes.
 #[test]
@@ -87,7 +65,7 @@ fn a_copy_of_a_file_being_written_is_right() {
         let test = "caching::a_copy_of_a_file_being_written_is_right";
         let memory = Arc::new(MemFs::default());
         let Some(mounted) = Mounted::new(test, memory, &options) else { return };
-        assert_eq!(mounted.session().granted().writeback, writeback);
+        assert_eq!(mounted.session().granted().writeback(), writeback);
         let path = mounted.path().join("being-written");
         let writer = File::create(&path).unwrap();
         writer.set_len(3 << 20).unwrap();

@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod caching;
+mod features;
+mod id_maps;
 mod interrupts;
 mod misbehaviour;
 mod support;
+mod time_limits;
+mod watched;

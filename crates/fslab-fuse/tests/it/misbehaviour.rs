@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use fslab_fuse::MountOptions;
+use fslab_sys::mounts::{Mount, mounted_on};
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result};
 use parking_lot::Mutex;
 
@@ -108,4 +109,36 @@ fn waits_for_devices_run_side_by_side() {
     });
     assert!(start.elapsed() < Duration::from_millis(900), "six of 300 ms: {:?}", start.elapsed());
     mounted.end();
+}
+
+/// Who holds the device of a mount keeps it from ending.
+#[test]
+fn children_get_no_descriptor_of_the_device() {
+    let test = "misbehaviour::children_get_no_descriptor_of_the_device";
+    let memory = Arc::new(MemFs::default());
+    let Some(mounted) = Mounted::new(test, memory, &MountOptions::default()) else { return };
+    std::fs::write(mounted.path().join("file"), "x").unwrap();
+    let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd/"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("/dev/null") || listed.contains("pipe:"), "{listed}");
+    assert!(!listed.contains("fuse"), "{listed}");
+    mounted.end();
+}
+
+/// As `echo 1 >/sys/fs/fuse/connections/N/abort` does, for this mount's own connection.
+#[test]
+fn an_aborted_connection_is_an_end() {
+    let test = "misbehaviour::an_aborted_connection_is_an_end";
+    let memory = Arc::new(MemFs::default());
+    let Some(mounted) = Mounted::new(test, memory, &MountOptions::default()) else { return };
+    let path = mounted.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    let (_, connection) = mounted_on(mounted.path()).unwrap().unwrap().device;
+    let control = tempfile::tempdir().unwrap();
+    let control = Mount::new("none".as_ref(), control.path(), "fusectl", "").unwrap();
+    std::fs::write(control.target().join(connection.to_string()).join("abort"), "1").unwrap();
+    let error = std::fs::read(&path).unwrap_err().raw_os_error();
+    assert_eq!(error, Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    control.unmount().unwrap();
+    mounted.wait();
 }

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
-use fslab_vfs::{Cancellation, Credentials, FileSystem, Ino, Name, Request};
+use fslab_vfs::{
+    Cancellation, Creation, Credentials, FileSystem, Ino, MemFs, Name, OpenMode, Opened, Request,
+    Result, WriteOptions,
+};
 use tempfile::TempDir;
 
 /// A mounted file system.
@@ -53,6 +56,14 @@ impl Mounted {
     }
 }
 
+impl Mounted {
+    /// Waits for a connection that ended by itself, and takes the dead mount away.
+    pub fn wait(mut self) {
+        self.session.take().unwrap().wait().unwrap();
+        self.unmounter.detach().unwrap();
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.session.is_some() {
@@ -66,6 +77,7 @@ pub fn root() -> Request {
     Request {
         credentials: Credentials { uid: 0, gid: 0 },
         pid: 0,
+        creation: Creation::default(),
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation: Cancellation::default(),
@@ -75,4 +87,38 @@ pub fn root() -> Request {
 /// Finds a file of the root directory.
 pub fn find(file_system: &dyn FileSystem, name: &str) -> Ino {
     file_system.lookup(&root(), Ino::ROOT, Name::new(name.as_ref()).unwrap()).unwrap().attr.ino
+}
+
+/// Believes everything for an hour.
+pub fn believing() -> MountOptions {
+    let hour = Duration::from_secs(3600);
+    MountOptions { entry_timeout: hour, attr_timeout: hour, ..MountOptions::default() }
+}
+
+/// Waits for something that must come soon.
+pub fn soon(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Changes a file behind the mount.
+pub fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
+    let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
+    write_and_close(file_system, ino, opened, data)
+}
+
+/// Makes a file behind the mount.
+pub fn make(file_system: &MemFs, parent: Ino, name: &str, data: &[u8]) -> Result<()> {
+    let (name, mode) = (Name::new(name.as_ref())?, OpenMode::WRITE_ONLY);
+    let (entry, opened) = file_system.create(&root(), parent, name, 0o644, mode)?;
+    write_and_close(file_system, entry.attr.ino, opened, data)
+}
+
+fn write_and_close(file_system: &MemFs, ino: Ino, opened: Opened, data: &[u8]) -> Result<()> {
+    let (handle, options) = (opened.handle, WriteOptions::default());
+    file_system.write(&root(), ino, handle, 0, data, options)?;
+    file_system.release(&root(), ino, handle)
 }

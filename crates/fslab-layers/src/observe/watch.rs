@@ -98,7 +98,9 @@ impl<W: Watch> Watched<W> {
 /// Operations that are passed on with the arguments they came with: method, arguments, answer, the
 /// call as a value, and how the answer is seen.
 macro_rules! passed_on {
-    ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident, $view:expr;)*) => {$(
+    ($(
+        $method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident, $view:expr;
+    )*) => {$(
         fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
             let call = Call::$call { $($argument),* };
             self.around(

@@ -48,6 +48,9 @@ fn written(layer: &LayerSpec, given: Option<(&str, &str)>, place: &Path) -> Stri
     format!("{}:{}", layer.name, options.join(","))
 }
 
+/// Stored files with the smallest and the largest chunk.
+const CHUNKS: [&str; 3] = ["copy:chunk=4KiB", "gzip:chunk=4KiB,level=1", "zstd:chunk=1MiB"];
+
 #[track_caller]
 fn conforms(stack: &str) {
     let stack: Stack = stack.parse().unwrap();
@@ -61,7 +64,8 @@ fn conforms(stack: &str) {
 #[test]
 fn every_layer_conforms_over_memory() {
     let scratch = TempDir::new().unwrap();
-    for layer in every_layer(scratch.path()) {
+    let chunks = CHUNKS.map(str::to_owned);
+    for layer in every_layer(scratch.path()).into_iter().chain(chunks) {
         conforms(&format!("{layer} / mem:"));
     }
 }
@@ -72,6 +76,14 @@ fn every_layer_conforms_over_a_host_directory() {
     for layer in every_layer(scratch.path()) {
         let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         conforms(&format!("{layer} / {}", directory.path().display()));
+    }
+}
+
+/// For a quick look at one stack: FSLAB_TEST_STACK='copy / mem:'.
+#[test]
+fn a_stack_of_choice_conforms() {
+    if let Ok(stack) = std::env::var("FSLAB_TEST_STACK") {
+        conforms(&stack);
     }
 }
 

@@ -5,21 +5,27 @@
 //! and script.
 
 mod chart;
+mod drawing;
+mod matrix;
 mod page;
 mod scale;
 mod table;
 
 use askama::Template;
 
-use super::Renderer;
-use crate::error::Error;
+use super::{Renderer, Report};
+use crate::error::{Error, Result};
 
 /// The registry's entry.
 pub(super) const SPEC: Renderer = Renderer {
     name: "html",
     help: "one page with charts, which works offline",
-    render: |report| page::Page::new(report).render().map_err(Error::Page),
+    render: |report| Ok(render(report)?.into_bytes()),
 };
+
+pub(super) fn render(report: &Report) -> Result<String> {
+    page::Page::new(report).render().map_err(Error::Page)
+}
 
 /// A text within markup.
 fn escape(text: &str) -> String {

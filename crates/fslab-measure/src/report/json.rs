@@ -1,11 +1,15 @@
 //! The computed model as JSON, for programmes.
 
-use super::Renderer;
-use crate::error::Error;
+use super::{Renderer, Report};
+use crate::error::{Error, Result};
 
 /// The registry's entry.
 pub(super) const SPEC: Renderer = Renderer {
     name: "json",
-    help: "the computed model, for programmes",
-    render: |report| serde_json::to_string_pretty(report).map_err(Error::Encode),
+    help: "the computed figures, for programmes",
+    render: |report| Ok(render(report)?.into_bytes()),
 };
+
+pub(super) fn render(report: &Report) -> Result<String> {
+    serde_json::to_string_pretty(report).map_err(Error::Encode)
+}

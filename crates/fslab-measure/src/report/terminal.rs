@@ -2,167 +2,200 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::Renderer;
-use super::format::{bytes, factor, percent, rate, seconds};
+use super::format::{bytes, percent, seconds};
 use super::model::{Group, Report, Row};
-use crate::sample::{CacheState, EndReason, Note, NoteKind};
+use super::{Renderer, overview, words};
+use crate::stats::GeometricMean;
 
 /// The registry's entry.
 pub(super) const SPEC: Renderer = Renderer {
     name: "terminal",
     help: "tables for a terminal, after the manner of benchstat",
-    render: |report| Ok(render(report)),
+    render: |report| Ok(render(report).into_bytes()),
 };
+
+/// More rows than this are shown as an overview alone.
+const ROWS_MOST: usize = 90;
+
+/// Names of targets are cut to this in the overview's headings.
+const HEADING_MOST: usize = 14;
+
+/// Sentences are broken into lines of this width.
+const COLUMNS: usize = 100;
 
 /// One rule, below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
-const HEADER: [&str; 7] =
-    ["phase", "target", "median", "\u{b1}", "each", "against baseline", "cache"];
-
-fn render(report: &Report) -> String {
-    let mut text = String::new();
-    let provenance = &report.provenance;
-    let mut line = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    line(format!(
-        "{}: {} samples, seed {}, baseline {}",
-        provenance.plan_name, report.samples, provenance.seed, provenance.baseline
-    ));
-    line(ending(report));
-    for note in &report.notes {
-        line(note_line(note));
-    }
-    for workload in &provenance.workloads {
-        let groups: Vec<&Group> = report
-            .groups
-            .iter()
-            .filter(|group| &group.workload == workload && group.size_bytes.is_none())
-            .collect();
-        if !groups.is_empty() {
-            line(format!("\n{workload}\n{}", table(&groups)));
+pub(super) fn render(report: &Report) -> String {
+    let mut lines = head(report);
+    let rows: usize = report.phases().map(|group| group.rows.len()).sum();
+    if rows > ROWS_MOST {
+        for (index, baseline) in report.baselines.iter().enumerate() {
+            lines.push(format!("\nratios to {baseline}\n{}", matrix(report, index)));
         }
+        lines.push(format!(
+            "{rows} rows are too many for a terminal: times, intervals and counters are in the \
+             page, and with --csv or --json."
+        ));
+    } else {
+        lines.extend(workload_tables(report));
     }
-    line(legend(report));
-    text
+    lines.extend(overall(report));
+    lines.extend(foot(report));
+    lines.join("\n") + "\n"
 }
 
-fn ending(report: &Report) -> String {
-    let Some(end) = &report.end else {
-        return "The run did not end: samples up to where it was cut.".to_owned();
+fn head(report: &Report) -> Vec<String> {
+    let provenance = &report.provenance;
+    let runs = match report.further_runs.len() {
+        0 => String::new(),
+        more => format!("{} runs together, ", more + 1),
     };
-    let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
-    let how = match end.reason {
-        EndReason::Finished => format!("all {} rounds", end.rounds),
-        EndReason::TimeLimit => format!("{rounds}: the time limit was reached"),
-        EndReason::Interrupted => format!("{rounds}: interrupted"),
-    };
-    format!("{how}, {} s", end.elapsed_seconds)
+    let mut lines = vec![
+        format!(
+            "{}: {runs}{} samples, seed {}, baseline {}",
+            provenance.plan_name,
+            report.samples,
+            provenance.seed,
+            report.baselines.join(" and ")
+        ),
+        words::ending(report),
+    ];
+    lines.extend(report.notes.iter().map(|note| wrapped(&words::note_line(note))));
+    lines
 }
 
-/// A note as one line.
-fn note_line(note: &Note) -> String {
-    let kind = match note.kind {
-        NoteKind::LeftOut => "LEFT OUT",
-        NoteKind::Failed => "FAILED",
-        NoteKind::Remark => "note",
+fn workload_tables(report: &Report) -> Vec<String> {
+    let table_of = |workload: &String| {
+        let groups: Vec<&Group> =
+            report.phases().filter(|group| group.workload == *workload).collect();
+        (!groups.is_empty()).then(|| format!("\n{workload}\n{}", table(&groups, report)))
     };
-    let about: Vec<&str> = note.target.iter().chain(&note.workload).map(String::as_str).collect();
-    let about = if about.is_empty() { String::new() } else { format!(" {}", about.join(", ")) };
-    format!("{kind}{about}: {}", note.text)
+    report.workloads.iter().filter_map(table_of).collect()
 }
 
-fn table(groups: &[&Group]) -> Table {
+fn plain_table(header: Vec<String>) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEADER);
-    for group in groups {
-        for (index, row) in group.rows.iter().enumerate() {
-            let phase = if index == 0 { phase_name(group) } else { String::new() };
-            table.add_row(cells(group, row, phase));
-        }
-    }
-    for column in 2..5 {
+    table.set_header(header);
+    table
+}
+
+fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
+    for column in columns {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+}
+
+fn table(groups: &[&Group], report: &Report) -> Table {
+    let mut header: Vec<String> =
+        ["phase", "target", "n", "median", "\u{b1}", "each"].map(str::to_owned).into();
+    for baseline in &report.baselines {
+        header.extend([format!("against {baseline}"), "p".to_owned()]);
+    }
+    header.push("cache".to_owned());
+    let mut table = plain_table(header);
+    for group in groups {
+        for (index, row) in group.rows.iter().enumerate() {
+            let phase = if index == 0 { group.name() } else { String::new() };
+            table.add_row(cells(group, row, phase).into_iter().map(Cell::new));
+        }
+    }
+    align_right(&mut table, 2..6);
     table
 }
 
-fn phase_name(group: &Group) -> String {
-    if group.is_sum { format!("{} (all sizes)", group.phase) } else { group.phase.clone() }
-}
-
-fn cells(group: &Group, row: &Row, phase: String) -> Vec<Cell> {
-    let each = match (row.bytes_per_second(), row.seconds_per_operation()) {
-        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
-        (_, Some(each)) => seconds(each),
-        _ => String::new(),
-    };
-    [
+fn cells(group: &Group, row: &Row, phase: String) -> Vec<String> {
+    let mut cells = vec![
         phase,
         row.target.clone(),
+        row.seconds.count.to_string(),
         seconds(row.seconds.median),
         percent(row.seconds.variation),
-        each,
-        against(row),
-        cache(group, row),
-    ]
-    .into_iter()
-    .map(Cell::new)
-    .collect()
+        words::each(row),
+    ];
+    for against in &row.against {
+        cells.extend([words::against(against), words::p_value(against)]);
+    }
+    cells.push(words::cache(group, row));
+    cells
 }
 
-fn against(row: &Row) -> String {
-    if row.is_baseline {
-        return "baseline".to_owned();
+/// Ratios to a baseline alone: a line for each phase, a column for each target.
+fn matrix(report: &Report, baseline: usize) -> Table {
+    let cut = |name: &String| name.chars().take(HEADING_MOST).collect::<String>();
+    let mut header = vec!["workload".to_owned(), "phase".to_owned()];
+    header.extend(report.target_names.iter().map(cut));
+    let mut table = plain_table(header);
+    let mut last = "";
+    for line in overview::lines(report) {
+        let workload = if line.workload == last { "" } else { line.workload };
+        last = line.workload;
+        let mut cells = vec![workload.to_owned(), line.phase];
+        cells.extend(line.cells.iter().map(|row| {
+            row.and_then(|row| row.against.get(baseline)).map(words::short).unwrap_or_default()
+        }));
+        table.add_row(cells);
     }
-    let Some(ratio) = row.ratio else { return "too few rounds".to_owned() };
-    let mark = if ratio.shows_difference() { " " } else { "~" };
-    let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
-    format!("{mark} {middle} [{low}, {high}]")
+    align_right(&mut table, 2..2 + report.target_names.len());
+    table
 }
 
-/// What is proven of the cache.
-fn cache(group: &Group, row: &Row) -> String {
-    let state = match group.cache {
-        CacheState::NotAsked => return String::new(),
-        CacheState::Cold => "cold",
-        CacheState::Warm => "warm",
-    };
-    let count = row.seconds.count;
-    if row.proven == count {
-        format!("{state} \u{2713}")
-    } else {
-        format!("{state}: {} of {count} proven", row.proven)
+/// The geometric means, for reports of more than one phase.
+fn overall(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (baseline, means) in report.baselines.iter().zip(&report.overall) {
+        let found = report.target_names.iter().zip(means);
+        let of = |(target, mean): (&String, &Option<GeometricMean>)| {
+            Some(format!("  {target}: {}", geometric(mean.as_ref()?)))
+        };
+        let found: Vec<String> = found.filter_map(of).collect();
+        if !found.is_empty() {
+            lines.push(format!("\ngeometric mean of the ratios to {baseline}, over all phases"));
+            lines.extend(found);
+        }
     }
+    lines
 }
 
-fn legend(report: &Report) -> String {
-    let mut text = String::from(
-        "~ no difference shown: the 95 % interval of the ratio holds 1. \
-         Ratios above 1 are slower. \u{b1} is SD/mean.",
-    );
-    if report.contaminated > 0 {
-        text.push_str(&format!(
-            "\n{} of {} samples were taken while the machine did other things; \
-             they are kept and marked.",
-            report.contaminated, report.samples
-        ));
-    }
-    let sweeps = report.groups.iter().filter(|group| group.size_bytes.is_some()).count();
-    if sweeps > 0 {
-        text.push_str("\nSizes one by one are in the page and in --json.");
+/// A geometric mean with its spread.
+pub(super) fn geometric(mean: &GeometricMean) -> String {
+    format!(
+        "{:.3} \u{d7}/\u{f7} {:.2}, from {:.3} to {:.3}, {} phases",
+        mean.mean, mean.spread, mean.least, mean.most, mean.count
+    )
+}
+
+fn foot(report: &Report) -> Vec<String> {
+    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::LEGEND)];
+    lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
+    lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
+    if report.groups.iter().any(|group| group.size_bytes.is_some()) {
+        lines.push("Sizes one by one are in the page and in --json.".to_owned());
     }
     if report.targets.iter().any(|target| target.mkfs.is_some()) {
         let size = bytes(report.provenance.image_size);
-        text.push_str(&format!(
-            "\nFile systems were made anew for every run, on images of {size}."
-        ));
+        lines.push(format!("File systems were made anew for every run, on images of {size}."));
     }
-    text
+    lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// A text broken between words into lines of at most [`COLUMNS`].
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(format!("  {word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
 }

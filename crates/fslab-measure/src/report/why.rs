@@ -1,10 +1,10 @@
 //! Why-lines: what of the counters goes with a difference that is shown.
 //!
-//! A line is given only where the interval leaves out 1 and a counter differs from the baseline's
-//! in the same direction, by enough to matter. It says what goes together, not what causes what.
+//! A line is given only where a difference is shown and a counter differs from the baseline's in
+//! the same direction, by enough to matter. It says what goes together, not what causes what.
 
 use super::format::significant;
-use super::model::Row;
+use super::model::{DeviceMeans, Row};
 
 /// A counter must differ by this factor.
 const FACTOR: f64 = 1.2;
@@ -16,49 +16,65 @@ struct Counter {
     least: f64,
 }
 
-const COUNTERS: [Counter; 6] = [
+const COUNTERS: [Counter; 9] = [
     Counter {
         name: "the bytes written to the device",
-        of: |row| row.means.device.map(|device| device.bytes_written),
+        of: |row| device(row, |device| device.bytes_written),
         least: 65_536.0,
     },
     Counter {
         name: "the device writes",
-        of: |row| row.means.device.map(|device| device.writes),
+        of: |row| device(row, |device| device.writes),
         least: 16.0,
     },
     Counter {
         name: "the bytes read from the device",
-        of: |row| row.means.device.map(|device| device.bytes_read),
+        of: |row| device(row, |device| device.bytes_read),
         least: 65_536.0,
     },
-    Counter {
-        name: "the device reads",
-        of: |row| row.means.device.map(|device| device.reads),
-        least: 16.0,
-    },
+    Counter { name: "the device reads", of: |row| device(row, |device| device.reads), least: 16.0 },
     Counter {
         name: "the cache flushes of the device",
-        of: |row| row.means.device.map(|device| device.flushes),
+        of: |row| device(row, |device| device.flushes),
         least: 4.0,
     },
+    Counter { name: "the FUSE requests", of: |row| row.means.fuse_requests, least: 16.0 },
+    Counter {
+        name: "the time in fsync and syncfs",
+        of: |row| Some(row.means.flush_seconds),
+        least: 0.002,
+    },
+    Counter { name: "the system time", of: |row| Some(row.means.system_seconds), least: 0.002 },
     Counter { name: "the processor time", of: |row| Some(processor_seconds(row)), least: 0.002 },
 ];
 
-/// Fills in the why-lines of a group's rows.
-pub(super) fn explain(rows: &mut [Row]) {
-    let Some(baseline) = rows.iter().find(|row| row.is_baseline).cloned() else { return };
-    for row in rows.iter_mut() {
-        let Some(ratio) = row.ratio.filter(crate::stats::RatioInterval::shows_difference) else {
-            continue;
-        };
-        let mut lines: Vec<String> = COUNTERS
-            .iter()
-            .filter_map(|counter| line(counter, row, &baseline, ratio.ratio > 1.0))
-            .collect();
-        lines.extend(daemon_line(row).filter(|_| ratio.ratio > 1.0));
-        row.why = lines;
+/// Fills in the why-lines of a group's rows, for each baseline.
+pub(super) fn explain(rows: &mut [Row], baselines: &[String]) {
+    for (index, name) in baselines.iter().enumerate() {
+        let Some(baseline) = rows.iter().find(|row| row.target == *name).cloned() else { continue };
+        for row in rows.iter_mut() {
+            let lines = lines(row, &baseline, index);
+            if let Some(against) = row.against.get_mut(index) {
+                against.why = lines;
+            }
+        }
     }
+}
+
+fn lines(row: &Row, baseline: &Row, index: usize) -> Vec<String> {
+    let Some(against) = row.against.get(index) else { return Vec::new() };
+    let Some(ratio) = against.ratio.filter(|_| against.verdict.shows_difference()) else {
+        return Vec::new();
+    };
+    let slower = ratio.ratio > 1.0;
+    let mut lines: Vec<String> =
+        COUNTERS.iter().filter_map(|counter| line(counter, row, baseline, slower)).collect();
+    lines.extend(daemon_line(row).filter(|_| slower));
+    lines
+}
+
+fn device(row: &Row, part: fn(&DeviceMeans) -> f64) -> Option<f64> {
+    row.means.device.as_ref().map(part)
 }
 
 fn processor_seconds(row: &Row) -> f64 {

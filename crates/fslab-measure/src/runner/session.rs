@@ -11,17 +11,12 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
 
+use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
+use crate::latency::{Latency, Milestone, Stopwatch};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
 use crate::tree::{Access, Tree, TreeFile};
-
-/// Foreign processor time (or time stolen by the hypervisor) above this share of the elapsed time
-/// marks a sample, where it is more than two ticks.
-const CONTAMINATION_SHARE: f64 = 0.05;
-
-/// What one can tell from /proc/stat: two ticks of 10 ms.
-const CONTAMINATION_LEAST: Duration = Duration::from_millis(20);
 
 /// A phase to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +53,18 @@ pub struct Session<'a> {
     interrupt: Interrupt,
     remounted: Option<Remounted>,
     samples: Vec<Sample>,
+    /// The disk on which the images lie.
+    backing: Option<DeviceNumber>,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        Self { target, template, interrupt, remounted: None, samples: Vec::new() }
+        Self { target, template, interrupt, remounted: None, samples: Vec::new(), backing: None }
+    }
+
+    /// Watching the disk on which the images lie.
+    pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
+        Self { backing, ..self }
     }
 
     pub(crate) fn into_samples(self) -> Vec<Sample> {
@@ -73,6 +75,24 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.template.seed
+    }
+
+    /// Says what the bytes of the following phases are.
+    pub fn describe_data(&mut self, data: String) {
+        self.template.data = Some(data);
+    }
+
+    /// What says that the run was asked to stop.
+    #[must_use]
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Says how much space the files of the last phase take, in bytes.
+    pub fn record_stored(&mut self, bytes: u64) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.stored_bytes = Some(bytes);
+        }
     }
 
     /// The target, for work that is not timed.
@@ -120,13 +140,18 @@ impl<'a> Session<'a> {
             bytes: 0,
             flush: Duration::ZERO,
             resident_pages: None,
+            workers: None,
+            elsewhere: ProcessorTime::default(),
+            latencies: Vec::new(),
+            along: Vec::new(),
         };
-        let before = Reading::take(self.target.device(), self.target.daemon())?;
+        let around = Surroundings::look(self.backing)?;
+        let before = Reading::take(&*self.target)?;
         let start = Instant::now();
         work(&mut timed)?;
         let elapsed = start.elapsed();
-        let after = Reading::take(self.target.device(), self.target.daemon())?;
-        let Timed { operations, bytes, flush, resident_pages, .. } = timed;
+        let after = Reading::take(&*self.target)?;
+        let Timed { operations, bytes, flush, resident_pages, workers, elsewhere, .. } = timed;
         let mut sample = Sample {
             phase: phase.name.to_owned(),
             size_bytes: phase.size,
@@ -134,9 +159,16 @@ impl<'a> Session<'a> {
             bytes,
             elapsed_ns: nanoseconds(elapsed),
             flush_ns: nanoseconds(flush),
+            workers,
+            latencies: timed.latencies,
+            along: timed.along,
             ..self.template.clone()
         };
         after.record_since(&before, &mut sample);
+        Surroundings::look(self.backing)?.record_since(&around, &mut sample);
+        sample.used_bytes = self.target.used_bytes()?;
+        sample.user_ns += nanoseconds(elsewhere.user);
+        sample.system_ns += nanoseconds(elsewhere.system);
         sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
         sample.contaminated = contamination(&sample);
         self.samples.push(sample);
@@ -152,6 +184,7 @@ impl<'a> Session<'a> {
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),
+            doubt: None,
         }
     }
 }
@@ -165,6 +198,11 @@ pub struct Timed<'a> {
     bytes: u64,
     flush: Duration,
     resident_pages: Option<u64>,
+    workers: Option<u32>,
+    /// Processor time of worker processes, which report it themselves.
+    elsewhere: ProcessorTime,
+    latencies: Vec<Latency>,
+    along: Vec<Milestone>,
 }
 
 impl<'a> Timed<'a> {
@@ -178,6 +216,33 @@ impl<'a> Timed<'a> {
     pub fn count(&mut self, operations: u64, bytes: u64) {
         self.operations += operations;
         self.bytes += bytes;
+    }
+
+    /// Adds how long each operation of a kind took.
+    pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
+        let (latency, along) = stopwatch.finish(operation);
+        self.latencies.extend(latency);
+        self.along.extend(along);
+    }
+
+    /// Says that this many threads or processes did the work, in the times given.
+    pub fn record_workers(&mut self, operation: &'static str, stopwatches: Vec<Stopwatch>) {
+        self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
+            self.record(operation, all);
+        }
+    }
+
+    /// Adds processor time of processes that have not ended.
+    pub fn add_processor_time(&mut self, user: Duration, system: Duration) {
+        self.elsewhere.user += user;
+        self.elsewhere.system += system;
+    }
+
+    /// What says that the run was asked to stop, for threads.
+    #[must_use]
+    pub fn interrupt(&self) -> &'a Interrupt {
+        self.interrupt
     }
 
     /// Stops the work when the run was asked to stop.
@@ -228,55 +293,68 @@ impl<'a> Timed<'a> {
 /// All counters at one moment.
 struct Reading {
     process: ProcessorTime,
+    /// Of programmes the phase ran and waited for.
+    children: ProcessorTime,
     daemon: Option<Duration>,
     machine: MachineTime,
     device: Option<BlockCounters>,
+    fuse_requests: Option<u64>,
 }
 
 impl Reading {
-    fn take(device: Option<DeviceNumber>, daemon: Option<u32>) -> Result<Self> {
+    fn take(target: &dyn Target) -> Result<Self> {
         let read = |device: DeviceNumber| {
             BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
         };
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
+            children: ProcessorTime::of(Who::Children),
             // A daemon that is gone fails the workload's own operations.
-            daemon: daemon.and_then(|pid| processor_time_of(pid).ok()),
+            daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
-            device: device.map(read).transpose()?,
+            device: target.device().map(read).transpose()?,
+            fuse_requests: target.fuse_requests()?,
         })
     }
 
     fn record_since(&self, before: &Self, sample: &mut Sample) {
         let process = self.process - before.process;
-        sample.user_ns = nanoseconds(process.user);
-        sample.system_ns = nanoseconds(process.system);
+        let children = self.children - before.children;
+        sample.user_ns = nanoseconds(process.user + children.user);
+        sample.system_ns = nanoseconds(process.system + children.system);
         sample.daemon_cpu_ns = self
             .daemon
             .zip(before.daemon)
             .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
+        sample.fuse_requests = self
+            .fuse_requests
+            .zip(before.fuse_requests)
+            .map(|(after, before)| after.saturating_sub(before));
         let machine = self.machine - before.machine;
         sample.machine = Machine {
             user_ns: nanoseconds(machine.user),
             system_ns: nanoseconds(machine.system),
             input_output_wait_ns: nanoseconds(machine.input_output_wait),
             steal_ns: nanoseconds(machine.steal),
+            ..sample.machine
         };
         sample.device =
-            self.device.zip(before.device).map(|(after, before)| device(after - before));
+            self.device.zip(before.device).map(|(after, before)| (after - before).into());
     }
 }
 
-fn device(counters: BlockCounters) -> Device {
-    Device {
-        reads: counters.reads,
-        reads_merged: counters.reads_merged,
-        sectors_read: counters.sectors_read,
-        writes: counters.writes,
-        writes_merged: counters.writes_merged,
-        sectors_written: counters.sectors_written,
-        discards: counters.discards,
-        flushes: counters.flushes,
+impl From<BlockCounters> for Device {
+    fn from(counters: BlockCounters) -> Self {
+        Self {
+            reads: counters.reads,
+            reads_merged: counters.reads_merged,
+            sectors_read: counters.sectors_read,
+            writes: counters.writes,
+            writes_merged: counters.writes_merged,
+            sectors_written: counters.sectors_written,
+            discards: counters.discards,
+            flushes: counters.flushes,
+        }
     }
 }
 
@@ -284,58 +362,24 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What else the machine did, where it was enough to distort the time: time stolen by the
-/// hypervisor, and programmes of others. The kernel's own threads work for the target and can't
-/// be told from its work for others, so they do not count.
-fn contamination(sample: &Sample) -> Option<String> {
-    let limit = (sample.elapsed_ns as f64 * CONTAMINATION_SHARE)
-        .max(nanoseconds(CONTAMINATION_LEAST) as f64);
-    let own = sample.user_ns + sample.daemon_cpu_ns.unwrap_or(0);
-    let foreign = sample.machine.user_ns.saturating_sub(own);
-    let percent = |part: u64| part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64;
-    if sample.machine.steal_ns as f64 > limit {
-        let share = percent(sample.machine.steal_ns);
-        return Some(format!("the hypervisor took {share:.0} % of a processor"));
-    }
-    (foreign as f64 > limit)
-        .then(|| format!("other programmes used {:.0} % of a processor", percent(foreign)))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::fs;
+    use std::path::Path;
 
     use fslab_sys::block_counters::DeviceNumber;
     use fslab_sys::signals::Interrupt;
+    use fslab_vfs::FileSystem;
+    use fslab_vfs::testing::skip::skip;
 
-    use super::{CacheState, Machine, Phase, Sample, Session, contamination};
+    use super::{CacheState, Phase, Sample, Session};
     use crate::error::{Error, Result};
-    use crate::target::{Remounted, Target};
-    use crate::tree::{HostTree, Tree};
-
-    fn sample(elapsed_ms: u64, foreign_ms: u64, steal_ms: u64) -> Sample {
-        let machine = Machine {
-            user_ns: foreign_ms * 1_000_000,
-            steal_ns: steal_ms * 1_000_000,
-            ..Machine::default()
-        };
-        Sample { elapsed_ns: elapsed_ms * 1_000_000, machine, ..Sample::default() }
-    }
-
-    #[test]
-    fn load_and_steal_mark_a_sample_above_a_share_and_a_tick() {
-        assert_eq!(contamination(&sample(1000, 40, 40)), None);
-        assert_eq!(contamination(&sample(10, 20, 0)), None);
-        assert!(contamination(&sample(1000, 60, 0)).is_some_and(|why| why.contains("programmes")));
-        assert!(contamination(&sample(1000, 0, 60)).is_some_and(|why| why.contains("hypervisor")));
-    }
-
-    /// The daemon of the target is no stranger.
-    #[test]
-    fn the_daemon_does_not_count_as_foreign() {
-        let own = Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) };
-        assert_eq!(contamination(&own), None);
-    }
+    use crate::host::{Host, HostError};
+    use crate::plan::{Form, Plan};
+    use crate::sample::Doubt;
+    use crate::target::{Remounted, Target, Workshop, make};
+    use crate::tree::{Access, HostTree, Tree, TreeFile};
 
     /// A target that claims to have been remounted and has not: its files stay cached.
     struct Warm(HostTree);
@@ -373,6 +417,56 @@ mod tests {
         let samples = session.into_samples();
         assert!(samples[0].cache.resident_pages.unwrap() > 0);
         assert!(samples[0].cache.remounted && !samples[0].cache.proven);
+        assert_eq!(samples[0].cache.doubt, Some(Doubt::FilesResident));
+    }
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn mount_command(&self, _: &[String], _: &Path, _: &Path) -> Vec<OsString> {
+            Vec::new()
+        }
+        fn file_system(&self, _: &str) -> std::result::Result<Box<dyn FileSystem>, HostError> {
+            Err("none".into())
+        }
+    }
+
+    /// On a real ext4: read cold, the state is proven. With the file read deliberately between
+    /// the remount and the phase, the residency of the file gives it away; with only its
+    /// attributes asked for, the device that is not read does.
+    #[test]
+    fn a_deliberately_warmed_target_is_found_out() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            skip("a_deliberately_warmed_target_is_found_out", "no root or no loop devices");
+            return;
+        }
+        let work = tempfile::tempdir_in(".").unwrap();
+        let work = work.path().canonicalize().unwrap();
+        let text = "name = \"p\"\n[[target]]\nname = \"t\"\nfilesystem = \"ext4\"\n\
+                    [[workload]]\nname = \"stream\"\n";
+        let plan = Plan::parse("test", text, Form::Full).unwrap().targets.remove(0);
+        let shop = Workshop { host: &NoHost, work_directory: &work, image_size: 320 << 20 };
+        let (mut target, _) = make(&plan, shop).unwrap();
+        let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());
+        let file = session.tree().unwrap().create("file").unwrap();
+        file.write_at(0, &[7; 1 << 16]).unwrap();
+        file.close().unwrap();
+        let read = |file: &dyn TreeFile| file.read_at(0, &mut [0; 1 << 16]).map(|_| ());
+        let cold = Phase::new("read").cache(CacheState::Cold);
+        for warmed in [false, true] {
+            session.make_cold().unwrap();
+            if warmed {
+                let tree = session.tree().unwrap();
+                read(&*tree.open("file", Access::Read).unwrap()).unwrap();
+            }
+            session.measure(cold, |timed| read(&*timed.open_for_reading("file")?)).unwrap();
+        }
+        session.make_cold().unwrap();
+        session.tree().unwrap().status("file").unwrap();
+        session.measure(cold, |timed| timed.tree().status("file").map(|_| ())).unwrap();
+        let doubts: Vec<_> = session.into_samples().iter().map(|s| s.cache.doubt).collect();
+        target.tear_down().unwrap();
+        assert_eq!(doubts, [None, Some(Doubt::FilesResident), Some(Doubt::DeviceNotRead)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Describes at least one value.
-#[derive(Clone, Copy, Debug, Serialize, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
 pub struct Summary {
     /// How many values.
     pub count: usize,
@@ -52,6 +52,13 @@ pub(super) fn variance(values: &[f64]) -> f64 {
     let mean = mean(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     squares / (values.len().max(2) - 1) as f64
+}
+
+/// The middle value, or the mean of the two middle ones.
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
 }
 
 fn median_of_sorted(sorted: &[f64]) -> f64 {

@@ -1,24 +1,23 @@
-//! A file system on a fresh sparse image, attached to a loop device, and perhaps something in
-//! user space mounted over it.
+//! A file system on a fresh sparse image attached to a loop device, or in memory, and perhaps
+//! something mounted over it.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
-use fslab_sys::loop_device::{self, LoopDevice};
-use fslab_sys::make_file_system::make as make_file_system;
 use fslab_sys::mounts::{Mount, Unmounted};
-use fslab_sys::residency;
 use rustix::fs::{Mode, OFlags};
 
+use super::fill::fill;
 use super::foreign::{Commands, ForeignMount, line};
-use super::work_directory::check_space;
+use super::requests::Requests;
+use super::storage::Storage;
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
-use crate::plan::{ImagePlan, Over};
+use crate::plan::{Base, ImagePlan, Over};
 use crate::sample::TargetRecord;
+use crate::tree::copy::copy_tree;
 use crate::tree::{HostTree, Tree};
 
 pub(super) fn make(
@@ -27,89 +26,197 @@ pub(super) fn make(
     over: &Over,
     shop: Workshop<'_>,
 ) -> Result<(Box<dyn Target>, TargetRecord)> {
-    check_space(shop.work_directory, shop.image_size)?;
     let places = Places::make(shop.work_directory)?;
-    let image = ImageFile::create(&places.image, shop.image_size)?;
-    let device = LoopDevice::attach(&places.image, loop_device::Options::default())?;
-    let mkfs = make_file_system(base.kind, device.path(), &base.mkfs)?;
-    let commands = places.commands(over, shop);
+    let storage = Storage::make(base, &places.image, shop)?;
+    let (storage, how) = storage.map_or((None, None), |(storage, how)| (Some(storage), Some(how)));
+    let cover = places.cover(over, shop);
     let mut target = Image {
         tree: None,
+        requests: None,
         upper: None,
         lower: None,
-        device,
-        image,
+        storage,
         base: base.clone(),
-        commands,
+        image_size: shop.image_size,
+        cover,
         places,
         notes: Vec::new(),
     };
-    target.mount()?;
-    let record = target.record(name, mkfs);
+    let filled = target.furnish()?;
+    let mut record = target.record(name, how);
+    record.filled_percent = filled;
     Ok((Box::new(target), record))
 }
 
 /// Fields are dropped in this order: users before what they use.
 struct Image {
     tree: Option<HostTree>,
-    upper: Option<ForeignMount>,
+    requests: Option<Requests>,
+    upper: Option<Upper>,
     lower: Option<Mount>,
-    device: LoopDevice,
-    image: ImageFile,
+    /// `None` in memory.
+    storage: Option<Storage>,
     base: ImagePlan,
-    commands: Option<Commands>,
+    image_size: u64,
+    cover: Cover,
     places: Places,
     notes: Vec<String>,
 }
 
+/// What is to be mounted over the file system.
+enum Cover {
+    Nothing,
+    Commands(Commands),
+    /// The options of the overlay.
+    Overlay(String),
+}
+
+/// What is mounted over it.
+enum Upper {
+    Foreign(ForeignMount),
+    Overlay(Mount),
+}
+
 impl Image {
-    fn mount(&mut self) -> Result<()> {
-        let (kind, places) = (self.base.kind, &self.places);
-        let mount = Mount::new(self.device.path(), &places.lower, kind.name(), &self.base.mount)?;
-        self.lower = Some(mount);
-        let mut root = &places.lower;
-        if let Some(commands) = &self.commands {
-            let upper = ForeignMount::new(commands, &places.mountpoint, &places.messages)?;
-            self.upper = Some(upper);
-            root = &places.mountpoint;
+    /// Mounts it for the first time and puts into it what the plan wants there. Answers the
+    /// share that is filled.
+    fn furnish(&mut self) -> Result<Option<f64>> {
+        self.mount_lower()?;
+        let mut filled = None;
+        if let Some(percent) = self.base.fill_percent {
+            filled = Some(fill(&self.places.lower, percent)?);
         }
-        self.tree = Some(HostTree::open(root)?);
+        let beneath = matches!(self.cover, Cover::Overlay(_));
+        if beneath {
+            self.places.make_overlay()?;
+            self.copy_source(&self.places.overlay("lower"))?;
+        }
+        self.mount_upper()?;
+        if !beneath {
+            self.copy_source(self.root())?;
+        }
+        Ok(filled)
+    }
+
+    /// Copies the source, which read-only file systems were made from already.
+    fn copy_source(&self, to: &Path) -> Result<()> {
+        let Some(source) = self.base.source.as_ref().filter(|_| !self.base.kind.is_read_only())
+        else {
+            return Ok(());
+        };
+        copy_tree(source, to)?;
+        sync_file_system(to)?;
+        self.sync_below()
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        self.mount_lower()?;
+        self.mount_upper()
+    }
+
+    fn mount_lower(&mut self) -> Result<()> {
+        let (kind, lower, options) = (self.base.kind, &self.places.lower, self.options());
+        let source = self.storage.as_ref().map_or(Path::new("tmpfs"), Storage::device_path);
+        self.lower = Some(Mount::new(source, lower, kind.name(), &options)?);
         Ok(())
+    }
+
+    fn mount_upper(&mut self) -> Result<()> {
+        let places = &self.places;
+        match &self.cover {
+            Cover::Nothing => {}
+            Cover::Commands(commands) => {
+                let upper = ForeignMount::new(commands, &places.mountpoint, &places.messages)?;
+                self.upper = Some(Upper::Foreign(upper));
+                self.requests = Requests::of(&places.mountpoint, &places.work_directory);
+            }
+            Cover::Overlay(options) => {
+                let options = places.overlay_options(options);
+                let source = Path::new("overlay");
+                let mount = Mount::new(source, &places.mountpoint, "overlay", &options)?;
+                self.upper = Some(Upper::Overlay(mount));
+            }
+        }
+        self.tree = Some(HostTree::open(self.root())?);
+        Ok(())
+    }
+
+    /// Where workloads work.
+    fn root(&self) -> &Path {
+        match self.cover {
+            Cover::Nothing => &self.places.lower,
+            Cover::Commands(_) | Cover::Overlay(_) => &self.places.mountpoint,
+        }
+    }
+
+    /// Mount options of the file system itself.
+    fn options(&self) -> String {
+        let size = format!("size={}", self.image_size);
+        let own = match self.base.kind {
+            Base::Memory => Some(size.as_str()),
+            kind => kind.is_read_only().then_some("ro"),
+        };
+        let given = Some(self.base.mount.as_str()).filter(|given| !given.is_empty());
+        own.into_iter().chain(given).collect::<Vec<_>>().join(",")
     }
 
     fn unmount(&mut self) -> Result<()> {
         self.tree = None;
-        if let Some(upper) = self.upper.take() {
-            self.notes.extend(upper.unmount(&self.places.messages)?);
+        self.requests = None;
+        let lazily = |what: &str| format!("{what} was busy and was detached lazily");
+        match self.upper.take() {
+            None => {}
+            Some(Upper::Foreign(upper)) => {
+                self.notes.extend(upper.unmount(&self.places.messages)?);
+            }
+            Some(Upper::Overlay(upper)) => {
+                let lazy = upper.unmount()? == Unmounted::Lazily;
+                self.notes.extend(lazy.then(|| lazily("the overlay")));
+            }
         }
         if let Some(lower) = self.lower.take()
             && lower.unmount()? == Unmounted::Lazily
         {
-            self.notes.push("the lower file system was busy and was detached lazily".to_owned());
+            self.notes.push(lazily("the lower file system"));
         }
         Ok(())
     }
 
-    fn record(&self, name: &str, mkfs: String) -> TargetRecord {
-        let (base, number) = (&self.base, self.device.device_number());
-        let comma = if base.mount.is_empty() { "" } else { "," };
-        let options = format!("nosuid,nodev{comma}{}", base.mount);
-        let over = self.commands.as_ref().map(|commands| line(&commands.mount));
+    fn record(&self, name: &str, mkfs: Option<String>) -> TargetRecord {
+        let kind = self.base.kind.name();
+        let over = match &self.cover {
+            Cover::Nothing => None,
+            Cover::Commands(commands) => Some(line(&commands.mount)),
+            Cover::Overlay(options) => {
+                Some(format!("mount -t overlay -o {}", self.places.overlay_options(options)))
+            }
+        };
         let on = over.as_ref().map(|over| format!(" under `{over}`")).unwrap_or_default();
+        let number = self.device();
         let read = |file: &str| {
-            fs::read_to_string(number.sysfs(file)).ok().map(|text| text.trim().to_owned())
+            let text = fs::read_to_string(number?.sysfs(file)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let options: Vec<String> = ["nosuid,nodev".to_owned(), self.options()]
+            .into_iter()
+            .filter(|options| !options.is_empty())
+            .collect();
+        let daemon = match &self.upper {
+            Some(Upper::Foreign(upper)) => Some(upper.daemon().is_some()),
+            _ => None,
         };
         TargetRecord {
             name: name.to_owned(),
-            description: format!("{}{on}", base.kind),
-            mkfs: Some(mkfs),
-            mount: Some(format!("mount -t {} -o {options}", base.kind)),
+            description: format!("{kind}{on}"),
+            mkfs,
+            mount: Some(format!("mount -t {kind} -o {}", options.join(","))),
             over,
-            loop_direct_io: Some(self.device.direct_io()),
+            loop_direct_io: self.storage.as_ref().map(Storage::direct_io),
             read_ahead_kib: read("queue/read_ahead_kb").and_then(|text| text.parse().ok()),
             scheduler: read("queue/scheduler"),
-            daemon_found: self.upper.as_ref().map(|upper| upper.daemon().is_some()),
-            in_process: false,
+            requests_counted: daemon.map(|_| self.requests.is_some()),
+            daemon_found: daemon,
+            ..TargetRecord::default()
         }
     }
 }
@@ -122,33 +229,43 @@ impl Target for Image {
         }
     }
 
+    /// A file system in memory would lose its files by this.
     fn remount(&mut self) -> Result<Option<Remounted>> {
+        if self.storage.is_none() {
+            return Ok(None);
+        }
         self.unmount()?;
-        let failed = |errno: rustix::io::Errno| Error::file(self.device.path())(errno.into());
-        self.device.flush_buffers().map_err(failed)?;
-        self.image.drop_cache()?;
-        let cached = residency::cachestat(self.device.file().as_fd());
-        let remounted = Remounted { device_pages: cached.ok().map(|found| found.cached) };
+        let device_pages = self.storage.as_ref().map(Storage::drop_caches).transpose()?.flatten();
         self.mount()?;
-        Ok(Some(remounted))
+        Ok(Some(Remounted { device_pages }))
     }
 
     fn device(&self) -> Option<DeviceNumber> {
-        Some(self.device.device_number())
+        self.storage.as_ref().map(Storage::device_number)
     }
 
     fn daemon(&self) -> Option<u32> {
-        self.upper.as_ref().and_then(ForeignMount::daemon)
+        match &self.upper {
+            Some(Upper::Foreign(upper)) => upper.daemon(),
+            _ => None,
+        }
     }
 
     fn sync_below(&self) -> Result<()> {
         if self.upper.is_none() {
             return Ok(());
         }
-        let failed = |errno: rustix::io::Errno| Error::file(&self.places.lower)(errno.into());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let lower = rustix::fs::open(&self.places.lower, flags, Mode::empty()).map_err(failed)?;
-        rustix::fs::syncfs(lower).map_err(failed)
+        sync_file_system(&self.places.lower)
+    }
+
+    fn fuse_requests(&self) -> Result<Option<u64>> {
+        self.requests.as_ref().map(Requests::count).transpose()
+    }
+
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        let lower = &self.places.lower;
+        let stat = rustix::fs::statvfs(lower).map_err(|errno| Error::file(lower)(errno.into()))?;
+        Ok(Some(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize))
     }
 
     fn tear_down(mut self: Box<Self>) -> Result<Vec<String>> {
@@ -157,8 +274,17 @@ impl Target for Image {
     }
 }
 
+/// Makes everything of the file system of a directory durable.
+pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
+    let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
+    rustix::fs::syncfs(opened).map_err(failed)
+}
+
 /// Where the parts of the one target that exists at a time lie.
 struct Places {
+    work_directory: PathBuf,
     image: PathBuf,
     lower: PathBuf,
     mountpoint: PathBuf,
@@ -169,6 +295,7 @@ impl Places {
     fn make(work_directory: &Path) -> Result<Self> {
         let place = |name: &str| work_directory.join(name);
         let places = Self {
+            work_directory: work_directory.to_owned(),
             image: place("image"),
             lower: place("lower"),
             mountpoint: place("mountpoint"),
@@ -180,17 +307,42 @@ impl Places {
         Ok(places)
     }
 
-    fn commands(&self, over: &Over, shop: Workshop<'_>) -> Option<Commands> {
+    /// A directory of the overlay, on the file system below.
+    fn overlay(&self, name: &str) -> PathBuf {
+        self.lower.join(name)
+    }
+
+    fn make_overlay(&self) -> Result<()> {
+        for name in ["lower", "upper", "work"] {
+            let directory = self.overlay(name);
+            fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
+        }
+        Ok(())
+    }
+
+    fn overlay_options(&self, more: &str) -> String {
+        let directory = |name: &str| self.overlay(name).display().to_string();
+        let comma = if more.is_empty() { "" } else { "," };
+        format!(
+            "lowerdir={},upperdir={},workdir={}{comma}{more}",
+            directory("lower"),
+            directory("upper"),
+            directory("work")
+        )
+    }
+
+    fn cover(&self, over: &Over, shop: Workshop<'_>) -> Cover {
         match over {
-            Over::Nothing => None,
-            Over::Layers(layers) => Some(Commands {
+            Over::Nothing => Cover::Nothing,
+            Over::Layers(layers) => Cover::Commands(Commands {
                 mount: shop.host.mount_command(layers, &self.lower, &self.mountpoint),
                 unmount: None,
             }),
-            Over::Command(command) => Some(Commands {
+            Over::Command(command) => Cover::Commands(Commands {
                 mount: self.fill_in(&command.mount),
                 unmount: command.unmount.as_deref().map(|words| self.fill_in(words)),
             }),
+            Over::Overlay(options) => Cover::Overlay(options.clone()),
         }
     }
 
@@ -200,36 +352,5 @@ impl Places {
             word.replace("{lower}", &lower).replace("{mountpoint}", &mountpoint).into()
         };
         words.iter().map(fill).collect()
-    }
-}
-
-/// The image; removed when dropped.
-struct ImageFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl ImageFile {
-    fn create(path: &Path, size: u64) -> Result<Self> {
-        let file = File::create(path).map_err(Error::file(path))?;
-        let image = Self { path: path.to_owned(), file };
-        image.file.set_len(size).map_err(Error::file(path))?;
-        Ok(image)
-    }
-
-    /// Drops what the page cache holds of the image itself, which is all of it where the loop
-    /// device has no direct I/O.
-    fn drop_cache(&self) -> Result<()> {
-        let failed = |errno: rustix::io::Errno| Error::file(&self.path)(errno.into());
-        rustix::fs::fdatasync(&self.file).map_err(failed)?;
-        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).map_err(failed)
-    }
-}
-
-impl Drop for ImageFile {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!("removing {}: {error}", self.path.display());
-        }
     }
 }

@@ -1,28 +1,25 @@
 //! A file system within this process: no kernel, no mount, no cache but its own.
 
 use fslab_sys::block_counters::DeviceNumber;
+use fslab_vfs::FileSystem;
 
 use super::{Remounted, Target};
-use crate::error::{Error, Result};
-use crate::host::Host;
+use crate::error::Result;
 use crate::sample::TargetRecord;
 use crate::tree::{StackTree, Tree};
 
 pub(super) fn make(
     name: &str,
     specification: &str,
-    host: &dyn Host,
-) -> Result<(Box<dyn Target>, TargetRecord)> {
-    let file_system = host
-        .file_system(specification)
-        .map_err(|source| Error::InProcess { spec: specification.to_owned(), source })?;
+    file_system: Box<dyn FileSystem>,
+) -> (Box<dyn Target>, TargetRecord) {
     let record = TargetRecord {
         name: name.to_owned(),
         description: format!("{specification} in process, without a mount"),
         in_process: true,
         ..TargetRecord::default()
     };
-    Ok((Box::new(InProcess { tree: StackTree::new(file_system) }), record))
+    (Box::new(InProcess { tree: StackTree::new(file_system) }), record)
 }
 
 struct InProcess {

@@ -1,7 +1,7 @@
 //! A tree below a directory of this machine, by system calls relative to its descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fslab_sys::residency;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
@@ -15,15 +15,17 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct HostTree {
     root: OwnedFd,
+    path: PathBuf,
 }
 
 impl HostTree {
     /// Opens the root.
     pub fn open(root: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = root.to_owned();
         let root = rustix::fs::openat(CWD, root, flags, Mode::empty())
             .map_err(failed("open", &root.to_string_lossy()))?;
-        Ok(Self { root })
+        Ok(Self { root, path })
     }
 
     fn open_file(&self, path: &str, flags: OFlags) -> Result<Box<dyn TreeFile + '_>> {
@@ -56,6 +58,8 @@ impl Tree for HostTree {
         let flags = match access {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::WRONLY,
+            Access::Append => OFlags::WRONLY | OFlags::APPEND,
+            Access::ReadWrite => OFlags::RDWR,
         };
         self.open_file(path, flags)
     }
@@ -63,8 +67,10 @@ impl Tree for HostTree {
     fn status(&self, path: &str) -> Result<Status> {
         let stat = rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(failed("lstat", path))?;
-        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        Ok(Status { size: stat.st_size.unsigned_abs(), is_directory })
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let (is_directory, is_file) = (kind == FileType::Directory, kind == FileType::RegularFile);
+        let stored = stat.st_blocks.unsigned_abs() * 512;
+        Ok(Status { size: stat.st_size.unsigned_abs(), stored, is_directory, is_file })
     }
 
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
@@ -85,6 +91,10 @@ impl Tree for HostTree {
 
     fn remove(&self, path: &str) -> Result<()> {
         rustix::fs::unlinkat(&self.root, path, AtFlags::empty()).map_err(failed("unlink", path))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn sync_all(&self) -> Result<()> {
@@ -117,6 +127,16 @@ impl TreeFile for HostFile {
             let taken = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.file, rest, offset))
                 .map_err(failed("write", &self.path))?;
             offset += taken as u64;
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    fn append(&self, data: &[u8]) -> Result<()> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let taken = rustix::io::retry_on_intr(|| rustix::io::write(&self.file, rest))
+                .map_err(failed("write", &self.path))?;
             rest = &rest[taken..];
         }
         Ok(())

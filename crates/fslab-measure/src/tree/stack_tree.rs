@@ -3,14 +3,16 @@
 //! Directories are looked up once and remembered, as the kernel's name cache would; files are
 //! looked up and forgotten at each use.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::SystemTime;
 
 use fslab_vfs::{
     Credentials, FileKind, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions,
 };
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::host_tree::failed;
@@ -20,17 +22,17 @@ use crate::error::Result;
 /// A file system of this process.
 pub(crate) struct StackTree {
     file_system: Box<dyn FileSystem>,
-    directories: RefCell<HashMap<String, Ino>>,
+    directories: Mutex<HashMap<String, Ino>>,
 }
 
 impl StackTree {
     pub fn new(file_system: Box<dyn FileSystem>) -> Self {
-        Self { file_system, directories: RefCell::default() }
+        Self { file_system, directories: Mutex::default() }
     }
 
     /// Ends the file system.
     pub fn shut_down(&self) -> Result<()> {
-        for (_, ino) in self.directories.borrow_mut().drain() {
+        for (_, ino) in self.directories.lock().drain() {
             self.file_system.forget(ino, 1);
         }
         self.file_system.shutdown().map_err(|error| failed("shutdown", "")(error.errno()))
@@ -40,13 +42,17 @@ impl StackTree {
         if path.is_empty() {
             return Ok(Ino::ROOT);
         }
-        if let Some(ino) = self.directories.borrow().get(path) {
-            return Ok(*ino);
+        let known = self.directories.lock().get(path).copied();
+        if let Some(ino) = known {
+            return Ok(ino);
         }
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
-        self.directories.borrow_mut().insert(path.to_owned(), ino);
+        // Another thread may have looked it up meanwhile: one lookup is remembered.
+        if self.directories.lock().insert(path.to_owned(), ino).is_some() {
+            self.file_system.forget(ino, 1);
+        }
         Ok(ino)
     }
 
@@ -58,7 +64,7 @@ impl StackTree {
     fn try_make_directory(&self, path: &str) -> fslab_vfs::Result<()> {
         let (parent, name) = self.place(path)?;
         let entry = self.file_system.mkdir(&request(), parent, name, 0o755)?;
-        self.directories.borrow_mut().insert(path.to_owned(), entry.attr.ino);
+        self.directories.lock().insert(path.to_owned(), entry.attr.ino);
         Ok(())
     }
 
@@ -67,18 +73,21 @@ impl StackTree {
         let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
         let (entry, opened) =
             self.file_system.create(&request(), parent, name, 0o100_644, flags)?;
-        Ok(self.file(path, entry.attr.ino, opened.handle))
+        Ok(self.file(path, entry.attr.ino, opened.handle, 0))
     }
 
     fn try_open(&self, path: &str, access: Access) -> fslab_vfs::Result<StackFile<'_>> {
         let mode = match access {
             Access::Read => OpenMode::empty(),
             Access::Write => OpenMode::WRITE_ONLY,
+            Access::Append => OpenMode::WRITE_ONLY | OpenMode::APPEND,
+            Access::ReadWrite => OpenMode::READ_WRITE,
         };
         let (parent, name) = self.place(path)?;
-        let ino = self.file_system.lookup(&request(), parent, name)?.attr.ino;
+        let attr = self.file_system.lookup(&request(), parent, name)?.attr;
+        let ino = attr.ino;
         match self.file_system.open(&request(), ino, mode) {
-            Ok(opened) => Ok(self.file(path, ino, opened.handle)),
+            Ok(opened) => Ok(self.file(path, ino, opened.handle, attr.size)),
             Err(error) => {
                 self.file_system.forget(ino, 1);
                 Err(error)
@@ -86,16 +95,18 @@ impl StackTree {
         }
     }
 
-    fn file(&self, path: &str, ino: Ino, handle: Handle) -> StackFile<'_> {
-        let file_system = &*self.file_system;
-        StackFile { file_system, ino, handle, path: path.to_owned(), open: true }
+    fn file(&self, path: &str, ino: Ino, handle: Handle, size: u64) -> StackFile<'_> {
+        let (file_system, end) = (&*self.file_system, Cell::new(size));
+        StackFile { file_system, ino, handle, path: path.to_owned(), open: true, end }
     }
 
     fn try_status(&self, path: &str) -> fslab_vfs::Result<Status> {
         let (parent, name) = self.place(path)?;
         let attr = self.file_system.lookup(&request(), parent, name)?.attr;
         self.file_system.forget(attr.ino, 1);
-        Ok(Status { size: attr.size, is_directory: attr.kind == FileKind::Directory })
+        let (is_directory, is_file) =
+            (attr.kind == FileKind::Directory, attr.kind == FileKind::Regular);
+        Ok(Status { size: attr.size, stored: attr.blocks * 512, is_directory, is_file })
     }
 
     fn try_list(&self, path: &str, each: &mut dyn FnMut(&str)) -> fslab_vfs::Result<()> {
@@ -136,6 +147,7 @@ fn request() -> Request {
             gid: rustix::process::getegid().as_raw(),
         },
         pid: 0,
+        creation: fslab_vfs::Creation::default(),
         umask: 0o022,
         now: SystemTime::now().into(),
         cancellation: fslab_vfs::Cancellation::default(),
@@ -175,6 +187,10 @@ impl Tree for StackTree {
         self.try_remove(path).map_err(wrap("unlink", path))
     }
 
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
     fn sync_all(&self) -> Result<()> {
         self.file_system.syncfs(&request(), Ino::ROOT).map_err(wrap("syncfs", ""))
     }
@@ -190,6 +206,8 @@ struct StackFile<'a> {
     handle: Handle,
     path: String,
     open: bool,
+    /// Where the next appended byte goes: the kernel keeps that for a file of a mount.
+    end: Cell<u64>,
 }
 
 impl StackFile<'_> {
@@ -231,6 +249,12 @@ impl TreeFile for StackFile<'_> {
             offset += taken as u64;
             rest = &rest[taken..];
         }
+        Ok(())
+    }
+
+    fn append(&self, data: &[u8]) -> Result<()> {
+        self.write_at(self.end.get(), data)?;
+        self.end.set(self.end.get() + data.len() as u64);
         Ok(())
     }
 

@@ -1,9 +1,13 @@
-//! File contents made from a seed, and their checksums.
+//! File contents: made from a seed or taken from given files, and their checksums.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{DefaultValue, Parameter};
+use super::{DefaultValue, Parameter, Parameters};
 use crate::error::{Error, Result};
 use crate::tree::TreeFile;
 
@@ -13,22 +17,89 @@ pub(super) const REQUEST_BYTES: usize = 256 << 10;
 /// The parameter of workloads that write contents.
 pub(super) const DATA: Parameter = Parameter {
     name: "data",
-    help: "what files hold: words (compressible about threefold), random bytes, or zeros",
-    default: DefaultValue::Choice(&["text", "random", "zeros"]),
+    help: "what files hold: words (gzip makes a third of them), like programmes (a half), \
+           as compressed data (nothing to gain), the letter a, or zeros",
+    default: DefaultValue::Choice(&["text", "binaries", "compressed", "all-a", "zeros"]),
+};
+
+/// As above, from outside.
+pub(super) const DATA_FROM: Parameter = Parameter {
+    name: "data_from",
+    help: "take the contents from this file, or the files of this directory, instead",
+    default: DefaultValue::Text(""),
 };
 
 const VOCABULARY: usize = 1024;
+
+/// Where contents come from.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    kind: &'static str,
+    given: Option<PathBuf>,
+    seed: u64,
+}
+
+impl Content {
+    /// As [`DATA`] and [`DATA_FROM`] say.
+    pub fn new(parameters: &Parameters, seed: u64) -> Self {
+        let given = parameters.text(&DATA_FROM).map(PathBuf::from);
+        Self { kind: parameters.word(&DATA), given, seed }
+    }
+
+    /// For samples: what the bytes are.
+    pub fn describe(&self) -> String {
+        match &self.given {
+            Some(path) => format!("from {}", path.display()),
+            None => format!("{}, seed {}", self.kind, self.seed),
+        }
+    }
+
+    /// `length` bytes; the same for the same seed and `stream`. Given files are read from their
+    /// beginning whatever the stream.
+    pub fn make(&self, stream: u64, length: usize) -> Result<Vec<u8>> {
+        match &self.given {
+            Some(path) => given(path, length),
+            None => Ok(make(self.kind, self.seed ^ stream, length)),
+        }
+    }
+}
+
+/// The first `length` bytes of a file, or of the regular files of a directory in order of names.
+fn given(path: &Path, length: usize) -> Result<Vec<u8>> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(Error::file(path))?;
+        files = entries
+            .map(|entry| Ok(entry.map_err(Error::file(path))?.path()))
+            .collect::<Result<_>>()?;
+        files.retain(|file| file.symlink_metadata().is_ok_and(|metadata| metadata.is_file()));
+        files.sort();
+    }
+    let mut bytes = Vec::with_capacity(length);
+    for file in files {
+        let left = (length - bytes.len()) as u64;
+        let source = File::open(&file).map_err(Error::file(&file))?;
+        source.take(left).read_to_end(&mut bytes).map_err(Error::file(&file))?;
+    }
+    if bytes.len() == length {
+        return Ok(bytes);
+    }
+    let (found, needed) = (bytes.len() as u64, length as u64);
+    Err(Error::TooLittleData { path: path.to_owned(), found, needed })
+}
 
 /// `length` bytes of a kind that [`DATA`] names; the same for the same seed.
 pub(super) fn make(kind: &str, seed: u64, length: usize) -> Vec<u8> {
     let mut random = Pcg64::seed_from_u64(seed);
     match kind {
         "zeros" => vec![0; length],
-        "random" => {
+        "all-a" => vec![b'a'; length],
+        "compressed" => {
             let mut bytes = vec![0; length];
             random.fill_bytes(&mut bytes);
             bytes
         }
+        "binaries" => binaries(&mut random, length),
         _ => text(&mut random, length),
     }
 }
@@ -54,6 +125,66 @@ fn text(random: &mut Pcg64, length: usize) -> Vec<u8> {
 fn word(random: &mut Pcg64, rank: usize) -> Vec<u8> {
     let length = 2 + (rank + 1).ilog2() as usize / 2 + random.random_range(0..4);
     (0..length).map(|_| random.random_range(b'a'..=b'z')).collect()
+}
+
+/// Instructions of one to six bytes, the frequent ones the shorter, some with an address near by
+/// or far; functions aligned to 16 bytes; now and then a table of strings, as linkers leave them.
+fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
+    const FUNCTION: usize = 512;
+    const SECTION: usize = 64 << 10;
+    let codes: Vec<Vec<u8>> = (0..VOCABULARY * 2)
+        .map(|rank| {
+            let length = 1 + (rank + 1).ilog2() as usize / 3 + random.random_range(0..3);
+            (0..length).map(|_| random.random()).collect()
+        })
+        .collect();
+    let mut bytes = Vec::with_capacity(length + SECTION / 8);
+    while bytes.len() < length {
+        let function_end = bytes.len() + random.random_range(FUNCTION / 4..FUNCTION * 2);
+        while bytes.len() < function_end {
+            let rank = (0..3).map(|_| random.random_range(0..codes.len())).min().unwrap_or(0);
+            bytes.extend_from_slice(&codes[rank]);
+            if random.random_range(0..6) == 0 {
+                bytes.extend_from_slice(&random.random_range(-4_096_i32..4_096).to_le_bytes());
+            }
+        }
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        if random.random_range(0..SECTION / FUNCTION) == 0 {
+            let strings = text(random, SECTION / 16);
+            bytes.extend(strings.into_iter().map(|byte| if byte == b' ' { 0 } else { byte }));
+        }
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// One block of contents from which many files take different pieces: making contents for each
+/// file would cost more than writing them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool {
+    bytes: Vec<u8>,
+}
+
+impl Pool {
+    /// For pieces of at most `longest` bytes.
+    pub fn new(content: &Content, longest: usize) -> Result<Self> {
+        // Given files may have no more than one piece needs.
+        let spare = if content.given.is_some() { 0 } else { 1 << 20 };
+        Ok(Self { bytes: content.make(0, longest + spare)? })
+    }
+
+    /// Of bytes that are there.
+    pub fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// The piece of a number; `length` is at most the longest.
+    pub fn piece(&self, number: u64, length: usize) -> &[u8] {
+        let starts = (self.bytes.len() - length) as u64 + 1;
+        // A multiplier without a factor in common with any number of starts below it.
+        let start = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) % starts;
+        &self.bytes[start as usize..start as usize + length]
+    }
 }
 
 /// Reads a whole file in requests of the buffer's size and answers its length.
@@ -83,8 +214,92 @@ pub(super) fn verify(
         found = crc32c::crc32c_append(found, &buffer[..length]);
         offset += length as u64;
     }
+    same(path, expected, found)
+}
+
+/// Compares checksums.
+pub(super) fn same(path: &str, expected: u32, found: u32) -> Result<()> {
     if found == expected {
         return Ok(());
     }
     Err(Error::WrongContents { path: path.to_owned(), expected, found })
+}
+
+/// Compares counts.
+pub(super) fn expect(what: impl Into<String>, expected: u64, found: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::WrongCount { what: what.into(), expected, found })
+}
+
+/// Fills `buffer` from a place of a file, however many reads it takes.
+pub(super) fn read_exactly(
+    file: &dyn TreeFile,
+    path: &str,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(offset + done as u64, &mut buffer[done..])? {
+            0 => break,
+            length => done += length,
+        }
+    }
+    expect(format!("bytes read of {path} at {offset}"), buffer.len() as u64, done as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::Command;
+
+    use super::{Content, Pool, make};
+    use crate::error::Error;
+
+    /// What `gzip -9` makes of contents, as a factor.
+    fn gzipped(bytes: &[u8]) -> f64 {
+        let mut file = tempfile::tempfile_in(".").unwrap();
+        file.write_all(bytes).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        let mut command = Command::new("gzip");
+        let output = command.args(["-9", "-c"]).stdin(file).output().unwrap();
+        bytes.len() as f64 / output.stdout.len() as f64
+    }
+
+    /// Kinds compress as what they stand for does; the same seed gives the same bytes.
+    #[test]
+    fn kinds_compress_as_what_they_stand_for() {
+        let length = 1 << 20;
+        for (kind, least, most) in [
+            ("all-a", 500.0, 2000.0),
+            ("zeros", 500.0, 2000.0),
+            ("text", 2.5, 4.0),
+            ("binaries", 1.6, 2.6),
+            ("compressed", 0.9, 1.0),
+        ] {
+            let bytes = make(kind, 7, length);
+            assert_eq!(bytes.len(), length);
+            assert_eq!(bytes, make(kind, 7, length));
+            let factor = gzipped(&bytes);
+            assert!((least..=most).contains(&factor), "{kind}: {factor}");
+        }
+        assert_ne!(make("text", 7, 100), make("text", 8, 100));
+    }
+
+    #[test]
+    fn given_files_are_taken_in_order_and_must_suffice() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        std::fs::write(directory.path().join("b"), "second").unwrap();
+        std::fs::write(directory.path().join("a"), "first").unwrap();
+        let given = Some(directory.path().to_owned());
+        let content = Content { kind: "text", given, seed: 1 };
+        assert_eq!(content.make(9, 8).unwrap(), b"firstsec");
+        let short = content.make(0, 12);
+        assert!(matches!(short, Err(Error::TooLittleData { found: 11, needed: 12, .. })));
+        assert!(content.describe().starts_with("from "));
+        let pool = Pool::new(&content, 11).unwrap();
+        assert_eq!(pool.piece(5, 11), b"firstsecond");
+    }
 }

@@ -1,9 +1,12 @@
 //! `file-attributes`: a tree of small files listed recursively with the attributes of each, as
 //! `ls -lR` does; cold and warm.
 
-use super::{DefaultValue, Parameter, Spec, Workload, content};
-use crate::error::{Error, Result};
+use super::content::{self, Content, expect};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::Result;
+use crate::latency::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::target::fill::FILLING;
 use crate::tree::Tree;
 
 const FILES: Parameter =
@@ -21,6 +24,12 @@ const FILE_SIZE: Parameter = Parameter {
     default: DefaultValue::Bytes(1 << 10),
 };
 
+const TREE: Parameter = Parameter {
+    name: "tree",
+    help: "build a tree, or list the one that the target was given from a `source`",
+    default: DefaultValue::Choice(&["built", "given"]),
+};
+
 /// Directories of one parent, so that the tree grows in depth as well.
 const FAN_OUT: u64 = 25;
 
@@ -28,30 +37,49 @@ const FAN_OUT: u64 = 25;
 pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
     help: "build a tree of small files; list it recursively with attributes, cold and warm",
-    parameters: &[FILES, PER_DIRECTORY, FILE_SIZE, content::DATA],
+    parameters: &[TREE, FILES, PER_DIRECTORY, FILE_SIZE, content::DATA, content::DATA_FROM],
     construct: |parameters, seed| {
-        let size = parameters.number(&FILE_SIZE) as usize;
         Box::new(FileAttributes {
+            given: parameters.word(&TREE) == "given",
             files: parameters.number(&FILES),
             per_directory: parameters.number(&PER_DIRECTORY),
-            contents: content::make(parameters.word(&content::DATA), seed, size),
+            size: parameters.number(&FILE_SIZE),
+            content: Content::new(parameters, seed),
+            contents: Vec::new(),
         })
     },
 };
 
 struct FileAttributes {
+    given: bool,
     files: u64,
     per_directory: u64,
+    size: u64,
+    content: Content,
     contents: Vec<u8>,
 }
 
 impl Workload for FileAttributes {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        if !self.given {
+            self.contents = self.content.make(0, self.size as usize)?;
+        }
+        Ok(())
+    }
+
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
-        session.measure(Phase::new("build"), |timed| self.build(timed))?;
+        if !self.given {
+            session.describe_data(self.content.describe());
+            session.measure(Phase::new("build"), |timed| self.build(timed))?;
+        }
         session.make_cold()?;
-        session
-            .measure(Phase::new("list cold").cache(CacheState::Cold), |timed| self.list(timed))?;
-        session.measure(Phase::new("list warm").cache(CacheState::Warm), |timed| self.list(timed))
+        let (cold, warm) = (Phase::new("list cold"), Phase::new("list warm"));
+        let mut first = Found::default();
+        session.measure(cold.cache(CacheState::Cold), |timed| self.list(timed, &mut first))?;
+        let mut second = Found::default();
+        session.measure(warm.cache(CacheState::Warm), |timed| self.list(timed, &mut second))?;
+        expect("files listed again", first.files, second.files)?;
+        expect("bytes listed again", first.bytes, second.bytes)
     }
 }
 
@@ -85,12 +113,16 @@ impl FileAttributes {
         timed.flush()
     }
 
-    fn list(&self, timed: &mut Timed<'_>) -> Result<()> {
-        let mut found = Found::default();
-        list(timed, timed.tree(), "", &mut found)?;
+    fn list(&self, timed: &mut Timed<'_>, found: &mut Found) -> Result<()> {
+        let mut stopwatch = Stopwatch::start();
+        list(timed, timed.tree(), "", found, &mut stopwatch)?;
+        timed.record("stat", stopwatch);
         timed.count(found.files + found.directories, 0);
+        if self.given {
+            return Ok(());
+        }
         expect("files listed", self.files, found.files)?;
-        expect("bytes listed", self.files * self.contents.len() as u64, found.bytes)
+        expect("bytes listed", self.files * self.size, found.bytes)
     }
 }
 
@@ -101,20 +133,27 @@ struct Found {
     bytes: u64,
 }
 
-fn list(timed: &Timed<'_>, tree: &dyn Tree, path: &str, found: &mut Found) -> Result<()> {
+fn list(
+    timed: &Timed<'_>,
+    tree: &dyn Tree,
+    path: &str,
+    found: &mut Found,
+    stopwatch: &mut Stopwatch,
+) -> Result<()> {
     let mut names = Vec::new();
     tree.list(path, &mut |name| names.push(name.to_owned()))?;
     for name in names {
         timed.check()?;
         let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-        // What mkfs puts into the root is not the workload's.
-        if path == "lost+found" {
+        if is_of_mkfs(&path) {
             continue;
         }
+        stopwatch.skip();
         let status = tree.status(&path)?;
+        stopwatch.lap();
         if status.is_directory {
             found.directories += 1;
-            list(timed, tree, &path, found)?;
+            list(timed, tree, &path, found, stopwatch)?;
         } else {
             found.files += 1;
             found.bytes += status.size;
@@ -123,9 +162,7 @@ fn list(timed: &Timed<'_>, tree: &dyn Tree, path: &str, found: &mut Found) -> Re
     Ok(())
 }
 
-fn expect(what: &str, expected: u64, found: u64) -> Result<()> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(Error::WrongCount { what: what.to_owned(), expected, found })
+/// Whether it is there before any workload: of mkfs, or what the target was filled with.
+pub(super) fn is_of_mkfs(path: &str) -> bool {
+    matches!(path, "lost+found" | FILLING)
 }

@@ -5,11 +5,11 @@
 //! clock starts. Contents are compared with the sources by checksum, outside the timed regions.
 
 use std::fs;
-use std::path::Path;
 
-use super::content::{self, REQUEST_BYTES};
-use super::{DefaultValue, Parameter, Parameters, Spec, Workload};
+use super::content::{self, Content, REQUEST_BYTES, expect};
+use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload, doubling};
 use crate::error::{Error, Result};
+use crate::latency::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
 use crate::tree::{Access, HostTree, Tree};
 
@@ -37,12 +37,11 @@ const SMALLEST: u64 = 1 << 10;
 pub(super) const SPEC: Spec = Spec {
     name: "file-copy",
     help: "copy in files of 0 bytes, 1 KiB and doubling; read them back cold and warm",
-    parameters: &[LARGEST, BYTES_PER_SIZE, MOST_FILES, content::DATA],
+    parameters: &[LARGEST, BYTES_PER_SIZE, MOST_FILES, content::DATA, content::DATA_FROM],
     construct: |parameters, seed| {
         Box::new(FileCopy {
             classes: classes(parameters),
-            data: parameters.word(&content::DATA),
-            seed,
+            content: Content::new(parameters, seed),
             sources: None,
         })
     },
@@ -50,8 +49,7 @@ pub(super) const SPEC: Spec = Spec {
 
 struct FileCopy {
     classes: Vec<Class>,
-    data: &'static str,
-    seed: u64,
+    content: Content,
     sources: Option<HostTree>,
 }
 
@@ -66,8 +64,7 @@ fn classes(parameters: &Parameters) -> Vec<Class> {
     let largest = parameters.number(&LARGEST).max(SMALLEST);
     let most = parameters.number(&MOST_FILES);
     let bytes = parameters.number(&BYTES_PER_SIZE);
-    let doubling = std::iter::successors(Some(SMALLEST), |size| size.checked_mul(2));
-    let sizes = std::iter::once(0).chain(doubling.take_while(|size| *size <= largest));
+    let sizes = std::iter::once(0).chain(doubling(SMALLEST, largest));
     sizes
         .map(|size| Class { size, files: (bytes / size.max(1)).clamp(1, most), checksum: 0 })
         .collect()
@@ -88,9 +85,10 @@ impl Class {
 }
 
 impl Workload for FileCopy {
-    fn prepare(&mut self, directory: &Path) -> Result<()> {
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        let directory = preparation.directory;
         for class in &mut self.classes {
-            let bytes = content::make(self.data, self.seed ^ class.size, class.size as usize);
+            let bytes = self.content.make(class.size, class.size as usize)?;
             class.checksum = crc32c::crc32c(&bytes);
             let path = directory.join(class.source());
             fs::write(&path, bytes).map_err(Error::file(&path))?;
@@ -100,10 +98,12 @@ impl Workload for FileCopy {
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
         let mut buffer = vec![0; REQUEST_BYTES];
         for class in &self.classes {
             self.load_source(class, &mut buffer)?;
             session.measure(class.phase("write"), |timed| self.copy(timed, class, &mut buffer))?;
+            self.record_stored(session, class)?;
         }
         session.make_cold()?;
         for class in &self.classes {
@@ -136,7 +136,18 @@ impl FileCopy {
         content::verify(&*source, &path, class.checksum, buffer)
     }
 
+    /// Says how much space the copies take.
+    fn record_stored(&self, session: &mut Session<'_>, class: &Class) -> Result<()> {
+        let mut stored = 0;
+        for file in 0..class.files {
+            stored += session.tree()?.status(&class.copy(file))?.stored;
+        }
+        session.record_stored(stored);
+        Ok(())
+    }
+
     fn copy(&self, timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
+        let mut stopwatch = Stopwatch::start();
         for file in 0..class.files {
             timed.check()?;
             let source = self.sources()?.open(&class.source(), Access::Read)?;
@@ -152,7 +163,9 @@ impl FileCopy {
             }
             timed.sync(&*target)?;
             target.close()?;
+            stopwatch.lap();
         }
+        timed.record("copy", stopwatch);
         timed.count(class.files, class.files * class.size);
         timed.flush()
     }
@@ -173,17 +186,17 @@ impl FileCopy {
 }
 
 fn read(timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
+    let mut stopwatch = Stopwatch::start();
     for file in 0..class.files {
         timed.check()?;
         let path = class.copy(file);
         let copy = timed.open_for_reading(&path)?;
         let length = content::read_all(&*copy, buffer)?;
         copy.close()?;
-        if length != class.size {
-            let what = format!("bytes read of {path}");
-            return Err(Error::WrongCount { what, expected: class.size, found: length });
-        }
+        expect(format!("bytes read of {path}"), class.size, length)?;
+        stopwatch.lap();
     }
+    timed.record("read", stopwatch);
     timed.count(class.files, class.files * class.size);
     Ok(())
 }

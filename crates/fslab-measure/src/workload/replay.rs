@@ -1,9 +1,9 @@
 //! `replay`: the operations of a trace, done again.
 //!
-//! What the trace found rather than made is made first, outside the timed region. The operations are
-//! done one by one, as fast as the target takes them, in the order in which they ended when they
-//! were recorded. On a mounted target they go through system calls on its directory; what the kernel
-//! answers from its caches then costs as little as it does anywhere.
+//! What the trace found rather than made is made first, outside the timed region. The operations
+//! are done one by one, as fast as the target takes them, in the order in which they ended when
+//! they were recorded. On a mounted target they go through system calls on its directory; what the
+//! kernel answers from its caches then costs as little as it does anywhere.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings
 use fslab_vfs::{Credentials, FileSystem};
 
 use super::content;
-use super::{DefaultValue, Parameter, Spec, Workload};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 
@@ -60,7 +60,7 @@ struct Replay {
 }
 
 impl Workload for Replay {
-    fn prepare(&mut self, _: &std::path::Path) -> Result<()> {
+    fn prepare(&mut self, _: &Preparation<'_>) -> Result<()> {
         let trace = self.trace.as_ref().ok_or(Error::NoTrace)?;
         let mut held = 0;
         for record in Reader::open(trace)? {

@@ -3,11 +3,10 @@
 //! The first write ends with an fsync inside the timed region. Writing over the cached file does
 //! not: that phase shows the path into the page cache, without the device.
 
-use std::path::Path;
-
-use super::content;
-use super::{DefaultValue, Parameter, Spec, Workload};
-use crate::error::{Error, Result};
+use super::content::{self, Content, expect};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::Result;
+use crate::latency::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
 use crate::tree::Access;
 
@@ -26,12 +25,14 @@ const PATH: &str = "stream";
 pub(super) const SPEC: Spec = Spec {
     name: "stream",
     help: "write one large file with fsync, read it cold and warm, write over it in the cache",
-    parameters: &[SIZE, REQUEST, content::DATA],
+    parameters: &[SIZE, REQUEST, content::DATA, content::DATA_FROM],
     construct: |parameters, seed| {
         let request = parameters.number(&REQUEST).max(1);
         Box::new(Stream {
             requests: parameters.number(&SIZE).div_ceil(request),
-            chunk: content::make(parameters.word(&content::DATA), seed, request as usize),
+            request,
+            content: Content::new(parameters, seed),
+            chunk: Vec::new(),
             checksum: 0,
         })
     },
@@ -39,18 +40,22 @@ pub(super) const SPEC: Spec = Spec {
 
 struct Stream {
     requests: u64,
+    request: u64,
+    content: Content,
     chunk: Vec<u8>,
     checksum: u32,
 }
 
 impl Workload for Stream {
-    fn prepare(&mut self, _directory: &Path) -> Result<()> {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        self.chunk = self.content.make(0, self.request as usize)?;
         let append = |sum, _| crc32c::crc32c_append(sum, &self.chunk);
         self.checksum = (0..self.requests).fold(0, append);
         Ok(())
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
         let mut buffer = vec![0; self.chunk.len()];
         session.measure(Phase::new("write"), |timed| self.write_new(timed))?;
         session.make_cold()?;
@@ -84,24 +89,33 @@ impl Stream {
     }
 
     fn write(&self, timed: &mut Timed<'_>, file: &dyn crate::tree::TreeFile) -> Result<()> {
+        let mut stopwatch = Stopwatch::start_along(self.requests);
         for request in 0..self.requests {
             timed.check()?;
             file.write_at(request * self.chunk.len() as u64, &self.chunk)?;
+            stopwatch.lap();
         }
+        timed.record("write", stopwatch);
         timed.count(self.requests, self.bytes());
         Ok(())
     }
 
     fn read(&self, timed: &mut Timed<'_>, buffer: &mut [u8]) -> Result<()> {
         let file = timed.open_for_reading(PATH)?;
-        let length = content::read_all(&*file, buffer)?;
-        file.close()?;
-        timed.count(self.requests, length);
-        if length == self.bytes() {
-            return Ok(());
+        let mut stopwatch = Stopwatch::start_along(self.requests);
+        let mut bytes = 0;
+        loop {
+            let length = file.read_at(bytes, buffer)?;
+            if length == 0 {
+                break;
+            }
+            bytes += length as u64;
+            stopwatch.lap();
         }
-        let what = format!("bytes read of {PATH}");
-        Err(Error::WrongCount { what, expected: self.bytes(), found: length })
+        file.close()?;
+        timed.record("read", stopwatch);
+        timed.count(self.requests, bytes);
+        expect(format!("bytes read of {PATH}"), self.bytes(), bytes)
     }
 
     fn verify(&self, session: &Session<'_>, buffer: &mut [u8]) -> Result<()> {

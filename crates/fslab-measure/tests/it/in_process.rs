@@ -12,7 +12,7 @@ use crate::support::{Silent, TestHost, run, samples};
 /// Every workload, small.
 const WORKLOADS: &str = r#"
 [[workload]]
-name = "create-delete"
+name = "names"
 files = 40
 directories = 3
 [[workload]]
@@ -27,7 +27,7 @@ most_files = 2
 name = "stream"
 size = "1 MiB"
 request = "64 KiB"
-data = "random"
+data = "compressed"
 "#;
 
 fn plan(directory: &std::path::Path) -> String {
@@ -48,7 +48,7 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     assert_eq!((outcome.end.reason, outcome.end.rounds), (EndReason::Finished, 2));
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     let samples = samples(&records);
-    // Phases: create-delete 6, file-attributes 3, stream 4, file-copy 3 for each of 5 sizes.
+    // Phases: names 6, file-attributes 3, stream 4, file-copy 3 for each of 5 sizes.
     assert_eq!(samples.len(), 2 * 2 * (6 + 3 + 4 + 3 * 5));
     assert!(samples.iter().all(|s| s.elapsed_ns > 0 && s.operations > 0), "{samples:?}");
     let cold = samples.iter().filter(|s| s.cache.asked == CacheState::Cold);
@@ -65,7 +65,7 @@ fn rounds_are_complete_blocks_in_random_order() {
     let plan = "name = \"blocks\"\nrounds = 12\n\
          [[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
          [[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
-         [[workload]]\nname = \"create-delete\"\nfiles = 2\n";
+         [[workload]]\nname = \"names\"\nfiles = 2\n";
     let (_, records) =
         run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     let creates: Vec<_> = samples(&records).into_iter().filter(|s| s.phase == "create").collect();
@@ -148,7 +148,7 @@ fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
         samples(&records).iter().filter(|s| s.target == target && s.workload == workload).count()
     };
     assert_eq!(of("good", "stream"), 2 * 4);
-    assert_eq!(of("bad", "create-delete"), 2 * 6);
+    assert_eq!(of("bad", "names"), 2 * 6);
     assert!(of("bad", "stream") < of("good", "stream"));
 }
 
@@ -208,7 +208,7 @@ fn samples_are_kept_and_a_cut_line_is_left_out() {
     let (first, rest) = text.split_once('\n').unwrap();
     std::fs::write(&path, format!("{first}\n{{\"record\":\"what\"}}\n{rest}")).unwrap();
     assert!(sample::read(&path).unwrap_err().to_string().contains("line 2"));
-    std::fs::write(&path, first.replace("\"format\":1", "\"format\":99") + "\n").unwrap();
+    std::fs::write(&path, first.replace("\"format\":2", "\"format\":99") + "\n").unwrap();
     assert!(matches!(sample::read(&path), Err(Error::NewerFormat { format: 99, .. })));
     std::fs::write(&path, rest).unwrap();
     assert!(matches!(sample::read(&path), Err(Error::NoProvenance { .. })));

@@ -26,7 +26,7 @@ name = "layers"
 filesystem = "ext4"
 layers = ["stand-in"]
 [[workload]]
-name = "create-delete"
+name = "names"
 files = 3000
 "#;
 

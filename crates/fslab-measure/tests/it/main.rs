@@ -2,10 +2,16 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod harness_cost;
 mod images;
 mod in_process;
 mod leaks;
+mod page;
 mod plans;
 mod replay;
+mod probe;
 mod reports;
+mod runner;
 mod support;
+mod targets;
+mod workloads;

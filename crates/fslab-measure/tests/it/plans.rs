@@ -1,13 +1,14 @@
 //! Wrong plans: each error names file, line, column and key.
 
 use fslab_measure::Plan;
+use fslab_measure::plan::{Form, TargetKind};
 
 const TARGET: &str = "[[target]]\nname = \"t\"\nin_process = \"mem:\"\n";
 const WORKLOAD: &str = "[[workload]]\nname = \"stream\"\n";
 
 #[track_caller]
 fn refused(plan: &str, expected: &str) {
-    let error = Plan::parse("p.toml", plan).expect_err("the plan is wrong").to_string();
+    let error = Plan::parse("p.toml", plan, Form::Full).expect_err("the plan is wrong").to_string();
     assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
     assert_eq!(error.lines().count(), 1, "{error:?} is more than a line");
 }
@@ -85,8 +86,11 @@ fn wrong_workloads() {
         ),
         ("name = \"stream\"\nsize = \"wide\"", "p.toml:7:8: `size`"),
         ("name = \"stream\"\nsize = 0", "p.toml:7:8: `size`: must be above 0"),
-        ("name = \"stream\"\ndata = \"noise\"", "must be one of text, random, zeros"),
-        ("name = \"create-delete\"\nfiles = -1", "must be a whole number above 0"),
+        (
+            "name = \"stream\"\ndata = \"noise\"",
+            "must be one of text, binaries, compressed, all-a, zeros",
+        ),
+        ("name = \"names\"\nfiles = -1", "must be a whole number above 0"),
     ];
     for (keys, expected) in cases {
         refused(&workload(keys), expected);
@@ -101,9 +105,87 @@ fn shipped_plans_parse() {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            Plan::read(&path).unwrap();
+            Plan::read(&path, Form::Full).unwrap();
+            Plan::read(&path, Form::Quick).unwrap();
             count += 1;
         }
     }
     assert!(count >= 4, "{count} plans");
+}
+
+#[track_caller]
+fn parsed(plan: &str, form: Form) -> Plan {
+    Plan::parse("p.toml", plan, form).unwrap()
+}
+
+/// A matrix makes a target of each combination, and fills in wherever its key is.
+#[test]
+fn a_matrix_of_targets_is_expanded() {
+    let plan = format!(
+        "name = \"x\"\n[[target]]\nname = \"{{fs}}\"\nfilesystem = \"{{fs}}\"\n\
+         mkfs = [\"-b\", \"{{block}}\"]\n\
+         matrix = {{ fs = [\"ext2\", \"ext4\"], block = [1024, 4096] }}\n{WORKLOAD}"
+    );
+    let plan = parsed(&plan, Form::Full);
+    let names: Vec<_> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+    let expected = ["ext2 block=1024", "ext4 block=1024", "ext2 block=4096", "ext4 block=4096"];
+    assert_eq!(names, expected);
+    let TargetKind::Image { base, .. } = &plan.targets[3].kind else { panic!("no image") };
+    assert_eq!((base.kind.name(), base.mkfs[1].as_str()), ("ext4", "4096"));
+    assert_eq!(plan.baseline, "ext2 block=1024");
+}
+
+/// That of a workload sets its parameters, and the quick form has values and a matrix of its own.
+#[test]
+fn a_matrix_of_workloads_is_expanded_in_both_forms() {
+    let text = format!(
+        "name = \"x\"\nrounds = 10\nquick = {{ rounds = 2 }}\n{TARGET}\
+         [[target]]\nname = \"only full\"\nin_process = \"mem:\"\nquick = false\n\
+         [[workload]]\nname = \"file-append\"\nlabel = \"append {{append}}\"\n\
+         matrix = {{ append = [10, 100], data = [\"text\", \"all-a\"] }}\n\
+         quick = {{ largest = \"1 KiB\", matrix = {{ append = [10] }} }}\n\
+         [[workload]]\nname = \"stream\"\nquick = false\n"
+    );
+    let labels = |plan: &Plan| -> Vec<String> {
+        plan.workloads.iter().map(|workload| workload.label.clone()).collect()
+    };
+    let full = parsed(&text, Form::Full);
+    let expected = [
+        "append 10 data=text",
+        "append 10 data=all-a",
+        "append 100 data=text",
+        "append 100 data=all-a",
+        "stream",
+    ];
+    assert_eq!(labels(&full), expected);
+    assert_eq!((full.rounds, full.targets.len()), (10, 2));
+    let quick = parsed(&text, Form::Quick);
+    assert_eq!(labels(&quick), ["append 10"]);
+    assert_eq!((quick.rounds, quick.targets.len()), (2, 1));
+}
+
+#[test]
+fn wrong_matrices_and_forms() {
+    let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");
+    let workload = |keys: &str| format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
+    let ext4 = |keys: &str| target(&format!("filesystem = \"ext4\"\n{keys}"));
+    let stream = |keys: &str| workload(&format!("name = \"stream\"\n{keys}"));
+    let cases = [
+        (ext4("matrix = { block = [1] }"), "`matrix`: no value of the target holds {block}"),
+        (ext4("matrix = { block = [] }\nmkfs = [\"{block}\"]"), "`block` has no values"),
+        (stream("matrix = { sise = [1] }"), "has no parameter `sise`"),
+        (stream("matrix = { size = 1 }"), "`size` must be a list"),
+        (stream("quick = { sise = 1 }"), "has no parameter `sise`"),
+        (stream("quick = true"), "`quick`: must be a table"),
+        (target("filesystem = \"squashfs\""), "squashfs is made from a directory"),
+        (target("filesystem = \"overlay\""), "`overlay` needs `over`"),
+        (ext4("fill = \"120 %\""), "`fill`: must be a share"),
+        (ext4("memory = \"1 MiB\""), "`memory`: must be at least"),
+        (target("filesystem = \"tmpfs\"\naged = \"x\""), "tmpfs has no image"),
+        (target("in_process = \"mem:\"\nfill = \"1 %\""), "`fill` has no meaning beside"),
+        (ext4("overlay_options = \"x\""), "`overlay_options` has no meaning beside"),
+    ];
+    for (plan, expected) in cases {
+        refused(&plan, expected);
+    }
 }

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use fslab_measure::plan::Form;
 use fslab_measure::sample::{self, Note, Record, Sample};
-use fslab_measure::{Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
+use fslab_measure::{Cells, Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
@@ -16,6 +17,17 @@ impl Host for TestHost {
         vec!["bindfs".into(), lower.into(), mountpoint.into()]
     }
 
+    /// This test programme again, told to run [`worker_process`] alone.
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        let this = std::env::current_exe().unwrap();
+        Some(vec![
+            this.into(),
+            "--exact".into(),
+            "--nocapture".into(),
+            "support::worker_process".into(),
+        ])
+    }
+
     fn file_system(
         &self,
         specification: &str,
@@ -25,6 +37,16 @@ impl Host for TestHost {
             other => Err(format!("no such file system: {other}").into()),
         }
     }
+}
+
+/// Is a worker process, where this programme was started as one.
+#[test]
+fn worker_process() {
+    let Some(task) = std::env::args().next_back().filter(|last| last.starts_with('{')) else {
+        return;
+    };
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    fslab_measure::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
 /// Hears nothing.
@@ -49,14 +71,18 @@ pub fn run(
     interrupt: Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<(Outcome, Vec<Record>)> {
-    let plan = Plan::parse("test", plan)?;
+    let plan = Plan::parse("test", plan, Form::Full)?;
     let samples = fslab_measure::samples_path(directory);
     let options = RunOptions {
         plan: &plan,
         seed: seed(),
         rounds: plan.rounds,
+        rounds_max: plan.rounds_max,
+        reruns_max: 0,
+        cells: Cells::default(),
         work_parent: directory,
         samples: &samples,
+        resume: false,
         command: "fslab compare test",
         host,
         interrupt,
@@ -96,9 +122,8 @@ pub fn has_program(what: &str, program: &str) -> bool {
         || skip(what, &format!("{program} is not installed"))
 }
 
-fn skip(what: &str, reason: &str) -> bool {
-    eprintln!("SKIPPED {what}: {reason}");
-    let required = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(!required, "{what} must not be skipped: {reason}");
+/// Says aloud that something is not tested, and answers so.
+pub fn skip(what: &str, reason: &str) -> bool {
+    fslab_vfs::testing::skip::skip(what, reason);
     false
 }

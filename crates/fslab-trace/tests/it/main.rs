@@ -119,7 +119,7 @@ fn recorder(path: &Path, when_full: WhenFull) -> Recorder {
     let writer = TraceWriter::create(path, METADATA).unwrap();
     let save_every = Duration::from_millis(5);
     let options = RecorderOptions { save_every, when_full, anonymiser: None };
-    Recorder::start(writer, options, Arc::new(MonotonicClock::default())).unwrap()
+    Recorder::start(writer, options, Arc::new(MonotonicClock)).unwrap()
 }
 
 #[test]

@@ -4,12 +4,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fslab_sys::identity::ActingAs;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::{HostFs, ITSELF, attr, has_capability, proc_path};
+use crate::host::{HostFs, ITSELF, acting_as_caller, attr, has_capability, proc_path};
 use crate::types::{Ino, Permissions, Request, SetAttr};
 
 impl HostFs {
@@ -52,6 +51,16 @@ impl HostFs {
         set_permissions(&path, before.without_set_id())
     }
 
+    /// Takes the set-group-id bit away, as an access ACL set by a stranger to the group does.
+    pub(super) fn clear_set_group_id(&self, ino: Ino) -> Result<()> {
+        let path = self.lower.path(ino)?;
+        let before = u32::from(attr::stat(&path)?.stx_mode);
+        if before & Permissions::SET_GID == 0 {
+            return Ok(());
+        }
+        set_permissions(&path, Permissions::new(before & !Permissions::SET_GID))
+    }
+
     /// Takes the set-id bits away, as a write by an unprivileged caller does.
     pub(super) fn clear_set_id(&self, ino: Ino) -> Result<()> {
         let path = self.lower.path(ino)?;
@@ -70,11 +79,11 @@ fn set_owner(path: &OwnedFd, changes: &SetAttr) -> Result<()> {
 }
 
 /// Only members of a file's group, or who has CAP_FSETID, may set its set-group-id bit: the
-/// kernel must see who asks.
+/// kernel must see who asks. Where the sender does not say who, it has decided that itself.
 fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permissions) -> Result<()> {
-    let _acting = if permissions.bits() & Permissions::SET_GID != 0 {
-        let caller = &request.credentials;
-        Some(ActingAs::caller(caller.uid, caller.gid, request.pid)?)
+    let depends = permissions.bits() & Permissions::SET_GID != 0;
+    let _acting = if depends && request.credentials.are_known() {
+        Some(acting_as_caller(request)?)
     } else {
         None
     };

@@ -3,12 +3,11 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 
-use fslab_sys::identity::ActingAs;
 use rustix::fs::XattrFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::{has_capability, proc_path};
+use crate::host::{acting_as_caller, has_capability, proc_path};
 use crate::types::{Request, XattrMode};
 
 /// The access ACL: setting it may change the set-group-id bit, depending on the caller's groups.
@@ -48,15 +47,22 @@ pub(super) fn set(
     value: &[u8],
     mode: XattrMode,
 ) -> Result<()> {
-    let flags = XattrFlags::from_bits_retain(mode.bits());
+    let flags = XattrFlags::from_bits_retain((mode - XattrMode::KILL_SET_GROUP_ID).bits());
     let path = proc_path(path);
-    let _acting = if name == ACCESS_ACL {
-        let caller = &request.credentials;
-        Some(ActingAs::caller(caller.uid, caller.gid, request.pid)?)
+    let _acting = if name == ACCESS_ACL && request.credentials.are_known() {
+        Some(acting_as_caller(request)?)
     } else {
         None
     };
     Ok(rustix::fs::setxattr(path, name, value, flags)?)
+}
+
+/// Gives a new inode the attributes that security modules want on it.
+pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
+    let mut labels = request.creation.labels.iter();
+    labels.try_for_each(|(name, value)| {
+        Ok(rustix::fs::setxattr(proc_path(path), name, value, XattrFlags::empty())?)
+    })
 }
 
 /// Reads something whose size isn't known and may change between two calls.

@@ -47,7 +47,7 @@ fn group_and_mode(directory: &Node, request: &Request, kind: FileKind, mode: u32
     let mode = if kind == FileKind::Directory {
         mode | Permissions::SET_GID
     } else if mode & EXECUTABLE_SET_GID == EXECUTABLE_SET_GID
-        && !directory.may_keep_set_gid(&request.credentials)
+        && !directory.may_keep_set_gid(request)
     {
         mode & !Permissions::SET_GID
     } else {

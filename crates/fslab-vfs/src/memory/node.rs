@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
-use crate::types::{Attr, Credentials, FileKind, Ino, Permissions, Timestamp};
+use crate::types::{Attr, FileKind, Ino, Permissions, Request, Timestamp};
 
 use super::data::{Data, PAGE_BYTES};
 use super::directory::Directory;
@@ -153,9 +153,11 @@ impl Node {
         }
     }
 
-    /// Whether the caller may leave a set-group-id bit on this inode. Of the caller's groups only
-    /// the first is known here.
-    pub fn may_keep_set_gid(&self, caller: &Credentials) -> bool {
-        caller.uid == 0 || caller.gid == self.gid
+    /// Whether the caller may leave a set-group-id bit on what is made below this directory. Of
+    /// the caller's groups only those are known here that the request names.
+    pub fn may_keep_set_gid(&self, request: &Request) -> bool {
+        let caller = &request.credentials;
+        let named = request.creation.groups.as_deref().unwrap_or_default();
+        caller.uid == 0 || caller.gid == self.gid || named.contains(&self.gid)
     }
 }

@@ -14,6 +14,7 @@ use super::handles::{Handles, Open};
 use super::inherit::{self, Inherited};
 use super::node::{Content, Node};
 use super::space::{Capacity, Space};
+use super::xattr;
 
 /// Most names of one file; ext4's bound.
 pub(super) const LINKS_MAX: u32 = 65_000;
@@ -160,8 +161,7 @@ impl Tree {
         }
         let Inherited { permissions, gid, xattrs } =
             inherit::from_directory(self.node(parent)?, request, new.kind, new.mode);
-        self.last_ino += 1;
-        let node = Node {
+        let mut node = Node {
             kind: new.kind,
             permissions,
             uid: request.credentials.uid,
@@ -178,6 +178,8 @@ impl Tree {
             xattrs,
             content: new.content,
         };
+        xattr::label(&mut node, &request.creation.labels)?;
+        self.last_ino += 1;
         self.nodes.insert(Ino(self.last_ino), node);
         Ok(Ino(self.last_ino))
     }

@@ -3,7 +3,7 @@
 //! One value may have 64 KiB and all values of an inode 1 MiB together. (ext4 has room for about
 //! one block or one further inode each; its `ENOSPC` comes earlier.)
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
@@ -94,6 +94,8 @@ impl Tree {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        let kill_set_group_id = mode.contains(XattrMode::KILL_SET_GROUP_ID);
+        let mode = mode - XattrMode::KILL_SET_GROUP_ID;
         if !(XattrMode::CREATE | XattrMode::REPLACE).contains(mode) {
             return Err(Errno::INVAL.into());
         }
@@ -107,6 +109,10 @@ impl Tree {
             Namespace::AccessAcl => set_access_acl(node, value)?,
             Namespace::DefaultAcl => set_default_acl(node, value)?,
             _ => set_plain(node, name, value, mode)?,
+        }
+        if kill_set_group_id {
+            let bits = node.permissions.bits() & !Permissions::SET_GID;
+            node.permissions = Permissions::new(bits);
         }
         node.changed = request.now;
         Ok(())
@@ -123,6 +129,14 @@ impl Tree {
         node.changed = request.now;
         Ok(())
     }
+}
+
+/// Gives a new inode the attributes that security modules want on it.
+pub(super) fn label(node: &mut Node, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
+    labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
+        Namespace::Privileged => set_plain(node, name, value, XattrMode::empty()),
+        _ => Err(Errno::OPNOTSUPP.into()),
+    })
 }
 
 fn set_plain(node: &mut Node, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {

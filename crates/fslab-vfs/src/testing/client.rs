@@ -16,8 +16,8 @@ use crate::error::{Errno, Error, Result};
 use crate::file_system::FileSystem;
 use crate::types::Cancellation;
 use crate::types::{
-    Attr, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Permissions,
-    RenameMode, Request, SeekTo, SetAttr, WriteOptions, XattrMode,
+    Attr, Creation, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
+    Permissions, RenameMode, Request, SeekTo, SetAttr, WriteOptions, XattrMode,
 };
 
 /// Longer than the coarsest clock that stamps files on Linux (10 ms).
@@ -101,6 +101,7 @@ impl<'a> Client<'a> {
         Request {
             credentials: self.credentials.clone(),
             pid: 0,
+            creation: Creation::default(),
             umask: self.umask,
             now: SystemTime::now().into(),
             cancellation: Cancellation::default(),
@@ -272,6 +273,13 @@ impl Client<'_> {
         let mut entries = self.list_all(directory)?;
         entries.retain(|entry| entry.name != "." && entry.name != "..");
         Ok(entries)
+    }
+
+    /// Makes the names in a directory durable.
+    pub fn sync_directory(&self, directory: Ino) -> Result<()> {
+        let listing = self.opendir(directory)?;
+        listing.fsync(false)?;
+        listing.close()
     }
 
     /// The names in a directory, sorted.

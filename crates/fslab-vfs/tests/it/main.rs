@@ -4,7 +4,9 @@
 
 mod block_device;
 mod conformance;
+mod crash;
 mod host;
+mod labels;
 mod lower_tree;
 mod memory;
 mod model;

@@ -1,134 +1,238 @@
 //! `fslab compare`: runs a plan, prints the table and writes the page.
 
+mod dry_run;
+mod durations;
 mod host;
+mod init;
+mod progress;
+mod resume;
 
 use std::fs;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use fslab_measure::report::{self, Report};
-use fslab_measure::sample::{self, EndReason, Note};
-use fslab_measure::{Observer, Plan, RunOptions, remove_leftovers, samples_path};
+use fslab_measure::plan::Form;
+use fslab_measure::sample::EndReason;
+use fslab_measure::{Cells, Plan, RunOptions, Share, remove_leftovers, samples_path};
 use fslab_sys::signals::Interrupt;
-use indicatif::{ProgressBar, ProgressStyle};
 
+use super::report::Shown;
 use crate::exit::{Code, Coded};
 
 const DEFAULT_PLAN: &str = include_str!("../../../../plans/default.toml");
 const QUICK_PLAN: &str = include_str!("../../../../plans/quick.toml");
 const IN_PROCESS_PLAN: &str = include_str!("../../../../plans/in-process.toml");
 
+/// A block is run again so often, unless the plan or the command line says otherwise.
+const DEFAULT_RERUNS: u32 = 1;
+
 /// Arguments of `fslab compare`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The plan; without one, ext4, XFS, Btrfs and ext4 under the null layer are compared
     plan: Option<PathBuf>,
-    /// Use the small built-in plan, which ends within three minutes
-    #[arg(long, conflicts_with = "plan")]
+    /// Use the quick form of the plan, which ends within minutes
+    #[arg(long)]
     quick: bool,
+    /// Write a commented plan for what this machine has, and run nothing [default: compare.toml]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "compare.toml",
+          conflicts_with_all = ["plan", "quick", "dry_run", "resume", "out"])]
+    init: Option<PathBuf>,
+    /// Say what would be run and how long it would take, and run nothing
+    #[arg(long, conflicts_with = "resume")]
+    dry_run: bool,
+    /// With --dry-run: run one round on a throw-away directory to know how long it takes
+    #[arg(long, requires = "dry_run")]
+    trial: bool,
+    /// Go on with the comparison in DIR that was interrupted or killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
+    resume: Option<PathBuf>,
     /// Directory for the samples and the page; made anew [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed for everything random [default: the plan's, else drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Rounds, instead of the plan's
+    /// Exactly so many rounds, instead of what the plan asks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Print the computed report as JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    /// Runs of a round that the machine disturbed are repeated at most so often
+    /// [default: the plan's, else 1]
+    #[arg(long, value_name = "N")]
+    reruns: Option<u32>,
+    /// Run only the K-th of N equal shares of the comparison; give the same --seed for all, and
+    /// read their samples together with `fslab report`
+    #[arg(long, value_name = "K/N")]
+    cells: Option<Share>,
+    /// Run only this target (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    only_target: Vec<String>,
+    /// Run only this workload (may be given several times)
+    #[arg(long, value_name = "LABEL")]
+    only_workload: Vec<String>,
+    /// Run only these rounds, such as 1-5
+    #[arg(long, value_name = "A-B", value_parser = rounds_range)]
+    only_rounds: Option<(u32, u32)>,
     /// Where images and mount points are made [default: the output directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
+    #[command(flatten)]
+    shown: Shown,
+    /// Run this command in each target instead of the plan's workloads
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["init", "resume"])]
+    run: Vec<String>,
+}
+
+/// "3-7" or "4".
+fn rounds_range(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if 1 <= first && first <= last => Ok((first, last)),
+        _ => Err("rounds are written A-B and counted from 1, such as 1-5".to_owned()),
+    }
 }
 
 impl Args {
-    /// Runs the comparison.
+    /// Runs the comparison, or tells of it.
     pub fn run(self) -> Result<()> {
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let (plan, mut remarks) = self.plan()?;
-        if cfg!(debug_assertions) {
-            remarks.push(
-                "this fslab was built without optimisation: \
-                 it and its layers are several times slower than they need be"
-                    .to_owned(),
-            );
+        if let Some(path) = &self.init {
+            return init::write(path);
         }
+        if let Some(directory) = &self.resume {
+            return resume::run(directory, &self);
+        }
+        let (plan, mut remarks) = self.plan()?;
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
-        let rounds = self.rounds.unwrap_or(plan.rounds);
+        if self.dry_run {
+            return dry_run::run(&self, &plan, seed);
+        }
+        remarks.extend(remark_on_build());
         let out = self.out.clone().unwrap_or_else(default_out);
         make_out(&out)?;
+        self.compare(&Comparison { plan, seed, remarks, out, resume: false })
+    }
+
+    /// Runs a comparison and shows what came of it.
+    fn compare(&self, comparison: &Comparison) -> Result<()> {
+        let Comparison { plan, seed, out, .. } = comparison;
+        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let work_parent = self.work_dir.clone().unwrap_or_else(|| out.clone());
         report_leftovers(&work_parent)?;
-        let command = self.command(seed, rounds);
-        let samples = samples_path(&out);
-        eprintln!("{}: seed {seed}, {rounds} rounds, samples in {}", plan.name, samples.display());
+        let samples = samples_path(out);
+        let (rounds, rounds_max) = self.rounds(plan);
+        let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
+        eprintln!(
+            "{}: seed {seed}, {rounds}{most} rounds, samples in {}",
+            plan.name,
+            samples.display()
+        );
         let options = RunOptions {
-            plan: &plan,
-            seed,
+            plan,
+            seed: *seed,
             rounds,
+            rounds_max,
+            reruns_max: self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS),
+            cells: self.cells(),
             work_parent: &work_parent,
             samples: &samples,
-            command: &command,
+            resume: comparison.resume,
+            command: &self.command(*seed, plan),
             host: &host::Binary::new()?,
             interrupt,
-            remarks,
+            remarks: comparison.remarks.clone(),
         };
-        let mut progress = Progress::new();
+        let mut progress = progress::Progress::new();
         let outcome = fslab_measure::run(options, &mut progress)?;
         progress.finish();
-        show(&samples, &out.join("report.html"), self.json)?;
+        durations::remember(&samples, plan);
+        self.shown.show(std::slice::from_ref(&samples), Some(&out.join("report.html")))?;
         match outcome.end.reason {
             EndReason::Interrupted => Err(Coded {
                 code: Code::Failure,
-                message: "interrupted; the samples so far are kept and reported".to_owned(),
+                message: format!(
+                    "interrupted; the samples so far are kept and reported. \
+                     Go on with: fslab compare --resume {}",
+                    quoted(out)
+                ),
             }
             .into()),
-            EndReason::Finished | EndReason::TimeLimit => Ok(()),
+            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => Ok(()),
         }
     }
 
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
+        let (plan, remarks) = self.plan_alone()?;
+        let given = (!self.run.is_empty()).then(|| self.run.clone());
+        Ok((given.into_iter().fold(plan, Plan::with_command), remarks))
+    }
+
+    fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
+        let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((Plan::read(path)?, Vec::new()));
+            return Ok((Plan::read(path, form)?, Vec::new()));
         }
         if let Some(obstacle) = obstacle_to_mounting() {
             let remark = format!(
                 "{obstacle}: file systems within the process and this directory were measured \
                  instead of mounted ones"
             );
-            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN)?, vec![remark]));
+            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN, form)?, vec![remark]));
         }
         let text = if self.quick { QUICK_PLAN } else { DEFAULT_PLAN };
-        Ok((Plan::parse("the built-in plan", text)?, Vec::new()))
+        Ok((Plan::parse("the built-in plan", text, form)?, Vec::new()))
+    }
+
+    /// Rounds at least and at most.
+    fn rounds(&self, plan: &Plan) -> (u32, u32) {
+        self.rounds.map_or((plan.rounds, plan.rounds_max), |rounds| (rounds, rounds))
+    }
+
+    fn cells(&self) -> Cells {
+        Cells {
+            share: self.cells,
+            targets: self.only_target.clone(),
+            workloads: self.only_workload.clone(),
+            rounds: self.only_rounds.map(|(first, last)| first..=last),
+        }
     }
 
     /// The command that repeats this comparison.
-    fn command(&self, seed: u64, rounds: u32) -> String {
+    fn command(&self, seed: u64, plan: &Plan) -> String {
         let mut words = vec!["fslab compare".to_owned()];
         words.extend(self.plan.as_ref().map(|plan| quoted(plan)));
         words.extend(self.quick.then(|| "--quick".to_owned()));
-        words.push(format!("--seed {seed} --rounds {rounds}"));
+        words.push(format!("--seed {seed}"));
+        let (rounds, rounds_max) = self.rounds(plan);
+        if rounds == rounds_max {
+            words.push(format!("--rounds {rounds}"));
+        }
+        words.extend(self.reruns.map(|reruns| format!("--reruns {reruns}")));
         words.extend(self.work_dir.as_ref().map(|path| format!("--work-dir {}", quoted(path))));
+        if !self.run.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
+        }
         words.join(" ")
     }
 }
 
-/// Computes the report from the samples, writes the page and prints the table.
-pub(super) fn show(samples: &Path, page: &Path, json: bool) -> Result<()> {
-    let report = Report::new(&sample::read(samples)?);
-    fs::write(page, report::html(&report)?).with_context(|| page.display().to_string())?;
-    if json {
-        println!("{}", report::json(&report)?);
-    } else {
-        print!("{}", report::terminal(&report)?);
-    }
-    eprintln!("report: {}", page.display());
-    Ok(())
+/// What is run, and where its samples go.
+struct Comparison {
+    plan: Plan,
+    seed: u64,
+    remarks: Vec<String>,
+    out: PathBuf,
+    resume: bool,
+}
+
+fn remark_on_build() -> Option<String> {
+    cfg!(debug_assertions).then(|| {
+        "this fslab was built without optimisation: \
+         it and its layers are several times slower than they need be"
+            .to_owned()
+    })
 }
 
 fn seed_from_clock() -> u64 {
@@ -149,8 +253,9 @@ fn make_out(out: &Path) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{} exists; samples are never overwritten: choose another --out",
-        samples.display()
+        "{} exists; samples are never overwritten: choose another --out, or go on with --resume {}",
+        samples.display(),
+        quoted(out)
     );
     Err(Coded { code: Code::BadInput, message }.into())
 }
@@ -188,46 +293,4 @@ fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
-/// A progress bar with the time left, on a terminal only.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden() };
-        }
-        let bar = ProgressBar::new(0);
-        let template = "{bar:30} {pos}/{len} runs, {eta} left: {msg}";
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        Self { bar }
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-impl Observer for Progress {
-    fn progress(&mut self, done: u64, total: u64, next: &str) {
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.set_message(next.to_owned());
-    }
-
-    fn note(&mut self, note: &Note) {
-        let about = note.target.as_deref().unwrap_or("note");
-        let line = format!("{about}: {}", note.text);
-        // A hidden bar prints nothing.
-        if self.bar.is_hidden() {
-            eprintln!("{line}");
-        } else {
-            self.bar.println(line);
-        }
-    }
 }

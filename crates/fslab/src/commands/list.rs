@@ -3,6 +3,7 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec};
+use fslab_measure::probe::ATTRIBUTES;
 use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
@@ -34,7 +35,15 @@ fn as_json() -> Value {
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
     let renderers: Vec<_> =
         RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
-    json!({ "layers": layers, "leaves": leaves, "workloads": workloads, "renderers": renderers })
+    let attributes: Vec<_> =
+        ATTRIBUTES.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
+    json!({
+        "layers": layers,
+        "leaves": leaves,
+        "workloads": workloads,
+        "renderers": renderers,
+        "attributes": attributes,
+    })
 }
 
 fn layer_as_json(layer: &LayerSpec) -> Value {
@@ -62,7 +71,14 @@ fn workload_as_json(workload: &Workload) -> Value {
     let parameters: Vec<_> = workload
         .parameters
         .iter()
-        .map(|parameter| json!({ "name": parameter.name, "help": parameter.help }))
+        .map(|parameter| {
+            json!({
+                "name": parameter.name,
+                "help": parameter.help,
+                "default": parameter.default.to_string(),
+                "values": parameter.default.values(),
+            })
+        })
         .collect();
     json!({ "name": workload.name, "help": workload.help, "parameters": parameters })
 }
@@ -84,14 +100,19 @@ fn as_tables() -> String {
     for workload in WORKLOADS {
         workloads.add_row([workload.name, "", workload.help]);
         for parameter in workload.parameters {
-            workloads.add_row([format!("  {}", parameter.name).as_str(), "", parameter.help]);
+            let name = format!("  {} = {}", parameter.name, parameter.default);
+            workloads.add_row([name.as_str(), "", parameter.help]);
         }
     }
     let mut renderers = table(["renderer", "", "what it makes"]);
     for renderer in RENDERERS {
         renderers.add_row([renderer.name, "", renderer.help]);
     }
-    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}")
+    let mut attributes = table(["attribute", "", "what fslab probe finds"]);
+    for attribute in ATTRIBUTES {
+        attributes.add_row([attribute.name, "", attribute.help]);
+    }
+    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
 }
 
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {

@@ -1,37 +1,93 @@
 //! `fslab report`: renders a report again from its samples alone.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_measure::report::{self, Report};
 use fslab_measure::sample;
 
+use crate::exit::{Code, Coded};
+
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The samples of a comparison
-    samples: PathBuf,
+    /// The samples of a comparison, or of several that are read together
+    #[arg(required = true)]
+    samples: Vec<PathBuf>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// What is made of samples, and where it goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Shown {
+    /// Compare with this target, instead of the plan's baseline (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    baseline: Vec<String>,
+    /// Print the computed figures as JSON instead of tables
+    #[arg(long)]
+    json: bool,
     /// Write the page here
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Print the computed report as JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    /// Write tables in Markdown here
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the samples here as CSV, a line each
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the samples here as Parquet
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+    /// Write the figures here in the shape of fio's JSON output
+    #[arg(long, value_name = "FILE")]
+    fio: Option<PathBuf>,
 }
 
 impl Args {
     /// Renders.
     pub fn run(self) -> Result<()> {
-        let report = Report::new(&sample::read(&self.samples)?);
-        if let Some(page) = &self.html {
-            std::fs::write(page, report::html(&report)?)
-                .with_context(|| page.display().to_string())?;
+        self.shown.show(&self.samples, None)
+    }
+}
+
+impl Shown {
+    /// Computes the report of samples files, prints it and writes what was asked for; `page` is
+    /// where the page goes unless another place was named.
+    pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
+        let records = sample::read_all(samples)?;
+        let report = Report::against(&records, &self.baseline)?;
+        let page = self.html.as_deref().or(page);
+        let files = [
+            ("html", page),
+            ("markdown", self.markdown.as_deref()),
+            ("csv", self.csv.as_deref()),
+            ("parquet", self.parquet.as_deref()),
+            ("fio", self.fio.as_deref()),
+        ];
+        for (name, path) in files {
+            if let Some(path) = path {
+                write(name, path, &report)?;
+            }
         }
         if self.json {
             println!("{}", report::json(&report)?);
         } else {
-            print!("{}", report::terminal(&report)?);
+            print!("{}", report::terminal(&report));
+        }
+        if let Some(page) = page {
+            eprintln!("report: {}", page.display());
         }
         Ok(())
     }
+}
+
+fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
+    let Some(renderer) = report::find(name) else {
+        let message = format!("this fslab was built without {name}");
+        return Err(Coded { code: Code::Missing, message }.into());
+    };
+    let bytes = (renderer.render)(report)?;
+    fs::write(path, bytes).with_context(|| path.display().to_string())
 }

@@ -44,6 +44,10 @@ impl Args {
                 return Err(error).with_context(|| format!("can't unmount {}", path.display()));
             }
         }
+        if let Some(place) = still_mounted(mount.device)? {
+            eprintln!("note: it is also mounted on {}, and served there", place.display());
+            return Ok(());
+        }
         match daemon {
             Some(pid) if !self.lazy => wait_for_end(pid),
             _ => Ok(()),
@@ -59,6 +63,12 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
         .filter(|mount| mount.file_system == "fuse.fslab")
         .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
     Ok((path, mount))
+}
+
+/// Another place where the same file system is mounted: its daemon goes on for that.
+fn still_mounted(device: (u32, u32)) -> Result<Option<PathBuf>> {
+    let mounts = mounts::list().context("can't read the list of mounts")?;
+    Ok(mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.target))
 }
 
 fn bad(message: String) -> anyhow::Error {

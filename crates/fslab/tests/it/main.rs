@@ -1,10 +1,13 @@
 //! The program as its users meet it: mounts, its command line, and its end.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod boundary;
 mod command_line;
+mod comparing;
 mod conformance;
 mod fault;
 mod kill;
 mod mounting;
 mod observe;
+mod probing;
 mod support;

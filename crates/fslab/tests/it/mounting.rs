@@ -258,7 +258,7 @@ fn a_signal_lets_users_finish() {
     assert_eq!(fs::read(place.lower.join("file")).unwrap(), b"still served");
 }
 
-fn send(daemon: u32, signal: Signal) {
+pub fn send(daemon: u32, signal: Signal) {
     let pid = Pid::from_raw(daemon.try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }

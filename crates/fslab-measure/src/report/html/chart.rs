@@ -1,135 +1,266 @@
 //! Charts, drawn by hand as SVG: every sample is a dot, every ratio has its interval.
 
-use std::fmt::Write;
-
-use super::super::format::{bytes, factor, seconds, significant};
-use super::super::model::{Group, Row};
+use super::super::format::{bytes, seconds, significant};
+use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
+use super::super::words;
+use super::colour;
+use super::drawing::{Drawing, FOOT, MARGIN, Mark};
 use super::scale::Scale;
-use super::{colour, escape};
 
 const WIDTH: f64 = 380.0;
 const WIDE: f64 = 640.0;
-const ROW: f64 = 40.0;
-const MARGIN: f64 = 8.0;
-const FOOT: f64 = 22.0;
+const ROW: f64 = 42.0;
+
+/// How far below the top of its row the middle of the dots lies.
+const MIDDLE: f64 = 29.0;
 
 /// A chart and what it shows.
 pub(super) struct Chart {
     pub caption: String,
     pub svg: String,
     pub wide: bool,
+    /// The baseline it is about, where it is about one.
+    pub baseline: Option<usize>,
 }
 
 /// The times of one phase: a row of dots for each target, a bar at its median.
 pub(super) fn times(group: &Group) -> Chart {
-    let all: Vec<f64> =
-        group.rows.iter().flat_map(|row| row.points.iter().map(|point| point.seconds)).collect();
-    let scale = Scale::of_times(&all, MARGIN, WIDTH - 2.0 * MARGIN);
-    let mut drawing = Drawing::rows(group.rows.len(), &scale, time_tick);
-    for (index, row) in group.rows.iter().enumerate() {
-        drawing.open_row(index, row, &seconds(row.seconds.median));
-        for point in &row.points {
-            let label = format!("round {}: {}", point.round + 1, seconds(point.seconds));
-            drawing.dot(scale.place(point.seconds), point.contaminated, &label);
+    let all: Vec<f64> = points(&group.rows).map(|point| point.seconds).collect();
+    let mut drawing = Drawing::new(WIDTH, ROW * group.rows.len() as f64 + FOOT);
+    let length = WIDTH - 2.0 * MARGIN;
+    let scales = [
+        ("lin", Scale::linear(&all, MARGIN, length)),
+        ("log", Scale::logarithmic(&all, MARGIN, length)),
+    ];
+    for (class, scale) in scales {
+        drawing.open(class);
+        drawing.axis(&scale, time_tick);
+        for (index, row) in group.rows.iter().enumerate() {
+            let middle = ROW * index as f64 + MIDDLE;
+            let dots: Vec<_> = row
+                .points
+                .iter()
+                .enumerate()
+                .map(|(place, point)| {
+                    ((scale.place(point.seconds), middle + spread(place)), mark(point))
+                })
+                .collect();
+            drawing.open(&colour(row.index));
+            drawing.dots(&dots, false);
+            drawing.bar(scale.place(row.seconds.median), middle);
+            drawing.close();
         }
-        drawing.median(scale.place(row.seconds.median));
-        drawing.close_row();
+        drawing.close();
     }
-    let caption = "time of each run; the bar is the median".to_owned();
-    Chart { caption, svg: drawing.finish("Time of each run by target"), wide: false }
+    for (index, row) in group.rows.iter().enumerate() {
+        let values = row.points.iter().map(|point| seconds(point.seconds)).collect();
+        name_row(&mut drawing, index, row, &seconds(row.seconds.median), values);
+    }
+    Chart {
+        caption: "time of each run; the bar is the median".to_owned(),
+        svg: drawing.finish("Time of each run by target", Scale::is_wide(&all)),
+        wide: false,
+        baseline: None,
+    }
 }
 
-/// The ratios of one phase to the baseline. `None` where there is nothing to compare.
-pub(super) fn ratios(group: &Group) -> Option<Chart> {
-    let rows: Vec<&Row> = group.rows.iter().filter(|row| row.ratio.is_some()).collect();
+/// The ratios of one phase to a baseline. `None` where there is nothing to compare.
+pub(super) fn ratios(group: &Group, baseline: usize, name: &str) -> Option<Chart> {
+    let rows: Vec<(&Row, &Against)> = group
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, row.against.get(baseline)?)))
+        .filter(|(_, against)| against.ratio.is_some())
+        .collect();
     if rows.is_empty() {
         return None;
     }
-    let ends = rows.iter().filter_map(|row| row.ratio).flat_map(|ratio| [ratio.low, ratio.high]);
-    let points = rows.iter().flat_map(|row| row.points.iter().filter_map(|point| point.ratio));
+    let scale = scale_of_ratios(&rows);
+    let mut drawing = Drawing::new(WIDTH, ROW * rows.len() as f64 + FOOT);
+    drawing.axis(&scale, |value| format!("{}\u{d7}", trimmed(value)));
+    drawing.vertical("one", scale.place(1.0));
+    for (index, (row, against)) in rows.iter().enumerate() {
+        let Some(ratio) = against.ratio else { continue };
+        let middle = ROW * index as f64 + MIDDLE;
+        let values = against.ratios.iter().zip(&row.points);
+        let values: Vec<(f64, Mark)> =
+            values.filter_map(|(ratio, point)| Some(((*ratio)?, mark(point)))).collect();
+        let dots: Vec<_> = values
+            .iter()
+            .enumerate()
+            .map(|(place, (value, mark))| ((scale.place(*value), middle + spread(place)), *mark))
+            .collect();
+        drawing.open(&colour(row.index));
+        drawing.dots(&dots, false);
+        drawing.interval(&scale, middle, [ratio.low, ratio.ratio, ratio.high]);
+        drawing.close();
+        let values = values.iter().map(|(value, _)| format!("{value:.3}\u{d7}")).collect();
+        name_row(&mut drawing, index, row, &verdict(against), values);
+    }
+    Some(Chart {
+        caption: format!("ratio to {name} in each round, with its interval; right is slower"),
+        svg: drawing.finish(&format!("Ratio to {name} by target"), true),
+        wide: false,
+        baseline: Some(baseline),
+    })
+}
+
+fn scale_of_ratios(rows: &[(&Row, &Against)]) -> Scale {
+    let ends = rows.iter().filter_map(|(_, against)| against.ratio);
+    let ends = ends.flat_map(|ratio| [ratio.low, ratio.high]);
+    let points = rows.iter().flat_map(|(_, against)| against.ratios.iter().filter_map(|r| *r));
     // An interval that a few rounds leave boundless must not press all else together.
     let near: Vec<f64> = points.chain(ends.filter(|end| (0.02..50.0).contains(end))).collect();
-    let scale = Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN);
-    let mut drawing =
-        Drawing::rows(rows.len(), &scale, |value| format!("{}\u{d7}", trimmed(value)));
-    drawing.vertical("one", scale.place(1.0));
-    for (index, row) in rows.iter().enumerate() {
-        let Some(ratio) = row.ratio else { continue };
-        let verdict = if ratio.shows_difference() {
-            let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
-            format!("{middle}\u{d7} [{low}, {high}]")
-        } else {
-            "~ no difference shown".to_owned()
-        };
-        drawing.open_row(index, row, &verdict);
-        for point in &row.points {
-            let Some(value) = point.ratio else { continue };
-            let label = format!("round {}: {value:.3}\u{d7}", point.round + 1);
-            drawing.dot(scale.place(value), point.contaminated, &label);
-        }
-        drawing.interval(&scale, [ratio.low, ratio.ratio, ratio.high]);
-        drawing.close_row();
+    Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN)
+}
+
+fn verdict(against: &Against) -> String {
+    match against.verdict {
+        Verdict::NotShown => "~ no difference shown".to_owned(),
+        _ => words::against(against).trim().to_owned(),
     }
-    let caption = "ratio to the baseline in each round, with its interval; right is slower";
-    let svg = drawing.finish("Ratio to the baseline by target");
-    Some(Chart { caption: caption.to_owned(), svg, wide: false })
 }
 
 /// The points of a sweep: median time of one operation against size, a line for each target.
-pub(super) fn sweep(points: &[&Group]) -> Chart {
-    let each = |row: &Row, value: f64| value / row.operations.max(1) as f64;
-    let all: Vec<f64> = points
+pub(super) fn sweep(groups: &[&Group]) -> Chart {
+    let all: Vec<f64> = groups
         .iter()
         .flat_map(|group| &group.rows)
         .flat_map(|row| row.points.iter().map(move |point| each(row, point.seconds)))
         .collect();
     let (left, bottom) = (64.0, 250.0);
-    let y = Scale::logarithmic(&all, 0.0, bottom - MARGIN);
-    let step = (WIDE - left - 2.0 * MARGIN) / (points.len().max(2) - 1) as f64;
-    let place =
-        |column: usize, value: f64| (left + MARGIN + step * column as f64, bottom - y.place(value));
+    let step = (WIDE - left - 2.0 * MARGIN) / (groups.len().max(2) - 1) as f64;
+    let column = |index: usize| left + MARGIN + step * index as f64;
     let mut drawing = Drawing::new(WIDE, bottom + FOOT);
-    for tick in y.ticks() {
-        let height = bottom - y.place(tick);
-        drawing.horizontal(left, height, &time_tick(tick));
-    }
-    let every = points.len().div_ceil(9).max(1);
-    for (column, group) in points.iter().enumerate().filter(|(column, _)| column % every == 0) {
-        let label = bytes(group.size_bytes.unwrap_or(0));
-        drawing.text("tick", "middle", (place(column, 1.0).0, bottom + 16.0), &label);
-    }
-    for target in targets(points) {
-        drawing.raw(&format!("<g class=\"{}\">", colour(target)));
-        let mut path = String::new();
-        for (column, group) in points.iter().enumerate() {
-            let Some(row) = group.rows.iter().find(|row| row.index == target) else { continue };
-            let (x, height) = place(column, each(row, row.seconds.median));
-            let verb = if path.is_empty() { 'M' } else { 'L' };
-            path.push_str(&format!("{verb}{x:.1} {height:.1}"));
-            for point in &row.points {
-                let value = each(row, point.seconds);
-                let (x, height) = place(column, value);
-                let label =
-                    format!("{}, round {}: {}", row.target, point.round + 1, seconds(value));
-                drawing.dot_at((x, height), 1.8, point.contaminated, &label);
-            }
+    let scales = [
+        ("lin", Scale::linear(&all, 0.0, bottom - MARGIN)),
+        ("log", Scale::logarithmic(&all, 0.0, bottom - MARGIN)),
+    ];
+    for (class, scale) in scales {
+        drawing.open(class);
+        for tick in scale.ticks() {
+            drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
         }
-        drawing.raw(&format!("<path class=\"line\" d=\"{path}\"/></g>"));
+        for target in targets(groups) {
+            let place = |index: usize, value: f64| (column(index), bottom - scale.place(value));
+            sweep_line(&mut drawing, groups, target, &place);
+        }
+        drawing.close();
+    }
+    let every = groups.len().div_ceil(9).max(1);
+    for (index, group) in groups.iter().enumerate().filter(|(index, _)| index % every == 0) {
+        let label = bytes(group.size_bytes.unwrap_or(0));
+        drawing.text("tick", "middle", (column(index), bottom + 16.0), &label);
     }
     Chart {
         caption: "time of one file by its size; lines join the medians, dots are runs".to_owned(),
-        svg: drawing.finish("Time of one file by its size, a line for each target"),
+        svg: drawing.finish("Time of one file by its size, a line for each target", true),
         wide: true,
+        baseline: None,
     }
 }
 
+/// What an operation took along the way, a line for each target. `None` where that was not
+/// measured.
+pub(super) fn along(group: &Group) -> Option<Chart> {
+    let places = || group.rows.iter().flat_map(|row| &row.along);
+    let most = places().map(|place| place.operations).max()? as f64;
+    let all: Vec<f64> = places().map(|place| place.seconds_each).collect();
+    let (left, bottom) = (64.0, 250.0);
+    let x = Scale::linear(&[most / 1.05], left + MARGIN, WIDE - left - 2.0 * MARGIN);
+    let mut drawing = Drawing::new(WIDE, bottom + FOOT);
+    drawing.axis(&x, |value| format!("{value:.0}"));
+    let scales = [
+        ("lin", Scale::linear(&all, 0.0, bottom - MARGIN)),
+        ("log", Scale::logarithmic(&all, 0.0, bottom - MARGIN)),
+    ];
+    for (class, scale) in scales {
+        drawing.open(class);
+        for tick in scale.ticks() {
+            drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
+        }
+        for row in &group.rows {
+            let point = |place: &Progress| {
+                (x.place(place.operations as f64), bottom - scale.place(place.seconds_each))
+            };
+            drawing.open(&colour(row.index));
+            drawing.title(&row.target);
+            drawing.line(&row.along.iter().map(point).collect::<Vec<_>>());
+            drawing.close();
+        }
+        drawing.close();
+    }
+    Some(Chart {
+        caption: "time of an operation along the way, by operations done; medians of the runs"
+            .to_owned(),
+        svg: drawing.finish("Time of an operation along the way", Scale::is_wide(&all)),
+        wide: true,
+        baseline: None,
+    })
+}
+
+/// A target's line and dots in a sweep.
+fn sweep_line(
+    drawing: &mut Drawing,
+    groups: &[&Group],
+    target: usize,
+    place: &dyn Fn(usize, f64) -> (f64, f64),
+) {
+    let rows = groups.iter().enumerate().filter_map(|(index, group)| {
+        Some((index, group.rows.iter().find(|row| row.index == target)?))
+    });
+    let rows: Vec<(usize, &Row)> = rows.collect();
+    let line: Vec<_> =
+        rows.iter().map(|(index, row)| place(*index, each(row, row.seconds.median))).collect();
+    let dots: Vec<_> = rows
+        .iter()
+        .flat_map(|(index, row)| {
+            let dot = move |point: &Point| (place(*index, each(row, point.seconds)), mark(point));
+            row.points.iter().map(dot)
+        })
+        .collect();
+    drawing.open(&colour(target));
+    drawing.title(rows.first().map_or("", |(_, row)| &row.target));
+    drawing.dots(&dots, true);
+    drawing.line(&line);
+    drawing.close();
+}
+
+/// Time of one operation.
+fn each(row: &Row, value: f64) -> f64 {
+    value / row.operations.max(1) as f64
+}
+
 /// Indices of the targets that occur, in order.
-pub(super) fn targets(groups: &[&Group]) -> Vec<usize> {
+fn targets(groups: &[&Group]) -> Vec<usize> {
     let mut found: Vec<usize> =
         groups.iter().flat_map(|group| group.rows.iter().map(|row| row.index)).collect();
     found.sort_unstable();
     found.dedup();
     found
+}
+
+fn points(rows: &[Row]) -> impl Iterator<Item = &Point> {
+    rows.iter().flat_map(|row| &row.points)
+}
+
+fn mark(point: &Point) -> Mark {
+    Mark { hollow: point.contaminated, ringed: point.outlier }
+}
+
+/// How far from the middle of its row a dot is drawn, so that equal values don't hide each other.
+fn spread(place: usize) -> f64 {
+    ((place * 5) % 9) as f64 - 4.0
+}
+
+/// The name of a row and what is to be said of it; its values are told to who asks.
+fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, values: Vec<String>) {
+    let top = ROW * index as f64;
+    drawing.open("name");
+    drawing.title(&format!("{}: {}", row.target, values.join(", ")));
+    drawing.text("", "start", (MARGIN, top + 14.0), &row.target);
+    drawing.text("tick", "end", (drawing.width - MARGIN, top + 14.0), verdict);
+    drawing.close();
 }
 
 /// A ratio without needless zeros.
@@ -151,127 +282,5 @@ fn without_zeros(number: &str) -> String {
         number.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
         number.to_owned()
-    }
-}
-
-/// An SVG that is being drawn.
-struct Drawing {
-    body: String,
-    width: f64,
-    height: f64,
-    /// Middle of the row that is open.
-    middle: f64,
-}
-
-impl Drawing {
-    fn new(width: f64, height: f64) -> Self {
-        Self { body: String::new(), width, height, middle: 0.0 }
-    }
-
-    /// Rows over a common horizontal axis.
-    fn rows(count: usize, scale: &Scale, label: impl Fn(f64) -> String) -> Self {
-        let mut drawing = Self::new(WIDTH, ROW * count as f64 + FOOT);
-        for tick in scale.ticks() {
-            let place = scale.place(tick);
-            drawing.vertical("grid", place);
-            let anchor = match place {
-                place if place < scale.start + 12.0 => "start",
-                place if place > scale.start + scale.length - 12.0 => "end",
-                _ => "middle",
-            };
-            let foot = drawing.height - 6.0;
-            drawing.text("tick", anchor, (place, foot), &label(tick));
-        }
-        drawing
-    }
-
-    fn open_row(&mut self, index: usize, row: &Row, verdict: &str) {
-        let top = ROW * index as f64;
-        self.middle = top + 27.0;
-        self.raw(&format!("<g class=\"{}\">", colour(row.index)));
-        let baseline = if row.is_baseline { " (baseline)" } else { "" };
-        self.text("name", "start", (MARGIN, top + 14.0), &format!("{}{baseline}", row.target));
-        self.text("tick", "end", (self.width - MARGIN, top + 14.0), verdict);
-    }
-
-    fn close_row(&mut self) {
-        self.raw("</g>");
-    }
-
-    fn dot(&mut self, x: f64, hollow: bool, label: &str) {
-        self.dot_at((x, self.middle), 3.5, hollow, label);
-    }
-
-    /// A sample; hollow where the machine did other things.
-    fn dot_at(&mut self, (x, y): (f64, f64), radius: f64, hollow: bool, label: &str) {
-        let (class, more) = if hollow {
-            ("dot hollow", ", while the machine did other things")
-        } else {
-            ("dot", "")
-        };
-        let label = escape(label);
-        self.raw(&format!(
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\">\
-             <title>{label}{more}</title></circle>"
-        ));
-    }
-
-    fn median(&mut self, x: f64) {
-        let (top, bottom) = (self.middle - 7.0, self.middle + 7.0);
-        self.raw(&format!("<path class=\"bar\" d=\"M{x:.1} {top}V{bottom}\"/>"));
-    }
-
-    /// An interval with its estimate. An end that lies beyond the axis has no cap.
-    fn interval(&mut self, scale: &Scale, [low, estimate, high]: [f64; 3]) {
-        let (y, top, bottom) = (self.middle, self.middle - 5.0, self.middle + 5.0);
-        let (left, right) = (scale.place(low), scale.place(high));
-        let mut path = format!("M{left:.1} {y}H{right:.1}");
-        for (value, x) in [(low, left), (high, right)] {
-            if scale.holds(value) {
-                path.push_str(&format!("M{x:.1} {top}V{bottom}"));
-            }
-        }
-        let x = scale.place(estimate);
-        self.raw(&format!(
-            "<path class=\"bar\" d=\"{path}\"/>\
-             <path class=\"mark\" d=\"M{x:.1} {}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\"/>",
-            y - 4.5
-        ));
-    }
-
-    fn vertical(&mut self, class: &str, x: f64) {
-        let bottom = self.height - FOOT;
-        self.raw(&format!("<path class=\"{class}\" d=\"M{x:.1} 0V{bottom:.1}\"/>"));
-    }
-
-    fn horizontal(&mut self, left: f64, y: f64, label: &str) {
-        let right = self.width;
-        self.raw(&format!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
-        self.text("tick", "end", (left - 6.0, y + 4.0), label);
-    }
-
-    fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
-        let text = escape(text);
-        self.raw(&format!(
-            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">\
-             {text}</text>"
-        ));
-    }
-
-    fn raw(&mut self, markup: &str) {
-        self.body.push_str(markup);
-    }
-
-    fn finish(self, title: &str) -> String {
-        let mut svg = String::new();
-        let (width, height) = (self.width, self.height);
-        let written = write!(
-            svg,
-            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{}</svg>",
-            escape(title),
-            self.body
-        );
-        debug_assert!(written.is_ok(), "writing to a string can't fail");
-        svg
     }
 }

@@ -2,14 +2,19 @@
 
 use askama::Template;
 
-use super::super::format::{bytes, seconds};
+use super::super::format::bytes;
 use super::super::model::{Group, Report, Row};
+use super::super::{overview, words};
 use super::chart::{self, Chart};
 use super::colour;
+use super::matrix::{self, Matrix};
 use super::table::{self, Table};
-use crate::sample::{EndReason, Note, NoteKind, TargetRecord};
+use crate::provenance::Provenance;
+use crate::sample::{Note, NoteKind, TargetRecord};
 use crate::stats::CONFIDENCE;
-use crate::workload;
+
+/// More workloads than this are folded, and can be searched.
+const UNFOLDED_MOST: usize = 6;
 
 /// The page.
 #[derive(Template)]
@@ -18,14 +23,15 @@ pub(super) struct Page {
     title: String,
     nonce: String,
     lead: String,
-    baseline: String,
+    baselines: Vec<String>,
     confidence: u32,
+    legend: &'static str,
     notes: Vec<NoteLine>,
-    target_names: Vec<String>,
-    overview: Vec<OverviewLine>,
+    matrices: Vec<Matrix>,
+    folded: bool,
     sections: Vec<Section>,
     targets: Vec<TargetLine>,
-    environment: Vec<(&'static str, String)>,
+    runs: Vec<RunView>,
     command: String,
     plan: String,
 }
@@ -36,20 +42,8 @@ struct NoteLine {
     text: String,
 }
 
-/// A phase over all targets, or (without cells) the name of a workload.
-struct OverviewLine {
-    name: String,
-    cells: Vec<OverviewCell>,
-}
-
-#[derive(Default)]
-struct OverviewCell {
-    class: &'static str,
-    text: String,
-    small: String,
-}
-
 struct Section {
+    id: usize,
     name: String,
     help: &'static str,
     phases: Vec<PhaseView>,
@@ -61,6 +55,7 @@ struct PhaseView {
     legend: Vec<LegendItem>,
     why: Vec<WhyLine>,
     table: Table,
+    latencies: Option<Table>,
 }
 
 struct LegendItem {
@@ -69,6 +64,7 @@ struct LegendItem {
 }
 
 struct WhyLine {
+    baseline: usize,
     target: String,
     verdict: String,
     text: String,
@@ -80,26 +76,34 @@ struct TargetLine {
     lines: Vec<String>,
 }
 
+struct RunView {
+    title: String,
+    lines: Vec<(&'static str, String)>,
+}
+
 impl Page {
     pub fn new(report: &Report) -> Self {
         let provenance = &report.provenance;
+        let sections: Vec<Section> = report
+            .workloads
+            .iter()
+            .enumerate()
+            .filter_map(|(id, name)| section(report, id, name))
+            .collect();
         Self {
             title: provenance.plan_name.clone(),
             // The policy admits only what carries this word; it must not hold a quote.
             nonce: provenance.run.chars().filter(char::is_ascii_alphanumeric).collect(),
             lead: lead(report),
-            baseline: provenance.baseline.clone(),
+            baselines: report.baselines.clone(),
             confidence: (CONFIDENCE * 100.0).round() as u32,
+            legend: words::LEGEND,
             notes: notes(report),
-            target_names: provenance.targets.clone(),
-            overview: overview(report),
-            sections: provenance
-                .workloads
-                .iter()
-                .filter_map(|name| section(report, name))
-                .collect(),
+            matrices: matrix::of(report, &overview::lines(report)),
+            folded: sections.len() > UNFOLDED_MOST,
+            sections,
             targets: report.targets.iter().map(target_line).collect(),
-            environment: environment(report),
+            runs: runs(report),
             command: provenance.command.clone(),
             plan: provenance.plan.clone(),
         }
@@ -108,24 +112,14 @@ impl Page {
 
 fn lead(report: &Report) -> String {
     let provenance = &report.provenance;
-    let how = match &report.end {
-        None => "the run did not end".to_owned(),
-        Some(end) => {
-            let rounds = match end.reason {
-                EndReason::Finished => format!("{} rounds", end.rounds),
-                EndReason::TimeLimit => {
-                    format!("{} of {} rounds, to the time limit", end.rounds, provenance.rounds)
-                }
-                EndReason::Interrupted => {
-                    format!("interrupted after {} of {} rounds", end.rounds, provenance.rounds)
-                }
-            };
-            format!("{rounds} in {} s", end.elapsed_seconds)
-        }
+    let runs = match report.further_runs.len() {
+        0 => String::new(),
+        more => format!(" {} runs together;", more + 1),
     };
     format!(
-        "{}, {how}, {} samples; {}, {} processors; seed {}.",
+        "{};{runs} {}, {} samples; {}, {} processors; seed {}.",
         provenance.started,
+        words::ending(report),
         report.samples,
         provenance.kernel,
         provenance.processors,
@@ -135,35 +129,22 @@ fn lead(report: &Report) -> String {
 
 fn notes(report: &Report) -> Vec<NoteLine> {
     let mut lines: Vec<NoteLine> = report.notes.iter().map(note_line).collect();
-    if report.contaminated > 0 {
+    let plain = |text: String| NoteLine { grave: false, heading: String::new(), text };
+    lines.extend(words::on_samples(report).into_iter().map(plain));
+    lines.extend(words::doubts(report).into_iter().map(plain));
+    if report.contaminated * 10 > report.samples {
         lines.push(NoteLine {
-            grave: report.contaminated * 10 > report.samples,
+            grave: true,
             heading: "Disturbed".to_owned(),
-            text: format!(
-                "{} of {} samples were taken while other programmes or machines used the \
-                 processors. They are kept, and drawn as hollow dots.",
-                report.contaminated, report.samples
-            ),
-        });
-    }
-    for group in report.unproven() {
-        let rows = group.rows.iter().filter(|row| row.proven < row.seconds.count);
-        let rows = rows.map(|row| format!("{} {}/{}", row.target, row.proven, row.seconds.count));
-        let size = group.size_bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-        lines.push(NoteLine {
-            grave: false,
-            heading: format!("{}, {}{size}", group.workload, group.phase),
-            text: format!(
-                "the state of the cache is not proven for every run: {}",
-                rows.collect::<Vec<_>>().join(", ")
-            ),
+            text: "more than a tenth of the samples was taken while the machine did other \
+                   things: run it again on a quiet machine before you rely on it"
+                .to_owned(),
         });
     }
     lines
 }
 
 fn note_line(note: &Note) -> NoteLine {
-    let about: Vec<&str> = note.target.iter().chain(&note.workload).map(String::as_str).collect();
     let kind = match note.kind {
         NoteKind::LeftOut => "Left out: ",
         NoteKind::Failed => "Failed: ",
@@ -171,79 +152,50 @@ fn note_line(note: &Note) -> NoteLine {
     };
     NoteLine {
         grave: note.kind != NoteKind::Remark || note.target.is_none(),
-        heading: format!("{kind}{}", about.join(", ")),
+        heading: format!("{kind}{}", words::subject(note)),
         text: note.text.clone(),
     }
 }
 
-fn overview(report: &Report) -> Vec<OverviewLine> {
-    let mut lines = Vec::new();
-    for workload in &report.provenance.workloads {
-        let groups = report.groups.iter().filter(|group| &group.workload == workload);
-        let mut phases: Vec<OverviewLine> = groups
-            .filter(|group| group.size_bytes.is_none())
-            .map(|group| overview_line(group, &report.provenance.targets))
-            .collect();
-        if !phases.is_empty() {
-            lines.push(OverviewLine { name: workload.clone(), cells: Vec::new() });
-            lines.append(&mut phases);
-        }
-    }
-    lines
-}
-
-fn overview_line(group: &Group, targets: &[String]) -> OverviewLine {
-    let cell = |target: &String| {
-        group.rows.iter().find(|row| &row.target == target).map(overview_cell).unwrap_or_default()
-    };
-    OverviewLine { name: phase_name(group), cells: targets.iter().map(cell).collect() }
-}
-
-fn overview_cell(row: &Row) -> OverviewCell {
-    let median = seconds(row.seconds.median);
-    let Some(ratio) = row.ratio else {
-        return OverviewCell { class: "", text: median, small: String::new() };
-    };
-    let (class, text) = match (ratio.shows_difference(), ratio.ratio > 1.0) {
-        (false, _) => ("", "~".to_owned()),
-        (true, true) => ("slower", format!("\u{25b2} {:.2}\u{d7}", ratio.ratio)),
-        (true, false) => ("faster", format!("\u{25bc} {:.2}\u{d7}", ratio.ratio)),
-    };
-    OverviewCell { class, text, small: format!("{:.2}\u{2013}{:.2}", ratio.low, ratio.high) }
-}
-
-fn section(report: &Report, workload: &str) -> Option<Section> {
+fn section(report: &Report, id: usize, workload: &str) -> Option<Section> {
     let groups: Vec<&Group> =
         report.groups.iter().filter(|group| group.workload == workload).collect();
     let phases: Vec<PhaseView> = groups
         .iter()
         .filter(|group| group.size_bytes.is_none())
-        .map(|group| phase_view(group, &groups))
+        .map(|group| phase_view(group, &groups, report))
         .collect();
-    let help = workload::find(workload).map_or("", |spec| spec.help);
-    (!phases.is_empty()).then(|| Section { name: workload.to_owned(), help, phases })
+    let help = crate::workload::find(workload).map_or("", |spec| spec.help);
+    (!phases.is_empty()).then(|| Section { id, name: workload.to_owned(), help, phases })
 }
 
-fn phase_view(group: &Group, all: &[&Group]) -> PhaseView {
+fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
     let points: Vec<&Group> = all
         .iter()
         .copied()
         .filter(|other| other.phase == group.phase && other.size_bytes.is_some())
         .collect();
     let mut charts = vec![chart::times(group)];
-    charts.extend(chart::ratios(group));
+    for (index, name) in report.baselines.iter().enumerate() {
+        charts.extend(chart::ratios(group, index, name));
+    }
     let mut legend = Vec::new();
     if points.len() > 1 {
         charts.push(chart::sweep(&points));
         legend = legend_of(group);
     }
+    if let Some(chart) = chart::along(group) {
+        charts.push(chart);
+        legend = legend_of(group);
+    }
     let groups: Vec<&Group> = std::iter::once(group).chain(points).collect();
     PhaseView {
-        name: phase_name(group),
+        name: group.name(),
         charts,
         legend,
-        why: group.rows.iter().filter_map(why_line).collect(),
-        table: table::of(&groups),
+        why: group.rows.iter().flat_map(why_lines).collect(),
+        table: table::of(&groups, report),
+        latencies: table::of_latencies(&groups),
     }
 }
 
@@ -252,17 +204,17 @@ fn legend_of(group: &Group) -> Vec<LegendItem> {
     group.rows.iter().map(item).collect()
 }
 
-fn why_line(row: &Row) -> Option<WhyLine> {
-    let ratio = row.ratio?;
-    (!row.why.is_empty()).then(|| WhyLine {
-        target: row.target.clone(),
-        verdict: format!("takes {:.2}\u{d7} as long", ratio.ratio),
-        text: row.why.join(", "),
-    })
-}
-
-fn phase_name(group: &Group) -> String {
-    if group.is_sum { format!("{}, all sizes", group.phase) } else { group.phase.clone() }
+fn why_lines(row: &Row) -> Vec<WhyLine> {
+    let line = |(baseline, against): (usize, &super::super::Against)| {
+        let ratio = against.ratio?;
+        (!against.why.is_empty()).then(|| WhyLine {
+            baseline,
+            target: row.target.clone(),
+            verdict: format!("takes {:.2}\u{d7} as long", ratio.ratio),
+            text: against.why.join(", "),
+        })
+    };
+    row.against.iter().enumerate().filter_map(line).collect()
 }
 
 fn target_line(target: &TargetRecord) -> TargetLine {
@@ -276,33 +228,47 @@ fn target_line(target: &TargetRecord) -> TargetLine {
         .daemon_found
         .filter(|found| !found)
         .map(|_| "its daemon was not found: its processor time is not in the samples".to_owned());
+    let requests = target
+        .requests_counted
+        .filter(|counted| !counted)
+        .map(|_| "the requests to it could not be counted".to_owned());
+    let commands = [target.mkfs.clone(), target.mount.clone(), target.over.clone()];
     TargetLine {
         name: target.name.clone(),
         what: target.description.clone(),
-        lines: [target.mkfs.clone(), target.mount.clone(), target.over.clone(), device, daemon]
-            .into_iter()
-            .flatten()
-            .collect(),
+        lines: commands.into_iter().chain([device, daemon, requests]).flatten().collect(),
     }
 }
 
-fn environment(report: &Report) -> Vec<(&'static str, String)> {
-    let provenance = &report.provenance;
+fn runs(report: &Report) -> Vec<RunView> {
+    let all = std::iter::once(&report.provenance).chain(&report.further_runs);
+    let several = !report.further_runs.is_empty();
+    all.map(|run| RunView {
+        title: if several { format!("run {}, {}", run.run, run.started) } else { String::new() },
+        lines: environment(run),
+    })
+    .collect()
+}
+
+fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
     let mut lines = vec![
-        ("fslab", provenance.fslab.clone()),
-        ("kernel", provenance.kernel.clone()),
-        ("processor", format!("{} \u{d7} {}", provenance.processors, provenance.processor)),
-        ("memory", bytes(provenance.memory_kib * 1024)),
-        ("image size", bytes(provenance.image_size)),
-        ("seed", provenance.seed.to_string()),
-        ("run", provenance.run.clone()),
+        ("fslab", run.fslab.clone()),
+        ("machine", run.machine.clone()),
+        ("kernel", run.kernel.clone()),
+        ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
+        ("memory", bytes(run.memory_kib * 1024)),
+        ("image size", bytes(run.image_size)),
+        ("seed", run.seed.to_string()),
+        ("run", run.run.clone()),
     ];
     let optional = [
-        ("images lie on", &provenance.work_file_system),
-        ("clock source", &provenance.clock_source),
-        ("frequency governor", &provenance.frequency_governor),
+        ("images lie on", &run.work_file_system),
+        ("clock source", &run.clock_source),
+        ("frequency governor", &run.frequency_governor),
+        ("dirty ratios", &run.dirty_ratios),
     ];
     lines.extend(optional.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))));
-    lines.extend(provenance.tools.values().map(|version| ("tool", version.clone())));
+    lines.extend(run.tools.values().map(|version| ("tool", version.clone())));
+    lines.retain(|(_, text)| !text.is_empty());
     lines
 }

@@ -11,13 +11,16 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// An axis from 0 that holds all values; logarithmic where they differ by more than 30 times.
-    pub fn of_times(values: &[f64], start: f64, length: f64) -> Self {
-        let (low, high) = range(values);
-        if low > 0.0 && high / low > 30.0 {
-            return Self { low: low / 1.2, high: high * 1.2, logarithmic: true, start, length };
-        }
+    /// An axis from 0 that holds all values.
+    pub fn linear(values: &[f64], start: f64, length: f64) -> Self {
+        let (_, high) = range(values);
         Self { low: 0.0, high: high * 1.05, logarithmic: false, start, length }
+    }
+
+    /// Whether values differ so much that a linear axis would press most of them together.
+    pub fn is_wide(values: &[f64]) -> bool {
+        let (low, high) = range(values);
+        low > 0.0 && high / low > 30.0
     }
 
     /// A logarithmic axis that holds all values.
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn linear_axes_begin_at_zero_and_have_round_ticks() {
-        let scale = Scale::of_times(&[0.2, 0.9], 10.0, 100.0);
+        let scale = Scale::linear(&[0.2, 0.9], 10.0, 100.0);
         assert_eq!(scale.place(0.0), 10.0);
         let ticks = scale.ticks();
         assert!(ticks.len() >= 3 && ticks.len() <= 7, "{ticks:?}");
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_no_trouble() {
-        assert!(Scale::of_times(&[], 0.0, 1.0).place(0.5).is_finite());
-        assert!(Scale::of_times(&[0.0], 0.0, 1.0).place(0.0).is_finite());
+        assert!(Scale::linear(&[], 0.0, 1.0).place(0.5).is_finite());
+        assert!(Scale::logarithmic(&[0.0], 0.0, 1.0).place(0.0).is_finite());
     }
 }

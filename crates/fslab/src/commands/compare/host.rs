@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::Stack;
+use fslab_layers::{LayerChoice, Stack};
 use fslab_measure::{Host, HostError};
 use fslab_vfs::FileSystem;
 
@@ -28,6 +28,17 @@ impl Host for Binary {
         }
         command.extend([lower.into(), mountpoint.into()]);
         command
+    }
+
+    fn check_layers(&self, layers: &[String]) -> Result<(), HostError> {
+        for layer in layers {
+            layer.parse::<LayerChoice>()?;
+        }
+        Ok(())
+    }
+
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        Some(vec![self.path.clone().into(), "worker".into()])
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {

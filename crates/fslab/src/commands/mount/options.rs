@@ -18,6 +18,7 @@ Mount options (-o):
   exec, noexec              allow running programs [exec]
   allow_other, allow_self   let all users in, or only the mounting one [all for root]
   writeback                 let the kernel collect writes; excludes passthrough
+  idmap                     allow id-mapped mounts of the mount
   entry_timeout=DURATION    how long the kernel may believe a name [1s]
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
   threads=NUMBER            threads that serve requests, at most [8 to 32]
@@ -85,6 +86,7 @@ impl Options {
             "allow_other" => mount.allow_other = Some(true),
             "allow_self" => mount.allow_other = Some(false),
             "writeback" => mount.writeback = true,
+            "idmap" => mount.id_maps = true,
             "nonempty" => self.non_empty = true,
             // The kernel always checks permissions here.
             "default_permissions" => {}
@@ -150,8 +152,9 @@ mod tests {
 
     #[test]
     fn a_line_of_fstab_is_understood() {
-        let line = "defaults,nofail,x-systemd.automount,ro,layer=null:passthrough=off,dev";
+        let line = "defaults,nofail,x-systemd.automount,ro,layer=null:passthrough=off,dev,idmap";
         let options = parse(line).unwrap();
+        assert!(options.mount.id_maps);
         assert!(options.mount.read_only && options.mount.devices && !options.mount.set_id);
         assert_eq!(options.layers[0].to_string(), "null:passthrough=off");
     }

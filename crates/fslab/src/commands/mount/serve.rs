@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use fslab_fuse::{Session, Unmounter};
+use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_layers::Surroundings;
 use fslab_sys::mounts;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -41,7 +41,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let guard = DetachOnPanic(session.unmounter());
     let socket = told.map(Told::serve).transpose();
     let _removed_at_the_end = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
-    say_what_was_asked_and_refused(&session, mount_options.writeback);
+    say_what_was_asked_and_refused(&session, &mount_options);
     detach_on_signals(signals, session.unmounter())?;
     if let Err(error) = ready(log) {
         session.unmounter().detach()?;
@@ -95,10 +95,13 @@ pub fn send_messages_to(log: Option<File>) -> Result<()> {
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")
 }
 
-fn say_what_was_asked_and_refused(session: &Session, writeback: bool) {
+fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     let granted = session.granted();
-    if writeback && !granted.writeback {
+    if options.writeback && !granted.writeback() {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");
+    }
+    if options.id_maps && !granted.id_maps() {
+        tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");
     }
 }
 

@@ -1,0 +1,172 @@
+//! The one list of what is asked of the kernel at the start of a connection.
+//!
+//! A feature that is not in [`FEATURES`] is never asked for, whatever the kernel offers. Left out
+//! on purpose is above all `ATOMIC_O_TRUNC`: the file would be emptied before the kernel finds
+//! that it is a running program and must not be.
+
+use crate::options::MountOptions;
+use crate::protocol::flags::InitFlags;
+
+/// A feature of the protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// What having it means to who uses the mount.
+    pub promise: &'static str,
+    /// The test that shows it (`cargo xtask tidy` checks that it exists).
+    pub test: &'static str,
+    pub(crate) flags: InitFlags,
+    /// Which mounts want it.
+    pub(crate) wanted: fn(&MountOptions) -> bool,
+}
+
+const fn always(_: &MountOptions) -> bool {
+    true
+}
+
+/// Everything that may be asked for.
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        flags: InitFlags::INIT_EXT,
+        name: "more-features",
+        promise: "features beyond the first 31 can be had",
+        test: "fslab_fuse::negotiate::only_what_is_offered_is_asked",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::ASYNC_READ,
+        name: "parallel-reads",
+        promise: "pages of one file are read ahead side by side",
+        test: "fslab_fuse::pages_are_read_ahead_side_by_side",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::BIG_WRITES.union(InitFlags::MAX_PAGES),
+        name: "large-requests",
+        promise: "a write of 1 MiB is one request",
+        test: "fslab_fuse::large_writes_come_whole",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::ASYNC_DIO,
+        name: "parallel-direct-io",
+        promise: "the pieces of a direct read or write run side by side",
+        test: "fslab_fuse::pieces_of_a_direct_read_run_side_by_side",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::DIRECT_IO_ALLOW_MMAP,
+        name: "mapped-direct-io",
+        promise: "files opened for direct reading can be mapped",
+        test: "fslab_fuse::files_for_direct_reading_can_be_mapped",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::AUTO_INVAL_DATA,
+        name: "pages-follow-times",
+        promise: "cached pages go when size or time of a file changed behind the mount",
+        test: "fslab_fuse::pages_go_when_the_file_changes_below",
+        wanted: always,
+    },
+    // The lower file system applies the umask, because only it knows of default ACLs.
+    Feature {
+        flags: InitFlags::DONT_MASK,
+        name: "default-acls",
+        promise: "a default ACL takes the umask's place",
+        test: "fslab_vfs::umask_is_not_applied_under_a_default_list",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::DO_READDIRPLUS.union(InitFlags::READDIRPLUS_AUTO),
+        name: "readdirplus",
+        promise: "listings carry attributes where they are asked for",
+        test: "fslab_fuse::listings_carry_attributes_where_they_are_asked_for",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::PARALLEL_DIROPS,
+        name: "parallel-directories",
+        promise: "lookups in one directory run side by side",
+        test: "fslab_fuse::lookups_in_one_directory_run_side_by_side",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::POSIX_ACL,
+        name: "posix-acl",
+        promise: "access control lists are kept and enforced",
+        test: "fslab::access_lists_are_enforced",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::CACHE_SYMLINKS,
+        name: "cached-symlinks",
+        promise: "a symbolic link is read once while it is believed",
+        test: "fslab_fuse::a_symbolic_link_is_read_once",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::WRITEBACK_CACHE,
+        name: "writeback",
+        promise: "the kernel collects small writes",
+        test: "fslab_fuse::small_writes_are_collected",
+        wanted: |options| options.writeback,
+    },
+    Feature {
+        flags: InitFlags::HANDLE_KILLPRIV_V2,
+        name: "kill-set-id",
+        promise: "set-id bits go without a question before each write",
+        test: "fslab_fuse::a_write_asks_for_no_attribute_first",
+        wanted: always,
+    },
+    // The kernel drops it beside writeback.
+    Feature {
+        flags: InitFlags::PASSTHROUGH,
+        name: "passthrough",
+        promise: "the kernel reads and writes lower files by itself where no layer cares",
+        test: "fslab::passthrough_keeps_data_out_of_the_daemon",
+        wanted: |options| !options.writeback,
+    },
+    Feature {
+        flags: InitFlags::SETXATTR_EXT,
+        name: "acl-kill-set-gid",
+        promise: "an access ACL set by a stranger to the group takes the set-group-id bit",
+        test: "fslab::access_lists_set_by_strangers_to_the_group_take_its_bit",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::SECURITY_CTX,
+        name: "security-labels",
+        promise: "what is created has its security label from the beginning",
+        test: "fslab_fuse::creation::labels_come_with_what_is_created",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::CREATE_SUPP_GROUP,
+        name: "creation-group",
+        promise: "the kernel names the supplementary group that counts for a creation",
+        test: "fslab_fuse::the_group_that_counts_comes_with_the_creation",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::HAS_EXPIRE_ONLY,
+        name: "expiry",
+        promise: "a name changed behind the mount keeps what is mounted on it",
+        test: "fslab_fuse::a_name_that_expires_keeps_what_is_mounted_on_it",
+        wanted: always,
+    },
+    Feature {
+        flags: InitFlags::ALLOW_IDMAP,
+        name: "id-maps",
+        promise: "the mount can be mounted again with mapped ids",
+        test: "fslab_fuse::ids_are_mapped",
+        wanted: |options| options.id_maps,
+    },
+    Feature {
+        flags: InitFlags::REQUEST_TIMEOUT,
+        name: "longest-timeout",
+        promise: "the machine's default limit on a request's time is asked away",
+        test: "fslab_fuse::the_longest_limit_is_asked_for",
+        wanted: always,
+    },
+];

@@ -1,0 +1,88 @@
+//! The machine's limits on how long a request may take.
+//!
+//! A kernel with such a limit (Linux 6.15) aborts the whole mount when a single request waits for
+//! longer, as one may that waits for a tape. A server can ask for another time, which replaces
+//! the default but stays below the maximum; both are set by the machine's owner. What can't be
+//! asked away is undercut: see [`Limits::patience`].
+
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the kernel shows the limits.
+const DIRECTORY: &str = "/proc/sys/fs/fuse";
+/// The most that the protocol can ask for, in seconds.
+const ASKED_MAX_S: u16 = u16::MAX;
+/// How often the kernel looks, and its least limit, in seconds.
+const CHECK_PERIOD_S: u64 = 15;
+
+/// The machine's limits in seconds; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// For servers that ask for nothing.
+    pub default_s: u64,
+    /// For all.
+    pub maximum_s: u64,
+}
+
+impl Limits {
+    /// Those of this machine; none where the kernel has no such limits.
+    pub fn of_machine() -> Self {
+        Self { default_s: read("default_request_timeout"), maximum_s: read("max_request_timeout") }
+    }
+
+    /// What to ask for: nothing where nothing limits, else the most there is.
+    pub fn to_ask(self) -> u16 {
+        if self == Self::default() { 0 } else { ASKED_MAX_S }
+    }
+
+    /// The limit of a connection that asked for so much, 0 for nothing.
+    pub fn in_force(self, asked_s: u16) -> Option<Duration> {
+        let wanted_s = if asked_s == 0 { self.default_s } else { u64::from(asked_s) };
+        let seconds = match (wanted_s, self.maximum_s) {
+            (wanted_s, 0) => wanted_s,
+            (0, maximum_s) => maximum_s,
+            (wanted_s, maximum_s) => wanted_s.min(maximum_s),
+        };
+        (seconds != 0).then(|| Duration::from_secs(seconds.max(CHECK_PERIOD_S)))
+    }
+}
+
+/// How long a request may wait under a limit: it is then given up, with time left for it to end
+/// and be answered, so that the kernel finds nothing to abort the mount for.
+pub(crate) fn patience(limit: Duration) -> Duration {
+    limit / 4 * 3
+}
+
+fn read(name: &str) -> u64 {
+    let text = std::fs::read_to_string(Path::new(DIRECTORY).join(name));
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(default_s: u64, maximum_s: u64) -> Limits {
+        Limits { default_s, maximum_s }
+    }
+
+    #[test]
+    fn the_longest_time_is_asked_for_only_where_there_is_a_limit() {
+        assert_eq!(limits(0, 0).to_ask(), 0);
+        assert_eq!(limits(60, 0).to_ask(), u16::MAX);
+        assert_eq!(limits(0, 60).to_ask(), u16::MAX);
+    }
+
+    #[test]
+    fn the_limit_in_force_is_the_kernels() {
+        let seconds =
+            |limits: Limits, asked_s| limits.in_force(asked_s).map(|limit| limit.as_secs());
+        assert_eq!(seconds(limits(0, 0), 0), None);
+        assert_eq!(seconds(limits(60, 0), 0), Some(60));
+        assert_eq!(seconds(limits(60, 0), u16::MAX), Some(65_535), "the default can be asked away");
+        assert_eq!(seconds(limits(0, 60), u16::MAX), Some(60), "the maximum can't");
+        assert_eq!(seconds(limits(0, 60), 0), Some(60));
+        assert_eq!(seconds(limits(90, 60), 0), Some(60));
+        assert_eq!(seconds(limits(0, 2), u16::MAX), Some(15), "the kernel looks no more often");
+    }
+}

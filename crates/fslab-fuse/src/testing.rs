@@ -1,0 +1,15 @@
+//! What the fuzz target and the tests of this crate share: a server without a kernel, and what
+//! must hold whatever bytes it is given.
+
+mod script;
+mod subject;
+
+#[cfg(test)]
+mod creation;
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod refused;
+
+pub use script::{BY_ROOT, RAW, Record, WRONG_LENGTH, encode};
+pub use subject::check_conversation;

@@ -1,0 +1,67 @@
+//! What creating requests say behind their bodies. Only a kernel with a security module sends
+//! labels, so these requests are made here.
+
+use fslab_vfs::{FileSystem, Ino, Name, Permissions, Request, SetAttr};
+
+use super::script::{BY_ROOT, Record};
+use super::subject::Subject;
+use crate::options::MountOptions;
+use crate::protocol::opcode::Opcode;
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn serve(subject: &mut Subject, opcode: Opcode, flags: u8, node: u8, parts: [&[u8]; 2]) {
+    let [body, extensions] = parts;
+    let record = Record {
+        flags,
+        opcode: opcode as u8,
+        node,
+        extensions: (extensions.len() / 8) as u8,
+        rest: [body, extensions].concat(),
+    };
+    subject.serve(&record.to_request());
+    let replied = subject.script.replies.lock().last().copied();
+    assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
+}
+
+/// Parts of a creating request for each kind of file: its body up to the name.
+const KINDS: [(Opcode, usize); 4] =
+    [(Opcode::Mkdir, 1), (Opcode::Mknod, 2), (Opcode::Create, 2), (Opcode::Symlink, 0)];
+
+#[test]
+fn labels_come_with_what_is_created() {
+    // "security.test" with its NUL is 14 bytes, the value 6; 8 + 20 pad to 32.
+    let mut label = words(&[8 + 32, 1, 6, 0]);
+    label.extend_from_slice(b"security.test\0secret\0\0\0\0");
+    for (opcode, count) in KINDS {
+        let mut subject = Subject::new(&MountOptions::default());
+        let mut body = [&vec![0; count * 8][..], b"new\0"].concat();
+        body.extend_from_slice(if opcode == Opcode::Symlink { b"target\0" } else { b"" });
+        serve(&mut subject, opcode, BY_ROOT, 1, [&body, &label]);
+        let name = Name::new("new".as_ref()).unwrap();
+        let ino = subject.memory.lookup(&Request::default(), Ino::ROOT, name).unwrap().attr.ino;
+        let value =
+            subject.memory.getxattr(&Request::default(), ino, "security.test".as_ref()).unwrap();
+        assert_eq!(value, b"secret", "{opcode:?}");
+    }
+}
+
+#[test]
+fn only_the_group_that_is_named_counts() {
+    const DIRECTORY: u8 = 3;
+    let in_group = words(&[16, 32, 1, 4321]);
+    for (groups, mode) in [(&in_group[..], 0o2775), (&[], 0o775)] {
+        let mut subject = Subject::new(&MountOptions::default());
+        let permissions = Some(Permissions::new(0o2777));
+        let group = SetAttr { gid: Some(4321), permissions, ..SetAttr::default() };
+        let directory = Ino(DIRECTORY.into());
+        subject.memory.setattr(&Request::default(), directory, None, &group).unwrap();
+        let body = [words(&[0, 0o102_775, 0, 0]), b"new\0".to_vec()].concat();
+        serve(&mut subject, Opcode::Create, 0, DIRECTORY, [&body, groups]);
+        let name = Name::new("new".as_ref()).unwrap();
+        let attr = subject.memory.lookup(&Request::default(), directory, name).unwrap().attr;
+        assert_eq!((attr.gid, attr.permissions.bits()), (4321, mode));
+    }
+}

@@ -1,0 +1,234 @@
+//! Conversations that know the shape of each request and break it now and then.
+//!
+//! Seen to find, when planted: a NUL of a name taken for granted, a count of forgotten inodes used
+//! to reserve memory, data of a write taken without a look at its length, an overflow in the end
+//! of a range.
+
+use std::hash::{BuildHasher, RandomState};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::{BY_ROOT, RAW, Record, WRONG_LENGTH, check_conversation, encode};
+use crate::protocol::opcode::Opcode;
+
+/// A piece of a request's body.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// So many words of eight bytes.
+    Words(usize),
+    Name,
+    Data,
+}
+use Part::{Data, Name, Words};
+
+fn shape(opcode: Opcode) -> &'static [Part] {
+    match opcode {
+        Opcode::Readlink | Opcode::Statfs | Opcode::Destroy => &[],
+        Opcode::Lookup | Opcode::Unlink | Opcode::Rmdir | Opcode::Removexattr => &[Name],
+        Opcode::Symlink => &[Name, Name],
+        Opcode::Mknod | Opcode::Create | Opcode::Tmpfile => &[Words(2), Name],
+        Opcode::Mkdir | Opcode::Link | Opcode::Getxattr => &[Words(1), Name],
+        Opcode::Rename => &[Words(1), Name, Name],
+        Opcode::Rename2 => &[Words(2), Name, Name],
+        Opcode::Setxattr => &[Words(2), Name, Data],
+        Opcode::Write => &[Words(5), Data],
+        Opcode::Read | Opcode::Readdir | Opcode::Readdirplus | Opcode::BatchForget => &[Words(5)],
+        Opcode::Setattr => &[Words(11)],
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => &[Words(7)],
+        Opcode::Fallocate | Opcode::Ioctl => &[Words(4)],
+        Opcode::Init => &[Words(8)],
+        Opcode::Flush | Opcode::Release | Opcode::Releasedir | Opcode::Lseek | Opcode::Statx => {
+            &[Words(3)]
+        }
+        Opcode::Getattr | Opcode::Fsync | Opcode::Fsyncdir => &[Words(2)],
+        Opcode::Forget
+        | Opcode::Open
+        | Opcode::Opendir
+        | Opcode::Syncfs
+        | Opcode::Listxattr
+        | Opcode::Interrupt => &[Words(1)],
+    }
+}
+
+/// Two small numbers, a size, a position near an edge, or anything.
+fn word() -> impl Strategy<Value = [u8; 8]> {
+    let half = prop_oneof![
+        6 => 0..8_u32,
+        2 => select(vec![16, 4096, 1 << 20, 0o100_644, 0o40_755, 0o2, u32::MAX, 1 << 31]),
+        1 => any::<u32>(),
+    ];
+    let pair = (half.clone(), half).prop_map(|(low, high)| u64::from(low) | u64::from(high) << 32);
+    let edges = vec![4096, 1 << 20, 1 << 40, (1 << 63) - 4096, (1 << 63) - 1, 1 << 63, u64::MAX];
+    prop_oneof![4 => pair, 4 => 0..8_u64, 2 => select(edges), 1 => any::<u64>()]
+        .prop_map(u64::to_ne_bytes)
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    let known = [
+        "a",
+        "b",
+        "d",
+        "l",
+        "",
+        ".",
+        "..",
+        "a/b",
+        "user.x",
+        "security.x",
+        "trusted.x",
+        "system.posix_acl_access",
+        "system.posix_acl_default",
+    ];
+    let known = select(known.map(|name| name.as_bytes().to_vec()).to_vec());
+    let lengths = select(vec![254_usize, 255, 256, 4095, 4096]);
+    let long = lengths.prop_map(|length| vec![b'n'; length]);
+    let text = prop_oneof![8 => known, 1 => long, 1 => vec(any::<u8>(), 0..20)];
+    (text, prop::bool::weighted(0.95)).prop_map(|(mut bytes, ends)| {
+        bytes.extend(ends.then_some(0));
+        bytes
+    })
+}
+
+fn data() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![3 => vec(any::<u8>(), 0..64), 1 => Just(vec![7; 5000])]
+}
+
+fn part(part: Part) -> BoxedStrategy<Vec<u8>> {
+    match part {
+        Words(count) => vec(word(), count).prop_map(|words| words.concat()).boxed(),
+        Name => name().boxed(),
+        Data => data().boxed(),
+    }
+}
+
+/// A body of the right shape whose data has the length that it tells, where it has data.
+fn body(opcode: Opcode) -> impl Strategy<Value = Vec<u8>> {
+    let parts: Vec<_> = shape(opcode).iter().map(|one| part(*one)).collect();
+    let size_at = match opcode {
+        Opcode::Write => Some(16),
+        Opcode::Setxattr => Some(0),
+        _ => None,
+    };
+    (parts, prop::bool::weighted(0.8)).prop_map(move |(parts, is_right)| {
+        let length = parts.last().map_or(0, Vec::len) as u32;
+        let mut body = parts.concat();
+        if let Some(at) = size_at.filter(|_| is_right) {
+            body[at..at + 4].copy_from_slice(&length.to_ne_bytes());
+        }
+        body
+    })
+}
+
+/// What is done to a body of the right shape.
+#[derive(Clone, Debug)]
+enum Damage {
+    None,
+    Cut(prop::sample::Index),
+    Append(Vec<u8>),
+    Replace(Vec<u8>),
+    Flip(prop::sample::Index, u8),
+}
+
+impl Damage {
+    fn apply(self, mut body: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::None => {}
+            Self::Cut(at) => body.truncate(at.index(body.len() + 1)),
+            Self::Append(more) => body.extend(more),
+            Self::Replace(other) => body = other,
+            Self::Flip(..) if body.is_empty() => {}
+            Self::Flip(at, bits) => {
+                let at = at.index(body.len());
+                body[at] ^= bits;
+            }
+        }
+        body
+    }
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        12 => Just(Damage::None),
+        2 => any::<prop::sample::Index>().prop_map(Damage::Cut),
+        2 => vec(any::<u8>(), 1..100).prop_map(Damage::Append),
+        1 => vec(any::<u8>(), 0..100).prop_map(Damage::Replace),
+        2 => (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, bits)| Damage::Flip(at, bits)),
+    ]
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let opcode = select(Opcode::ALL.to_vec());
+    let shaped = opcode.prop_flat_map(|opcode| (Just(opcode as u8), body(opcode))).boxed();
+    let unknown = (any::<u8>(), vec(any::<u8>(), 0..100)).boxed();
+    let flags = prop_oneof![
+        8 => Just(0), 8 => Just(BY_ROOT), 1 => Just(WRONG_LENGTH), 1 => Just(RAW), 1 => any::<u8>()
+    ];
+    let asked = prop_oneof![30 => shaped, 1 => unknown];
+    let extensions = prop_oneof![10 => Just(0), 1 => 0..6_u8, 1 => any::<u8>()];
+    let node = prop_oneof![20 => 1..7_u8, 1 => any::<u8>()];
+    (asked, damage(), flags, extensions, node).prop_map(
+        |((opcode, body), damage, flags, extensions, node)| {
+            let rest = damage.apply(body);
+            Record { flags, opcode, node, extensions, rest }
+        },
+    )
+}
+
+/// Conversations tried; `FSLAB_REQUEST_CASES` asks for more.
+const CASES: u32 = 500;
+
+/// Whatever comes as requests: an error for each at worst, replies of the right size, and little
+/// memory. `FSLAB_SEED` takes a printed seed back.
+#[test]
+fn any_bytes_are_answered() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let cases = number("FSLAB_REQUEST_CASES").map_or(CASES, |cases| cases as u32);
+    let bytes: Vec<u8> = (0..4_u64).flat_map(|part| (seed ^ part).to_le_bytes()).collect();
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let conversations = (0..2_u8, vec(record(), 1..40));
+    let tried =
+        TestRunner::new_with_rng(config, random).run(&conversations, |(options, records)| {
+            check_conversation(&encode(options, &records));
+            Ok(())
+        });
+    tried.unwrap_or_else(|failure| panic!("FSLAB_SEED={seed}: {failure}"));
+}
+
+/// What fuzzing has found worth keeping.
+#[test]
+fn the_corpus_is_answered() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/requests");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
+    assert!(files.len() > 100, "{}", files.len());
+    for file in files {
+        check_conversation(&std::fs::read(file.unwrap().path()).unwrap());
+    }
+}
+
+/// What a fuzzer can begin with: `FSLAB_FUZZ_SEEDS=FOLDER` writes one conversation a kind of
+/// request, and one of them all.
+#[test]
+fn each_kind_of_request_is_answered() {
+    let mut runner = TestRunner::deterministic();
+    let mut sample = |opcode: Opcode| {
+        let rest = body(opcode).new_tree(&mut runner).unwrap().current();
+        Record { flags: BY_ROOT, opcode: opcode as u8, node: 1, extensions: 0, rest }
+    };
+    let records: Vec<_> = Opcode::ALL.iter().map(|opcode| (*opcode, sample(*opcode))).collect();
+    let folder = std::env::var_os("FSLAB_FUZZ_SEEDS").map(std::path::PathBuf::from);
+    let write = |name: &str, bytes: &[u8]| {
+        check_conversation(bytes);
+        folder.iter().for_each(|folder| std::fs::write(folder.join(name), bytes).unwrap());
+    };
+    for (opcode, record) in &records {
+        write(&format!("{opcode:?}").to_lowercase(), &encode(0, std::slice::from_ref(record)));
+    }
+    let all: Vec<_> = records.into_iter().map(|(_, record)| record).collect();
+    write("all", &encode(1, &all));
+}

@@ -1,0 +1,62 @@
+//! Replies that the kernel does not take: nothing they hand over may be lost.
+
+use fslab_vfs::Errno;
+
+use super::script::{BY_ROOT, Record};
+use super::subject::Subject;
+use crate::options::MountOptions;
+use crate::protocol::opcode::Opcode;
+
+/// Requests whose replies hand something over.
+fn giving() -> Vec<(Opcode, Vec<u8>)> {
+    let words = |count: usize| vec![0; count * 8];
+    let named = |count: usize, name: &str| [&words(count), name.as_bytes(), b"\0"].concat();
+    let mut listing = words(5);
+    // The first directory handle, and room for all.
+    listing[0] = 2;
+    listing[17] = 0x40;
+    vec![
+        (Opcode::Lookup, named(0, "a")),
+        (Opcode::Mkdir, named(1, "new-directory")),
+        (Opcode::Mknod, named(2, "new-node")),
+        (Opcode::Symlink, [named(0, "new-link"), b"target\0".to_vec()].concat()),
+        (Opcode::Create, named(2, "new-file")),
+        (Opcode::Tmpfile, named(2, "")),
+        (Opcode::Opendir, words(1)),
+        (Opcode::Readdirplus, listing),
+    ]
+}
+
+/// Lookups that are counted and handles that are open, before and after all of [`giving`].
+fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
+    let mut subject = Subject::new(&MountOptions::default());
+    let count = |subject: &Subject| (subject.memory.remembered(), subject.memory.open_handles());
+    // A handle to list with, which stays.
+    let opendir = Record {
+        flags: BY_ROOT,
+        opcode: Opcode::Opendir as u8,
+        node: 1,
+        extensions: 0,
+        rest: vec![0; 8],
+    };
+    subject.serve(&opendir.to_request());
+    let before = count(&subject);
+    *subject.script.refusal.lock() = refusal;
+    for (opcode, rest) in giving() {
+        let record = Record { opcode: opcode as u8, rest, ..opendir.clone() };
+        subject.serve(&record.to_request());
+        let replied = subject.script.replies.lock().last().copied();
+        assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
+    }
+    [before, count(&subject)]
+}
+
+#[test]
+fn what_a_refused_reply_hands_over_is_taken_back() {
+    for refusal in [Errno::NOENT, Errno::INVAL] {
+        let [before, after] = counts(Some(refusal));
+        assert_eq!(before, after, "{refusal}");
+    }
+    let [before, after] = counts(None);
+    assert!(after.0 > before.0 && after.1 > before.1, "else nothing was tried: {after:?}");
+}

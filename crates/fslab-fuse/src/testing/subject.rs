@@ -1,0 +1,212 @@
+//! A server over memory without a kernel, and what must hold of its answers.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{
+    Cancellation, Capacity, Errno, FileSystem, Ino, MemFs, Name, OpenMode, Request, WriteOptions,
+};
+use parking_lot::Mutex;
+use zerocopy::FromZeros;
+
+use super::script::decode;
+use crate::channel::Channel;
+use crate::incoming::Incoming;
+use crate::negotiate::{Granted, negotiate};
+use crate::notices::{self, Pending};
+use crate::operations::Answer;
+use crate::options::MountOptions;
+use crate::output::Output;
+use crate::protocol::flags::InitFlags;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::request::{GetxattrIn, InitIn, ReadIn};
+use crate::protocol::{MAJOR, MINOR_MAX};
+use crate::request_timeout::Limits;
+use crate::server::Server;
+
+/// What one request may make the output buffer grow to: the largest read, and a little.
+const OUTPUT_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+
+/// Requests of one conversation that are looked at.
+const REQUESTS_MAX: usize = 64;
+
+/// Has a server over memory answer a conversation (see the module's record format).
+///
+/// # Panics
+/// Where a request panics, is answered with more than was asked for or with a reply of a wrong
+/// size, or makes the server take much memory.
+pub fn check_conversation(bytes: &[u8]) {
+    let (options, records) = decode(bytes);
+    let writeback = options & 1 != 0;
+    let mut subject = Subject::new(&MountOptions { writeback, ..MountOptions::default() });
+    for record in records.iter().take(REQUESTS_MAX) {
+        subject.check(&record.to_request());
+    }
+}
+
+/// A server that no kernel asks.
+pub(crate) struct Subject {
+    pub server: Arc<Server>,
+    #[cfg(test)]
+    pub memory: Arc<MemFs>,
+    #[cfg(test)]
+    pub script: Arc<ScriptedChannel>,
+    channel: Arc<dyn Channel>,
+    output: Output,
+    /// Where notices go, which nobody reads.
+    _pending: Pending,
+}
+
+impl Subject {
+    /// A server over a file `a` with some bytes, a directory `d` and a link `l`; the file is open.
+    pub fn new(options: &MountOptions) -> Self {
+        let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
+        populate(&memory);
+        let script = Arc::new(ScriptedChannel::default());
+        let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
+        let (notices, pending) = notices::queue();
+        let shared: Arc<dyn FileSystem> = Arc::<MemFs>::clone(&memory);
+        let granted = all_granted(options);
+        let server = Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
+        let (server, output) = (Arc::new(server), Output::default());
+        Self {
+            server,
+            #[cfg(test)]
+            memory,
+            #[cfg(test)]
+            script,
+            channel,
+            output,
+            _pending: pending,
+        }
+    }
+
+    /// Has a request answered as on a mount.
+    #[cfg(test)]
+    pub fn serve(&mut self, request: &[u8]) {
+        let incoming = Incoming::parse(request).unwrap();
+        self.server.serve_alone(&self.channel, incoming, &mut self.output);
+    }
+
+    /// Has a request done and checks what it would be answered. Panics are not caught.
+    fn check(&mut self, request: &[u8]) {
+        let Ok(incoming) = Incoming::parse(request) else { return };
+        let Some(opcode) = Opcode::from_number(incoming.header.opcode) else { return };
+        if opcode == Opcode::Interrupt {
+            return self.server.interrupt(incoming, &*self.channel);
+        }
+        let (channel, output) = (&self.channel, &mut self.output);
+        let none = Cancellation::default();
+        match self.server.respond(opcode, incoming, none, channel, output) {
+            Ok(Answer::Now) if opcode.has_no_reply() => {}
+            Ok(Answer::Now) => check_reply(opcode, incoming, output.payload().len()),
+            Ok(Answer::Later) => assert_eq!(opcode, Opcode::Lseek),
+            Err(error) => assert!(error.errno().raw_os_error() > 0),
+        }
+        let taken = output.capacity();
+        assert!(taken <= OUTPUT_BYTES_MAX, "{opcode:?} made the buffer {taken} bytes");
+    }
+}
+
+fn check_reply(opcode: Opcode, incoming: Incoming<'_>, length: usize) {
+    match room(opcode, incoming) {
+        Room::Exactly(bytes) => assert_eq!(length, bytes, "{opcode:?}"),
+        Room::AtMost(bytes) => assert!(length <= bytes, "{opcode:?}: {length} of {bytes}"),
+    }
+}
+
+/// How long a reply's payload must be for the kernel to take it.
+enum Room {
+    Exactly(usize),
+    AtMost(usize),
+}
+
+fn room(opcode: Opcode, mut incoming: Incoming<'_>) -> Room {
+    let sized = |size: u32| match size {
+        0 => Room::Exactly(8),
+        size => Room::AtMost(size as usize),
+    };
+    match opcode {
+        Opcode::Read | Opcode::Readdir | Opcode::Readdirplus => {
+            Room::AtMost(incoming.body.take_padded::<ReadIn>().size as usize)
+        }
+        Opcode::Getxattr | Opcode::Listxattr => {
+            sized(incoming.body.take_padded::<GetxattrIn>().size)
+        }
+        Opcode::Readlink => Room::AtMost(4095),
+        Opcode::Lookup | Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Link => {
+            Room::Exactly(128)
+        }
+        Opcode::Create | Opcode::Tmpfile => Room::Exactly(128 + 16),
+        Opcode::Open | Opcode::Opendir => Room::Exactly(16),
+        Opcode::Getattr | Opcode::Setattr => Room::Exactly(104),
+        Opcode::Statx => Room::Exactly(288),
+        Opcode::Statfs => Room::Exactly(80),
+        Opcode::Write | Opcode::CopyFileRange | Opcode::CopyFileRange64 | Opcode::Lseek => {
+            Room::Exactly(8)
+        }
+        _ => Room::Exactly(0),
+    }
+}
+
+fn all_granted(options: &MountOptions) -> Granted {
+    let mut offer = InitIn::new_zeroed();
+    (offer.major, offer.minor) = (MAJOR, MINOR_MAX);
+    let everything = InitFlags::all().bits();
+    (offer.flags, offer.flags2) = (everything as u32, (everything >> 32) as u32);
+    negotiate(&offer, options, Limits::default()).1
+}
+
+/// What fails here shows in what the conversation can reach, not in whether it is safe.
+fn populate(memory: &MemFs) {
+    let request = Request::default();
+    let made = || -> fslab_vfs::Result<()> {
+        let name = |text| Name::new(std::ffi::OsStr::new(text));
+        let (file, flags) = (name("a")?, OpenMode::READ_WRITE);
+        let (entry, opened) = memory.create(&request, Ino::ROOT, file, 0o6755, flags)?;
+        let options = WriteOptions::default();
+        memory.write(&request, entry.attr.ino, opened.handle, 5000, b"some bytes", options)?;
+        memory.mkdir(&request, Ino::ROOT, name("d")?, 0o2777)?;
+        memory.symlink(&request, Ino::ROOT, name("l")?, "target".as_ref()).map(drop)
+    };
+    if let Err(error) = made() {
+        tracing::error!(%error, "an empty file system to start with");
+    }
+}
+
+/// A way to a kernel that asks nothing and notes what it is told.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptedChannel {
+    /// How every reply is refused, if it is.
+    pub refusal: Mutex<Option<Errno>>,
+    /// What was replied: the payload's length, or an error.
+    pub replies: Mutex<Vec<Result<usize, Errno>>>,
+}
+
+impl Channel for ScriptedChannel {
+    fn receive(&self, _: &mut [u8], _: Duration) -> Result<Option<usize>, Errno> {
+        Ok(None)
+    }
+
+    fn reply(&self, _: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno> {
+        self.replies.lock().push(answer.map(<[u8]>::len));
+        self.refusal.lock().map_or(Ok(()), Err)
+    }
+
+    fn notify(&self, _: i32, _: &[&[u8]]) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+        Ok(Arc::new(Self::default()))
+    }
+
+    fn register_backing(&self, _: BorrowedFd<'_>) -> Result<i32, Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn release_backing(&self, _: i32) -> Result<(), Errno> {
+        Ok(())
+    }
+}

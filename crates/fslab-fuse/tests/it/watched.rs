@@ -1,0 +1,162 @@
+//! A file system in memory that notes what it is asked, and can let two requests meet.
+
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fslab_vfs::{
+    DirectorySink, Entry, FileSystem, Handle, Ino, KernelCache, MemFs, Name, OpenMode, Opened,
+    Request, Result, WriteOptions,
+};
+use parking_lot::{Condvar, Mutex};
+
+thread_local! {
+    /// Whether this thread serves a listing, which looks names up by itself.
+    static LISTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts, and what else a test wants to know.
+#[derive(Default)]
+pub struct Watched {
+    pub inner: MemFs,
+    /// Lookups that the kernel asked for.
+    pub lookups: AtomicUsize,
+    /// Lookups that came with a listing.
+    pub listed: AtomicUsize,
+    /// Requests for pieces of listings.
+    pub listings: AtomicUsize,
+    pub links_read: AtomicUsize,
+    /// How often it was asked whether a program has capabilities of its own.
+    pub capabilities_read: AtomicUsize,
+    /// Bytes of each write.
+    pub writes: Mutex<Vec<usize>>,
+    /// The groups that came with each file created.
+    pub groups: Mutex<Vec<Option<Vec<u32>>>>,
+    /// Where reads wait for each other.
+    pub reads_meet: Option<Meeting>,
+    /// Where lookups wait for each other.
+    pub lookups_meet: Option<Meeting>,
+    /// Whether files are opened for direct reading.
+    pub direct: bool,
+    pub cache: Mutex<Option<Arc<dyn KernelCache>>>,
+}
+
+impl Watched {
+    pub fn count(&self, counter: impl Fn(&Self) -> &AtomicUsize) -> usize {
+        counter(self).load(Ordering::SeqCst)
+    }
+}
+
+impl FileSystem for Watched {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn attach(&self, cache: Arc<dyn KernelCache>) {
+        *self.cache.lock() = Some(cache);
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        let counter = if LISTING.get() { &self.listed } else { &self.lookups };
+        counter.fetch_add(1, Ordering::SeqCst);
+        self.lookups_meet.iter().for_each(Meeting::attend);
+        self.inner.lookup(request, parent, name)
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        self.listings.fetch_add(1, Ordering::SeqCst);
+        LISTING.set(true);
+        let listed = self.inner.readdir(request, ino, handle, offset, sink);
+        LISTING.set(false);
+        listed
+    }
+
+    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
+        self.links_read.fetch_add(1, Ordering::SeqCst);
+        self.inner.readlink(request, ino)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        self.capabilities_read.fetch_add((name == "security.capability").into(), Ordering::SeqCst);
+        self.inner.getxattr(request, ino, name)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        self.groups.lock().push(request.creation.groups.clone());
+        let (entry, opened) = self.inner.create(request, parent, name, mode, flags)?;
+        Ok((entry, Opened { direct: self.direct, ..opened }))
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let opened = self.inner.open(request, ino, mode)?;
+        Ok(Opened { direct: self.direct, ..opened })
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        self.reads_meet.iter().for_each(Meeting::attend);
+        self.inner.read(request, ino, handle, offset, buffer)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.writes.lock().push(data.len());
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
+}
+
+/// Where a request waits, for a bounded time, until another one is there too.
+#[derive(Default)]
+pub struct Meeting {
+    present: Mutex<usize>,
+    changed: Condvar,
+    met: AtomicUsize,
+}
+
+impl Meeting {
+    fn attend(&self) {
+        let mut present = self.present.lock();
+        *present += 1;
+        if *present >= 2 {
+            self.met.fetch_add(1, Ordering::SeqCst);
+            self.changed.notify_all();
+        } else if !self.has_met() {
+            self.changed.wait_for(&mut present, Duration::from_secs(5));
+        }
+        *present -= 1;
+    }
+
+    /// Whether two were there at once.
+    pub fn has_met(&self) -> bool {
+        self.met.load(Ordering::SeqCst) > 0
+    }
+}

@@ -1,0 +1,39 @@
+//! SCA layers: size-changing algorithms (compression, text encoding) between a mount and the
+//! directory below it.
+//!
+//! Each logical file is one *stored file* of the same name below. It consists of *frames*: one for
+//! each *chunk* of the logical file, and some for what happened to it (a new size, a hole) and for
+//! the index. Frames are only ever added behind all others. `docs/formats/sca.md` describes the
+//! format and the argument why a crash at any moment loses nothing that was promised.
+//!
+//! From the bottom to the top:
+//!
+//! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
+//! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
+//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `settle`, `aside`
+//!   and `recovery` are what can be done with it.
+//! - `stored_file`: a file in use. `layer`: the file system.
+
+mod aside;
+mod checkpoint;
+pub mod codec;
+mod context;
+mod encoder;
+mod format;
+mod frame;
+mod holes;
+mod index;
+mod layer;
+mod log;
+mod lower;
+mod mark;
+mod options;
+mod reader;
+mod recovery;
+mod roots;
+mod settle;
+mod spec;
+mod stored_file;
+mod writer;
+
+pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};

@@ -1,0 +1,112 @@
+//! Bytes behind the last whole frame: what a crash or another program left there.
+//!
+//! They are no frame that this version knows, but they may be somebody's data. Before their space
+//! is used, they are copied into frames behind them, and these are made durable.
+
+use std::ops::Range;
+
+use fslab_vfs::{Errno, Result, WriteOptions};
+
+use super::context::Io;
+use super::format::{Kind, METADATA_BYTES_MAX};
+use super::frame::{Draft, Frame, append, gap};
+use super::log::Log;
+use super::roots::new_head;
+
+impl Log {
+    /// Makes sure that nothing lies where the next frame goes.
+    pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
+        if self.closing_bytes > 0 {
+            io.lower.truncate(io.request, self.end)?;
+            self.closing_bytes = 0;
+        }
+        match self.leftover.clone() {
+            Some(leftover) => self.keep_aside(io, leftover),
+            None => Ok(()),
+        }
+    }
+
+    fn keep_aside(&mut self, io: Io<'_>, leftover: Range<u64>) -> Result<()> {
+        if is_zero(io, &leftover)? {
+            io.lower.truncate(io.request, leftover.start)?;
+            self.leftover = None;
+            return Ok(());
+        }
+        if !self.has_head {
+            let head = new_head(&self.identity);
+            io.lower.write(io.request, 0, &head, WriteOptions::default())?;
+            self.has_head = true;
+        }
+        let header_bytes = self.identity.header_bytes() as u64;
+        // The gap needs room for its own header.
+        let behind = leftover.end.max(leftover.start + header_bytes);
+        let length = u32::try_from(behind - leftover.start).or(Err(Errno::FBIG))?;
+        let kept = self.copy_aside(io, &leftover, behind)?;
+        io.lower.sync(io.request, false)?;
+        let draft = self.gap_draft();
+        let header = gap(&self.identity, &draft, leftover.start, length);
+        io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
+        tracing::warn!(
+            ino = io.lower.ino.0,
+            offset = leftover.start,
+            bytes = leftover.end - leftover.start,
+            "bytes that are no frame were kept aside; see `fslab sca dump`"
+        );
+        self.leftover = None;
+        self.is_unsynced = true;
+        (self.in_order, self.sequence) = (false, draft.sequence);
+        kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
+    }
+
+    fn gap_draft(&self) -> Draft {
+        Draft {
+            kind: Kind::Gap,
+            raw: false,
+            sequence: self.sequence + 1,
+            position: 0,
+            file_size: self.size,
+            from: 0,
+            length: 0,
+        }
+    }
+
+    /// Copies a range into frames that begin at `behind`.
+    fn copy_aside(&self, io: Io<'_>, range: &Range<u64>, behind: u64) -> Result<Vec<Frame>> {
+        let (mut place, mut target) = (range.start, behind);
+        let mut frames = Vec::new();
+        while place < range.end {
+            let count = (range.end - place).min(METADATA_BYTES_MAX as u64) as usize;
+            let bytes = io.lower.read(io.request, place, count)?;
+            if bytes.is_empty() {
+                break;
+            }
+            let new = self.metadata(Kind::Kept, place, self.size, &bytes);
+            // The gap, which is written last, comes first in the walk.
+            let sequence = self.sequence + 2 + frames.len() as u64;
+            let draft = Draft { sequence, ..new.draft };
+            let mut out = Vec::new();
+            let frame = append(&mut out, target, &self.identity, &draft, &new.body);
+            io.lower.write(io.request, target, &out, WriteOptions::default())?;
+            (place, target) = (place + bytes.len() as u64, frame.reference.end());
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+}
+
+/// Whether a range holds nothing at all.
+pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
+    const STEP: u64 = 1 << 20;
+    let mut place = range.start;
+    while place < range.end {
+        let bytes = io.lower.read(io.request, place, (range.end - place).min(STEP) as usize)?;
+        if bytes.is_empty() {
+            break;
+        }
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        place += bytes.len() as u64;
+    }
+    Ok(true)
+}

@@ -1,0 +1,58 @@
+//! `lz4`: each data frame is a skippable frame with the header, then an lz4 frame of one block.
+
+use super::{CodecError, CodecSpec, Levels, decode_exactly, skippable};
+
+pub const SPEC: CodecSpec = CodecSpec {
+    number: 5,
+    name: "lz4",
+    help: "compresses fast into lz4 frames",
+    levels: Levels::NONE,
+    compresses: true,
+    encode,
+    store,
+    decode,
+    container: skippable::container(None),
+};
+
+/// Magic, version 1 with independent blocks, blocks up to 4 MiB, and the checksum of these two
+/// (the second byte of their XXH32).
+const FRAME: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
+/// A block length of 0.
+const END: [u8; 4] = [0; 4];
+/// In a block's length: its bytes are the content.
+const STORED: u32 = 1 << 31;
+
+fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
+    Ok(frame(&lz4_flex::block::compress(content), 0))
+}
+
+fn store(content: &[u8]) -> Vec<u8> {
+    frame(content, STORED)
+}
+
+fn frame(block: &[u8], how: u32) -> Vec<u8> {
+    let mut body = Vec::with_capacity(block.len() + 15);
+    body.extend(FRAME);
+    if !block.is_empty() {
+        body.extend((block.len() as u32 | how).to_le_bytes());
+        body.extend(block);
+    }
+    body.extend(END);
+    body
+}
+
+fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+    let blocks = body.strip_prefix(&FRAME)?.strip_suffix(&END)?;
+    if blocks.is_empty() {
+        return (length == 0).then(Vec::new);
+    }
+    let (header, block) = blocks.split_first_chunk()?;
+    let header = u32::from_le_bytes(*header);
+    if (header & !STORED) as usize != block.len() {
+        return None;
+    }
+    if header & STORED != 0 {
+        return (block.len() == length).then(|| block.to_vec());
+    }
+    decode_exactly(length, |content| lz4_flex::block::decompress_into(block, content).ok())
+}

@@ -1,0 +1,100 @@
+//! `zstd`: each data frame is a skippable frame with the header, then a zstd frame (RFC 8878).
+//!
+//! A packed file ends with the seek table of zstd's seekable format, so that tools which know it
+//! read anywhere in the file.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use ::zstd::bulk::{Compressor, Decompressor};
+
+use super::skippable::{self, prefix};
+use super::{CodecError, CodecSpec, Levels, decode_exactly};
+
+pub const SPEC: CodecSpec = CodecSpec {
+    number: 4,
+    name: "zstd",
+    help: "compresses into zstd frames, seekable when packed",
+    levels: Levels { range: 1..=19, usual: "3" },
+    compresses: true,
+    encode,
+    store,
+    decode,
+    container: skippable::container(Some(seek_table)),
+};
+
+const FRAME_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+/// Frame header descriptor: one segment, content size of four bytes, no checksum, no dictionary.
+const DESCRIPTOR: u8 = 0b1010_0000;
+/// The largest block of a frame.
+const BLOCK_BYTES_MAX: usize = 128 << 10;
+/// Which of the skippable frames holds a seek table, and what ends it.
+const SEEK_TABLE_NUMBER: u32 = 0xE;
+const SEEK_TABLE_MAGIC: u32 = 0x8F92_EAB1;
+
+thread_local! {
+    static COMPRESSORS: RefCell<HashMap<i32, Compressor<'static>>> = RefCell::default();
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
+    let failed = CodecError { codec: SPEC.name, length: content.len() };
+    COMPRESSORS.with_borrow_mut(|compressors| {
+        let compressor = match compressors.entry(level) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(Compressor::new(level).or(Err(failed))?)
+            }
+        };
+        compressor.compress(content).or(Err(failed))
+    })
+}
+
+/// A frame of raw blocks.
+fn store(content: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(content.len() + 3 * (content.len() / BLOCK_BYTES_MAX) + 16);
+    body.extend(FRAME_MAGIC);
+    body.push(DESCRIPTOR);
+    body.extend((content.len() as u32).to_le_bytes());
+    let mut blocks = content.chunks(BLOCK_BYTES_MAX).peekable();
+    if content.is_empty() {
+        body.extend(block_header(0, true));
+    }
+    while let Some(block) = blocks.next() {
+        body.extend(block_header(block.len(), blocks.peek().is_none()));
+        body.extend(block);
+    }
+    body
+}
+
+/// Of a raw block: whether it is the last, type 0, length.
+fn block_header(length: usize, is_last: bool) -> [u8; 3] {
+    let header = (length as u32) << 3 | u32::from(is_last);
+    let [low, middle, high, _] = header.to_le_bytes();
+    [low, middle, high]
+}
+
+fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+    DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        if decompressor.is_none() {
+            *decompressor = Decompressor::new().ok();
+        }
+        let decompressor = decompressor.as_mut()?;
+        decode_exactly(length, |content| decompressor.decompress_to_buffer(body, content).ok())
+    })
+}
+
+/// A skippable frame with a table of all frames before it: encoded and decoded lengths.
+fn seek_table(frames: &[(u32, u32)]) -> Vec<u8> {
+    let length = frames.len() * 8 + 9;
+    let mut table = prefix(SEEK_TABLE_NUMBER, length).to_vec();
+    for (encoded, decoded) in frames {
+        table.extend(encoded.to_le_bytes());
+        table.extend(decoded.to_le_bytes());
+    }
+    table.extend((frames.len() as u32).to_le_bytes());
+    // No checksums in the table.
+    table.push(0);
+    table.extend(SEEK_TABLE_MAGIC.to_le_bytes());
+    table
+}

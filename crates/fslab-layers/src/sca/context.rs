@@ -1,0 +1,115 @@
+//! What every operation on a stored file needs: the file below, the request, the settings.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_vfs::{Errno, Error, Ino, Request};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::codec::CodecSpec;
+use super::lower::LowerFile;
+
+/// One operation on one stored file.
+#[derive(Clone, Copy)]
+pub struct Io<'a> {
+    pub lower: &'a LowerFile,
+    pub request: &'a Request,
+    pub settings: &'a Settings,
+}
+
+/// How a layer was asked to work.
+pub struct Settings {
+    /// For new files.
+    pub codec: &'static CodecSpec,
+    /// For everything encoded.
+    pub level: i32,
+    /// For new files: bytes of a chunk, as a power of two.
+    pub chunk_log2: u8,
+    /// Whether appended bytes may stay raw for a while.
+    pub tails: bool,
+    /// What encoding must at least leave off, as a share of the content, to be worth it.
+    pub least_gain: f64,
+    /// Whether checksums of content are checked on reading.
+    pub verify: bool,
+    /// Whether sizes are kept in an xattr.
+    pub size_xattr: bool,
+    /// Encodes the chunks of large writes side by side.
+    pub workers: rayon::ThreadPool,
+    /// Decoded content of frames.
+    pub cache: DecodedCache,
+    /// Counts the files made, so that no two get the same id.
+    pub files_made: AtomicU64,
+    /// This mount, from start to end; see the tree's xattr.
+    pub session: Session,
+}
+
+/// Content of frames, by file id and offset. A frame never changes, so nothing ever gets stale.
+pub type DecodedCache = Cache<(u64, u64), Arc<Vec<u8>>, BytesOfContent>;
+
+/// Weighs cached content by its bytes.
+#[derive(Clone)]
+pub struct BytesOfContent;
+
+impl Weighter<(u64, u64), Arc<Vec<u8>>> for BytesOfContent {
+    fn weight(&self, _: &(u64, u64), content: &Arc<Vec<u8>>) -> u64 {
+        content.len() as u64 + 64
+    }
+}
+
+/// Which marks of which sessions may be believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// This one; 0 where none could be recorded.
+    pub number: u64,
+    /// The first and last of those that ended with everything durable, without another between.
+    pub durable_from: u64,
+    pub durable: u64,
+    /// The tree was empty at first.
+    pub pure: bool,
+}
+
+impl Session {
+    /// Whether what a session wrote is still as it was written.
+    pub fn trusts(&self, session: u64) -> bool {
+        session != 0
+            && (session == self.number || (self.durable_from..=self.durable).contains(&session))
+    }
+}
+
+impl Settings {
+    /// An id no other file has: mixed from the time of the request, the inode below and a count.
+    pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
+        let count = self.files_made.fetch_add(1, Ordering::Relaxed);
+        let parts = [
+            request.now.seconds as u64,
+            u64::from(request.now.nanoseconds) << 32 | u64::from(request.pid),
+            ino.0,
+            self.session.number,
+            count,
+        ];
+        parts.into_iter().fold(0x6673_6c61_6253_4341, |id, part| mix(id ^ part))
+    }
+}
+
+/// A bijection in which each bit depends on each (the finalizer of SplitMix64, Steele et al. 2014).
+fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+impl Io<'_> {
+    /// Damage, said once in the log and answered as `EIO`.
+    pub fn damaged(&self, offset: u64, what: &'static str) -> Error {
+        let ino = self.lower.ino;
+        tracing::error!(ino = ino.0, offset, what, "damaged stored file; see `fslab sca check`");
+        Error::Damaged { ino, offset, what }
+    }
+}
+
+/// The largest file was exceeded.
+pub fn too_large() -> Error {
+    Errno::FBIG.into()
+}

@@ -1,0 +1,318 @@
+//! Frames: building them into a buffer, and reading their headers back.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::codec::{Body, CodecSpec, RecordBytes};
+use super::format::{
+    CHUNK_LOG2, EntryRecord, FLAG_RAW, FRAME_BYTES_MAX, FRAME_MAGIC, FrameRecord, Kind,
+    ReferenceRecord, SIZE_MAX, crc_of,
+};
+
+/// What a stored file is: the same in its head, its slots and each of its frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// How its chunks are encoded and wrapped.
+    pub codec: &'static CodecSpec,
+    /// Bytes of a chunk, as a power of two.
+    pub chunk_log2: u8,
+    /// Tells it from every other.
+    pub file_id: u64,
+}
+
+impl Identity {
+    /// From numbers that were stored; `None` for what this version does not know.
+    pub fn from_stored(codec: u8, chunk_log2: u8, file_id: u64) -> Option<Self> {
+        let codec = CodecSpec::by_number(codec)?;
+        CHUNK_LOG2.contains(&chunk_log2).then_some(Self { codec, chunk_log2, file_id })
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self) -> u64 {
+        1 << self.chunk_log2
+    }
+
+    /// Bytes before the body of a frame.
+    pub fn header_bytes(&self) -> usize {
+        self.codec.container.header_bytes
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        let parts =
+            |identity: &Self| (identity.codec.number, identity.chunk_log2, identity.file_id);
+        parts(self) == parts(other)
+    }
+}
+
+/// Where a frame lies and which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// In the stored file. 0 stands for nothing, or for a frame that is known to be lost.
+    pub offset: u64,
+    /// Of the whole frame.
+    pub stored_length: u32,
+    /// Of the frame's header.
+    pub header_crc: u32,
+}
+
+impl Reference {
+    /// No frame.
+    pub const NONE: Self = Self { offset: 0, stored_length: 0, header_crc: 0 };
+
+    /// Whether there is nothing to be found.
+    pub fn is_none(self) -> bool {
+        self.offset == 0
+    }
+
+    /// The first byte behind the frame.
+    pub fn end(self) -> u64 {
+        self.offset + u64::from(self.stored_length)
+    }
+
+    pub fn to_record(self) -> ReferenceRecord {
+        ReferenceRecord {
+            offset: self.offset.into(),
+            stored_length: self.stored_length.into(),
+            header_crc: self.header_crc.into(),
+        }
+    }
+
+    pub fn from_record(record: &ReferenceRecord) -> Self {
+        Self {
+            offset: record.offset.get(),
+            stored_length: record.stored_length.get(),
+            header_crc: record.header_crc.get(),
+        }
+    }
+}
+
+/// Content of a chunk that one frame holds, all of it or a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The frame.
+    pub frame: Reference,
+    /// Where in the chunk its content begins to count.
+    pub from: u32,
+    /// Where it ends to count.
+    pub to: u32,
+}
+
+impl Entry {
+    pub fn to_record(self) -> EntryRecord {
+        EntryRecord { frame: self.frame.to_record(), from: self.from.into(), to: self.to.into() }
+    }
+
+    pub fn from_record(record: &EntryRecord) -> Self {
+        Self {
+            frame: Reference::from_record(&record.frame),
+            from: record.from.get(),
+            to: record.to.get(),
+        }
+    }
+}
+
+/// What the writer decides of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft {
+    pub kind: Kind,
+    pub raw: bool,
+    pub sequence: u64,
+    pub position: u64,
+    pub file_size: u64,
+    pub from: u32,
+    /// Of the content or payload, decoded.
+    pub length: u32,
+}
+
+/// A frame, as its header tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: Kind,
+    pub raw: bool,
+    pub sequence: u64,
+    pub position: u64,
+    pub file_size: u64,
+    pub from: u32,
+    pub length: u32,
+    pub body_crc: u32,
+    pub reference: Reference,
+}
+
+impl Frame {
+    /// The content as an entry of the index.
+    pub fn entry(&self) -> Entry {
+        Entry { frame: self.reference, from: self.from, to: self.from + self.length }
+    }
+
+    /// Bytes of the body.
+    pub fn body_bytes(&self, identity: &Identity) -> usize {
+        self.reference.stored_length as usize - identity.header_bytes()
+    }
+}
+
+/// Appends a frame to a buffer that will lie at `base` in the stored file.
+pub fn append(
+    out: &mut Vec<u8>,
+    base: u64,
+    identity: &Identity,
+    draft: &Draft,
+    body: &[u8],
+) -> Frame {
+    let offset = base + out.len() as u64;
+    let stored_length = (identity.header_bytes() + body.len()) as u32;
+    let frame = build(identity, draft, offset, stored_length, crc32c::crc32c(body));
+    let how = if draft.kind.has_content() || draft.kind == Kind::Gap {
+        Body::Content
+    } else {
+        Body::Metadata(draft.length as usize)
+    };
+    out.extend((identity.codec.container.wrap)(&record_of(identity, &frame), how));
+    out.extend(body);
+    frame
+}
+
+/// The header of a gap: its body is what lies there.
+pub fn gap(identity: &Identity, draft: &Draft, offset: u64, stored_length: u32) -> Vec<u8> {
+    let frame = build(identity, draft, offset, stored_length, 0);
+    (identity.codec.container.wrap)(&record_of(identity, &frame), Body::Content)
+}
+
+fn build(
+    identity: &Identity,
+    draft: &Draft,
+    offset: u64,
+    stored_length: u32,
+    body_crc: u32,
+) -> Frame {
+    let reference = Reference { offset, stored_length, header_crc: 0 };
+    let mut frame = Frame {
+        kind: draft.kind,
+        raw: draft.raw,
+        sequence: draft.sequence,
+        position: draft.position,
+        file_size: draft.file_size,
+        from: draft.from,
+        length: draft.length,
+        body_crc,
+        reference,
+    };
+    frame.reference.header_crc = crc_of(&unsealed(identity, &frame));
+    frame
+}
+
+fn unsealed(identity: &Identity, frame: &Frame) -> FrameRecord {
+    FrameRecord {
+        magic: FRAME_MAGIC,
+        kind: frame.kind as u8,
+        codec: identity.codec.number,
+        chunk_log2: identity.chunk_log2,
+        flags: if frame.raw { FLAG_RAW } else { 0 },
+        file_id: identity.file_id.into(),
+        offset: frame.reference.offset.into(),
+        sequence: frame.sequence.into(),
+        position: frame.position.into(),
+        file_size: frame.file_size.into(),
+        stored_length: frame.reference.stored_length.into(),
+        from: frame.from.into(),
+        length: frame.length.into(),
+        body_crc: frame.body_crc.into(),
+        zero: 0.into(),
+        crc: 0.into(),
+    }
+}
+
+fn record_of(identity: &Identity, frame: &Frame) -> RecordBytes {
+    let mut record = unsealed(identity, frame);
+    record.crc = frame.reference.header_crc.into();
+    let mut bytes = [0; size_of::<FrameRecord>()];
+    bytes.copy_from_slice(record.as_bytes());
+    bytes
+}
+
+/// Reads the header of a frame of this file at this place.
+pub fn parse(identity: &Identity, header: &[u8], offset: u64) -> Result<Frame, &'static str> {
+    let (found, frame) = parse_any(identity.codec, header, offset)?;
+    if found == *identity { Ok(frame) } else { Err("a frame of another file") }
+}
+
+/// Reads a header without knowing the file: what it says of the file, and the frame.
+pub fn parse_any(
+    codec: &'static CodecSpec,
+    header: &[u8],
+    offset: u64,
+) -> Result<(Identity, Frame), &'static str> {
+    let bytes = (codec.container.unwrap)(header).ok_or("no frame header")?;
+    let record = FrameRecord::read_from_bytes(&bytes).or(Err("no frame header"))?;
+    if record.magic != FRAME_MAGIC {
+        return Err("no frame header");
+    }
+    if record.crc.get() != crc_of(&record) {
+        return Err("a frame header with a wrong checksum");
+    }
+    if record.offset.get() != offset {
+        return Err("a frame that belongs elsewhere");
+    }
+    let identity = Identity::from_stored(record.codec, record.chunk_log2, record.file_id.get())
+        .filter(|identity| identity.codec.number == codec.number)
+        .ok_or("a frame of another codec")?;
+    Ok((identity, checked(&identity, &record)?))
+}
+
+/// Bounds everything a header says, so that plain arithmetic is safe afterwards.
+fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static str> {
+    const WRONG: Result<Frame, &str> = Err("a frame header that makes no sense");
+    let kind = Kind::from_number(record.kind).ok_or("a frame of unknown kind")?;
+    let stored_length = record.stored_length.get();
+    let longest = if kind == Kind::Gap { u64::from(u32::MAX) } else { FRAME_BYTES_MAX };
+    let (from, length) = (u64::from(record.from.get()), u64::from(record.length.get()));
+    let is_bounded = (identity.header_bytes() as u64..=longest).contains(&u64::from(stored_length))
+        && from + length <= identity.chunk_bytes().max(super::format::METADATA_BYTES_MAX as u64)
+        && record.file_size.get() <= SIZE_MAX
+        && record.offset.get() <= SIZE_MAX
+        && (!kind.has_content() || from + length <= identity.chunk_bytes())
+        && (!kind.has_content() || record.position.get() <= SIZE_MAX >> identity.chunk_log2);
+    if !is_bounded {
+        return WRONG;
+    }
+    Ok(Frame {
+        kind,
+        raw: record.flags & FLAG_RAW != 0,
+        sequence: record.sequence.get(),
+        position: record.position.get(),
+        file_size: record.file_size.get(),
+        from: record.from.get(),
+        length: record.length.get(),
+        body_crc: record.body_crc.get(),
+        reference: Reference {
+            offset: record.offset.get(),
+            stored_length,
+            header_crc: record.crc.get(),
+        },
+    })
+}
+
+/// As [`parse`], for a header that may have one wrong byte: the walk over frames must not end at a
+/// single flipped bit. Every byte is tried with every value; identity, offset and checksum leave
+/// no room for a wrong guess.
+pub fn parse_mending(
+    identity: &Identity,
+    header: &[u8],
+    offset: u64,
+) -> Result<Frame, &'static str> {
+    let answer = parse(identity, header, offset);
+    if answer.is_ok() || header.iter().all(|byte| *byte == 0) {
+        return answer;
+    }
+    let mut attempt = header.to_vec();
+    for index in 0..header.len() {
+        for flip in 1..=u8::MAX {
+            attempt[index] = header[index] ^ flip;
+            if let Ok(frame) = parse(identity, &attempt, offset) {
+                return Ok(frame);
+            }
+        }
+        attempt[index] = header[index];
+    }
+    answer
+}

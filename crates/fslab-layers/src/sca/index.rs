@@ -1,0 +1,385 @@
+//! The index: from a chunk to the frame that holds it, as a tree whose pages load on demand.
+//!
+//! A radix tree of fan-out [`FAN_OUT`]. Pages that were changed are written anew with the next
+//! checkpoint, and so are those above them; a page on disk is never changed. Clean pages are
+//! dropped again when many are loaded.
+
+use fslab_vfs::Result;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::format::{EntryRecord, FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
+use super::frame::{Entry, Reference};
+
+/// Pages kept although they could be loaded again: half a megabyte.
+const CLEAN_PAGES_MAX: usize = 128;
+
+/// Reads a page: its reference, level and first chunk lead to its payload.
+pub type LoadPage<'a> = dyn Fn(Reference, u8, u64) -> Result<Vec<u8>> + 'a;
+
+/// Writes a page: its level, first chunk and payload lead to its reference.
+pub type WritePage<'a> = dyn FnMut(u8, u64, &[u8]) -> Reference + 'a;
+
+/// The index of one file.
+#[derive(Debug)]
+pub struct Index {
+    levels: u8,
+    root: Link,
+    loaded: usize,
+}
+
+#[derive(Debug)]
+enum Link {
+    Absent,
+    Stored(Reference),
+    Loaded(Box<Page>),
+}
+
+#[derive(Debug)]
+struct Page {
+    /// Where it was loaded from or last written; nothing of that is there once it is dirty.
+    stored: Option<Reference>,
+    dirty: bool,
+    slots: Slots,
+}
+
+#[derive(Debug)]
+enum Slots {
+    Leaf(Vec<Option<Entry>>),
+    Inner(Vec<Link>),
+}
+
+/// A page that is on disk and no longer used.
+pub type Retired = Vec<Reference>;
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { levels: 0, root: Link::Absent, loaded: 0 }
+    }
+}
+
+/// Chunks that a tree of so many levels covers; `None` for all there are.
+fn capacity(levels: u8) -> Option<u64> {
+    FAN_OUT.checked_pow(u32::from(levels))
+}
+
+/// The slot of a page at `level` that leads to a chunk.
+fn slot(chunk: u64, level: u8) -> usize {
+    (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
+}
+
+/// Chunks below one slot of a page at `level`.
+fn span(level: u8) -> u64 {
+    1 << (FAN_OUT.trailing_zeros() * u32::from(level))
+}
+
+impl Index {
+    /// An index whose root page is on disk.
+    pub fn stored(levels: u8, root: Reference) -> Self {
+        let root = if root.is_none() || levels == 0 { Link::Absent } else { Link::Stored(root) };
+        Self { levels: if matches!(root, Link::Absent) { 0 } else { levels }, root, loaded: 0 }
+    }
+
+    /// How many levels there are.
+    pub fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    fn covers(&self, chunk: u64) -> bool {
+        capacity(self.levels).is_none_or(|capacity| chunk < capacity) && self.levels > 0
+    }
+
+    /// What a chunk holds.
+    pub fn get(&mut self, chunk: u64, load: &LoadPage<'_>) -> Result<Option<Entry>> {
+        if !self.covers(chunk) {
+            return Ok(None);
+        }
+        let mut level = self.levels - 1;
+        let mut link = &mut self.root;
+        loop {
+            let first = chunk & !(span(level) * FAN_OUT).wrapping_sub(1);
+            let Some(page) = link.load(level, first, load, &mut self.loaded)? else {
+                return Ok(None);
+            };
+            match &mut page.slots {
+                Slots::Leaf(entries) => return Ok(entries[slot(chunk, 0)]),
+                Slots::Inner(links) => link = &mut links[slot(chunk, level)],
+            }
+            level -= 1;
+        }
+    }
+
+    /// Sets what a chunk holds, and answers what it held.
+    pub fn set(
+        &mut self,
+        chunk: u64,
+        entry: Option<Entry>,
+        load: &LoadPage<'_>,
+    ) -> Result<Option<Entry>> {
+        if entry.is_none() && !self.covers(chunk) {
+            return Ok(None);
+        }
+        // Load the way down first: a failure must leave the tree as it was.
+        let before = self.get(chunk, load)?;
+        if before == entry {
+            return Ok(before);
+        }
+        self.grow_to(chunk);
+        let mut level = self.levels - 1;
+        let mut link = &mut self.root;
+        loop {
+            let page = link.loaded_or_new(level, &mut self.loaded);
+            page.dirty = true;
+            match &mut page.slots {
+                Slots::Leaf(entries) => {
+                    entries[slot(chunk, 0)] = entry;
+                    return Ok(before);
+                }
+                Slots::Inner(links) => link = &mut links[slot(chunk, level)],
+            }
+            level -= 1;
+        }
+    }
+
+    /// Adds levels on top until the tree covers a chunk.
+    fn grow_to(&mut self, chunk: u64) {
+        if self.levels == 0 {
+            self.levels = 1;
+        }
+        while !self.covers(chunk) && self.levels < LEVELS_MAX + 1 {
+            if !matches!(self.root, Link::Absent) {
+                let mut page = Page::empty(self.levels);
+                page.dirty = true;
+                if let Slots::Inner(links) = &mut page.slots {
+                    links[0] = std::mem::replace(&mut self.root, Link::Absent);
+                }
+                self.loaded += 1;
+                self.root = Link::Loaded(Box::new(page));
+            }
+            self.levels += 1;
+        }
+    }
+
+    /// The first chunk at or behind `chunk` that holds something.
+    pub fn next_present(
+        &mut self,
+        chunk: u64,
+        load: &LoadPage<'_>,
+    ) -> Result<Option<(u64, Entry)>> {
+        if !self.covers(chunk) {
+            return Ok(None);
+        }
+        let level = self.levels - 1;
+        next_in(&mut self.root, level, 0, chunk, load, &mut self.loaded)
+    }
+
+    /// Writes every page that was changed, the lower ones first, and answers the new root page.
+    /// Pages they replace are added to `retired`.
+    pub fn write(&mut self, write: &mut WritePage<'_>, retired: &mut Retired) -> Reference {
+        match self.levels {
+            0 => Reference::NONE,
+            levels => {
+                self.root.write(levels - 1, 0, write, retired);
+                self.root.reference()
+            }
+        }
+    }
+
+    /// Takes back a [`write`](Self::write) that did not get to the disk.
+    pub fn unwrite(&mut self) {
+        self.root.unwrite();
+    }
+
+    /// Drops clean pages if there are many.
+    pub fn trim(&mut self) {
+        if self.loaded > CLEAN_PAGES_MAX {
+            self.root.drop_clean(&mut self.loaded);
+        }
+    }
+}
+
+fn next_in(
+    link: &mut Link,
+    level: u8,
+    first: u64,
+    from: u64,
+    load: &LoadPage<'_>,
+    loaded: &mut usize,
+) -> Result<Option<(u64, Entry)>> {
+    let Some(page) = link.load(level, first, load, loaded)? else { return Ok(None) };
+    let start = if from > first { ((from - first) / span(level)) as usize } else { 0 };
+    for index in start..FAN_OUT as usize {
+        let begins = first + index as u64 * span(level);
+        match &mut page.slots {
+            Slots::Leaf(entries) => {
+                if let Some(entry) = entries[index] {
+                    return Ok(Some((begins, entry)));
+                }
+            }
+            Slots::Inner(links) => {
+                if let Some(found) =
+                    next_in(&mut links[index], level - 1, begins, from, load, loaded)?
+                {
+                    return Ok(Some(found));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl Link {
+    fn load(
+        &mut self,
+        level: u8,
+        first: u64,
+        load: &LoadPage<'_>,
+        loaded: &mut usize,
+    ) -> Result<Option<&mut Page>> {
+        if let Self::Stored(reference) = *self {
+            let payload = load(reference, level, first)?;
+            let slots = Slots::decode(&payload, level).ok_or(fslab_vfs::Errno::IO)?;
+            *self = Self::Loaded(Box::new(Page { stored: Some(reference), dirty: false, slots }));
+            *loaded += 1;
+        }
+        match self {
+            Self::Loaded(page) => Ok(Some(page)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The page, which was loaded before if it is on disk.
+    fn loaded_or_new(&mut self, level: u8, loaded: &mut usize) -> &mut Page {
+        if !matches!(self, Self::Loaded(_)) {
+            *loaded += 1;
+            *self = Self::Loaded(Box::new(Page::empty(level)));
+        }
+        match self {
+            Self::Loaded(page) => page,
+            _ => unreachable!("it was made just now"),
+        }
+    }
+
+    fn reference(&self) -> Reference {
+        match self {
+            Self::Absent => Reference::NONE,
+            Self::Stored(reference) => *reference,
+            Self::Loaded(page) => page.stored.unwrap_or(Reference::NONE),
+        }
+    }
+
+    fn write(&mut self, level: u8, first: u64, write: &mut WritePage<'_>, retired: &mut Retired) {
+        let Self::Loaded(page) = self else { return };
+        if !page.dirty {
+            return;
+        }
+        if let Slots::Inner(links) = &mut page.slots {
+            for (index, link) in links.iter_mut().enumerate() {
+                link.write(level - 1, first + index as u64 * span(level), write, retired);
+            }
+        }
+        retired.extend(page.stored.take());
+        if page.is_empty() {
+            *self = Self::Absent;
+            return;
+        }
+        page.stored = Some(write(level, first, &page.slots.encode(level)));
+        page.dirty = false;
+    }
+
+    fn unwrite(&mut self) {
+        let Self::Loaded(page) = self else { return };
+        page.dirty = true;
+        page.stored = None;
+        if let Slots::Inner(links) = &mut page.slots {
+            links.iter_mut().for_each(Self::unwrite);
+        }
+    }
+
+    /// Replaces clean pages below by their references; answers whether this one is clean.
+    fn drop_clean(&mut self, loaded: &mut usize) {
+        let Self::Loaded(page) = self else { return };
+        if let Slots::Inner(links) = &mut page.slots {
+            links.iter_mut().for_each(|link| link.drop_clean(loaded));
+            if links.iter().any(|link| matches!(link, Self::Loaded(_))) {
+                return;
+            }
+        }
+        if let (false, Some(reference)) = (page.dirty, page.stored) {
+            *self = Self::Stored(reference);
+            *loaded -= 1;
+        }
+    }
+}
+
+impl Page {
+    fn empty(level: u8) -> Self {
+        let count = FAN_OUT as usize;
+        let slots = match level {
+            0 => Slots::Leaf(vec![None; count]),
+            _ => Slots::Inner(std::iter::repeat_with(|| Link::Absent).take(count).collect()),
+        };
+        Self { stored: None, dirty: false, slots }
+    }
+
+    fn is_empty(&self) -> bool {
+        match &self.slots {
+            Slots::Leaf(entries) => entries.iter().all(Option::is_none),
+            Slots::Inner(links) => links.iter().all(|link| matches!(link, Link::Absent)),
+        }
+    }
+}
+
+impl Slots {
+    fn encode(&self, level: u8) -> Vec<u8> {
+        let mut present = 0_u128;
+        let mut records = Vec::new();
+        match self {
+            Self::Leaf(entries) => {
+                for (index, entry) in entries.iter().enumerate() {
+                    if let Some(entry) = entry {
+                        present |= 1 << index;
+                        records.extend(entry.to_record().as_bytes());
+                    }
+                }
+            }
+            Self::Inner(links) => {
+                for (index, link) in links.iter().enumerate() {
+                    let reference = link.reference();
+                    if !reference.is_none() {
+                        present |= 1 << index;
+                        records.extend(reference.to_record().as_bytes());
+                    }
+                }
+            }
+        }
+        let page = PageRecord { level, zero: [0; 7], present: present.to_le_bytes() };
+        [page.as_bytes(), &records].concat()
+    }
+
+    fn decode(payload: &[u8], level: u8) -> Option<Self> {
+        let (page, mut rest) = PageRecord::read_from_prefix(payload).ok()?;
+        if page.level != level {
+            return None;
+        }
+        let present = u128::from_le_bytes(page.present);
+        let mut slots = Page::empty(level).slots;
+        for index in (0..FAN_OUT as usize).filter(|index| present >> index & 1 == 1) {
+            match &mut slots {
+                Self::Leaf(entries) => {
+                    let (record, behind) = EntryRecord::read_from_prefix(rest).ok()?;
+                    entries[index] = Some(Entry::from_record(&record));
+                    rest = behind;
+                }
+                Self::Inner(links) => {
+                    let (record, behind) = ReferenceRecord::read_from_prefix(rest).ok()?;
+                    links[index] = Link::Stored(Reference::from_record(&record));
+                    rest = behind;
+                }
+            }
+        }
+        rest.is_empty().then_some(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,564 @@
+//! The layer: a file system whose regular files are stored files of the one below.
+//!
+//! A transformer: every operation is here, and what is not is refused (see
+//! [`fslab_vfs::FileSystem::fallback`]).
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Attr, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
+    KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
+    WriteOptions, XattrMode,
+};
+use parking_lot::{Mutex, RwLock};
+use slab::Slab;
+
+use super::context::Settings;
+use super::mark::{self, Mark};
+use super::stored_file::{Place, StoredFile};
+
+/// Most that one copy moves; the caller goes on from there.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// A size-changing layer over a file system.
+pub struct Sca {
+    lower: Arc<dyn FileSystem>,
+    settings: Arc<Settings>,
+    /// Files in use, and by how many.
+    files: Mutex<HashMap<Ino, InUse>>,
+    handles: RwLock<Slab<Arc<OpenFile>>>,
+}
+
+#[derive(Clone)]
+struct InUse {
+    file: Arc<StoredFile>,
+    users: usize,
+}
+
+/// A handle of the mount.
+struct OpenFile {
+    ino: Ino,
+    mode: OpenMode,
+    file: Arc<StoredFile>,
+}
+
+/// A use of a file that is not behind a handle; ended by [`Sca::leave`].
+type Use = Arc<StoredFile>;
+
+/// Flags of an opening that the file below needs to know.
+const LOWER_FLAGS: OpenMode = OpenMode::EXCLUSIVE;
+
+/// A request of the daemon itself, where there is none of a caller.
+pub fn own_request() -> Request {
+    Request::default()
+}
+
+impl Sca {
+    pub fn new(lower: Arc<dyn FileSystem>, settings: Settings) -> Self {
+        let (files, handles) = (Mutex::default(), RwLock::default());
+        Self { lower, settings: Arc::new(settings), files, handles }
+    }
+
+    /// Begins a use of a file, which is opened below if nobody uses it yet.
+    fn enter(&self, request: &Request, ino: Ino, writes: bool) -> Result<Use> {
+        let file = {
+            let mut files = self.files.lock();
+            match files.get_mut(&ino) {
+                Some(known) => {
+                    known.users += 1;
+                    Arc::clone(&known.file)
+                }
+                None => {
+                    let opened = self.lower.open(request, ino, mark::lower_mode(writes))?;
+                    self.add(request, &mut files, (ino, opened.handle, writes))?
+                }
+            }
+        };
+        if writes {
+            if let Err(error) = file.make_writable(request) {
+                self.leave(request, ino, &file)?;
+                return Err(error);
+            }
+        }
+        Ok(file)
+    }
+
+    /// Takes over a file that was opened below; closes it if that fails.
+    fn add(
+        &self,
+        request: &Request,
+        files: &mut HashMap<Ino, InUse>,
+        (ino, handle, writes): (Ino, Handle, bool),
+    ) -> Result<Use> {
+        match StoredFile::open(&self.lower, &self.settings, request, (ino, handle, writes)) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                files.insert(ino, InUse { file: Arc::clone(&file), users: 1 });
+                Ok(file)
+            }
+            Err(error) => {
+                self.lower.release(request, ino, handle)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a use of a file. The last one leaves it in order and closes it below.
+    fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
+        // Who comes while the file is being left in order finds it still in use.
+        let is_last = self.files.lock().get(&ino).is_some_and(|known| known.users == 1);
+        let settled = if is_last { file.settle(request) } else { Ok(()) };
+        let mut files = self.files.lock();
+        let is_last = files.get_mut(&ino).is_some_and(|known| {
+            known.users -= 1;
+            known.users == 0
+        });
+        if is_last {
+            files.remove(&ino);
+            file.close(request)?;
+        }
+        settled
+    }
+
+    fn in_use(&self, ino: Ino) -> Option<Arc<StoredFile>> {
+        self.files.lock().get(&ino).map(|known| Arc::clone(&known.file))
+    }
+
+    fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
+        Ok(Arc::clone(self.handles.read().get(key).ok_or(Errno::BADF)?))
+    }
+
+    fn readable(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let open = self.handle(handle)?;
+        if open.mode.contains(OpenMode::WRITE_ONLY) { Err(Errno::BADF.into()) } else { Ok(open) }
+    }
+
+    fn writable(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let open = self.handle(handle)?;
+        if open.mode.writes() { Ok(open) } else { Err(Errno::BADF.into()) }
+    }
+
+    fn opened(&self, ino: Ino, mode: OpenMode, file: Use) -> Opened {
+        let open = Arc::new(OpenFile { ino, mode, file });
+        let handle = Handle(self.handles.write().insert(open) as u64);
+        Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
+    }
+
+    /// Attributes as the mount shows them, from those of the file below.
+    fn shown(&self, request: &Request, attr: Attr) -> Result<Attr> {
+        if attr.kind != FileKind::Regular {
+            return Ok(attr);
+        }
+        let block_size = attr.block_size.max(1 << self.settings.chunk_log2);
+        let size = self.logical_size(request, &attr)?;
+        Ok(Attr { size, block_size, ..attr })
+    }
+
+    fn logical_size(&self, request: &Request, attr: &Attr) -> Result<u64> {
+        if let Some(file) = self.in_use(attr.ino) {
+            return Ok(file.size().unwrap_or(attr.size));
+        }
+        if attr.size == 0 {
+            return Ok(0);
+        }
+        if self.settings.size_xattr {
+            match mark::read(&*self.lower, request, attr.ino)? {
+                Some(Mark::Clean(clean)) if clean.holds(attr.size, &self.settings.session) => {
+                    return Ok(clean.file_size);
+                }
+                Some(Mark::Foreign) => return Ok(attr.size),
+                _ => {}
+            }
+        }
+        let file = self.enter(request, attr.ino, false)?;
+        let size = file.size().unwrap_or(attr.size);
+        self.leave(request, attr.ino, &file)?;
+        Ok(size)
+    }
+
+    fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
+        let ino = entry.attr.ino;
+        match self.shown(request, entry.attr) {
+            Ok(attr) => Ok(Entry { attr, generation: entry.generation }),
+            Err(error) => {
+                self.lower.forget(ino, 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn emptied(&self, request: &Request, mode: OpenMode, file: &StoredFile) -> Result<()> {
+        if mode.contains(OpenMode::TRUNCATE) {
+            return file.set_size(request, 0, request.credentials.uid != 0);
+        }
+        Ok(())
+    }
+
+    /// Makes a handle of a file that was created and opened below.
+    fn enter_created(
+        &self,
+        request: &Request,
+        (entry, opened): (Entry, Opened),
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let ino = entry.attr.ino;
+        let file = self.enter_opened(request, ino, opened.handle);
+        let file = file.inspect_err(|_| self.lower.forget(ino, 1))?;
+        let emptied = self.emptied(request, flags, &file).and_then(|()| {
+            let attr = self.lower.getattr(request, ino, Some(file.lower_handle()))?;
+            self.shown(request, attr)
+        });
+        match emptied {
+            Ok(attr) => {
+                let opened = self.opened(ino, flags, file);
+                Ok((Entry { attr, generation: entry.generation }, opened))
+            }
+            Err(error) => {
+                self.lower.forget(ino, 1);
+                self.leave(request, ino, &file)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn enter_opened(&self, request: &Request, ino: Ino, handle: Handle) -> Result<Use> {
+        let mut files = self.files.lock();
+        match files.get_mut(&ino) {
+            Some(known) => {
+                known.users += 1;
+                let file = Arc::clone(&known.file);
+                drop(files);
+                self.lower.release(request, ino, handle)?;
+                file.make_writable(request)?;
+                Ok(file)
+            }
+            None => self.add(request, &mut files, (ino, handle, true)),
+        }
+    }
+
+    fn copy(
+        &self,
+        request: &Request,
+        (source, source_offset): (&OpenFile, u64),
+        (target, target_offset): (&OpenFile, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
+        let count = source.file.read(request, source_offset, &mut buffer)?;
+        let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
+        let place = Place::At(target_offset);
+        let copied = target.file.write(request, place, &buffer[..count], options)?;
+        if target.mode.contains(OpenMode::DATA_SYNC) {
+            target.file.sync(request, !target.mode.contains(OpenMode::SYNC))?;
+        }
+        Ok(copied as u64)
+    }
+}
+
+impl FileSystem for Sca {
+    fn attach(&self, cache: Arc<dyn KernelCache>) {
+        self.lower.attach(cache);
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        let request = own_request();
+        let files: Vec<_> = self.files.lock().values().cloned().collect();
+        files.iter().try_for_each(|known| known.file.settle(&request))?;
+        self.lower.syncfs(&request, Ino::ROOT)?;
+        mark::end_session(&self.lower, &request, &self.settings.session)?;
+        self.lower.shutdown()
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        self.shown_entry(request, self.lower.lookup(request, parent, name)?)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lower.forget(ino, lookups);
+    }
+
+    fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {
+        let handle = self.in_use(ino).map(|file| file.lower_handle());
+        self.shown(request, self.lower.getattr(request, ino, handle)?)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        _handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        if let Some(size) = changes.size {
+            let file = self.enter(request, ino, true)?;
+            let done = file.set_size(request, size, changes.kill_set_id);
+            let left = self.leave(request, ino, &file);
+            done.and(left)?;
+        }
+        let handle = self.in_use(ino).map(|file| file.lower_handle());
+        let rest = SetAttr { size: None, kill_set_id: false, ..changes.clone() };
+        let attr = self.lower.setattr(request, ino, handle, &rest)?;
+        self.shown(request, attr)
+    }
+
+    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
+        self.lower.readlink(request, ino)
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        self.shown_entry(request, self.lower.mknod(request, parent, name, mode, device)?)
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
+        self.lower.mkdir(request, parent, name, mode)
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        self.lower.symlink(request, parent, name, target)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.lower.unlink(request, parent, name)
+    }
+
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.lower.rmdir(request, parent, name)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.lower.rename(request, parent, name, new_parent, new_name, mode)
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> Result<Entry> {
+        self.shown_entry(request, self.lower.link(request, ino, new_parent, new_name)?)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let file = self.enter(request, ino, mode.writes() || mode.contains(OpenMode::TRUNCATE))?;
+        if let Err(error) = self.emptied(request, mode, &file) {
+            self.leave(request, ino, &file)?;
+            return Err(error);
+        }
+        Ok(self.opened(ino, mode, file))
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let lower_flags = mark::lower_mode(true) | (flags & LOWER_FLAGS);
+        let created = self.lower.create(request, parent, name, mode, lower_flags)?;
+        self.enter_created(request, created, flags)
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let lower_flags = mark::lower_mode(true) | (flags & LOWER_FLAGS);
+        let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
+        self.enter_created(request, created, flags)
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        self.readable(handle)?.file.read(request, offset, buffer)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let open = self.writable(handle)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let appends = open.mode.contains(OpenMode::APPEND);
+        let place = if appends { Place::End } else { Place::At(offset) };
+        let count = open.file.write(request, place, data, options)?;
+        if open.mode.contains(OpenMode::DATA_SYNC) {
+            open.file.sync(request, !open.mode.contains(OpenMode::SYNC))?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&self, request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        let open = self.handle(handle)?;
+        if open.mode.writes() { open.file.settle(request) } else { Ok(()) }
+    }
+
+    fn release(&self, request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
+        let open = self.handles.write().try_remove(key).ok_or(Errno::BADF)?;
+        self.leave(request, open.ino, &open.file)
+    }
+
+    fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        self.handle(handle)?.file.sync(request, data_only)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        self.lower.opendir(request, ino)
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        self.lower.readdir(request, ino, handle, offset, sink)
+    }
+
+    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.lower.releasedir(request, ino, handle)
+    }
+
+    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        self.lower.fsyncdir(request, ino, handle, data_only)
+    }
+
+    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.lower.syncfs(request, ino)
+    }
+
+    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
+        self.lower.statfs(request, ino)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        if mark::is_ours(name) {
+            return Err(Errno::NODATA.into());
+        }
+        self.lower.getxattr(request, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if mark::is_ours(name) {
+            return Err(Errno::PERM.into());
+        }
+        self.lower.setxattr(request, ino, name, value, mode)
+    }
+
+    fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
+        let names = self.lower.listxattr(request, ino)?;
+        let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| {
+            let name = name.strip_suffix(&[0]).unwrap_or(name);
+            !mark::is_ours(std::os::unix::ffi::OsStrExt::from_bytes(name))
+        });
+        Ok(shown.flatten().copied().collect())
+    }
+
+    fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
+        if mark::is_ours(name) {
+            return Err(Errno::NODATA.into());
+        }
+        self.lower.removexattr(request, ino, name)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        self.writable(handle)?.file.fallocate(request, offset, length, mode)
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        self.handle(handle)?.file.seek(request, offset, to)
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        (source_ino, source, source_offset): (Ino, Handle, u64),
+        (target_ino, target, target_offset): (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = (self.readable(source)?, self.writable(target)?);
+        if target.mode.contains(OpenMode::APPEND) {
+            return Err(Errno::BADF.into());
+        }
+        let size = match source.file.size() {
+            Some(size) => size,
+            None => self.getattr(request, source_ino, None)?.size,
+        };
+        let length = length.min(size.saturating_sub(source_offset));
+        target_offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
+        if source_ino == target_ino && source_offset.abs_diff(target_offset) < length {
+            return Err(Errno::INVAL.into());
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        self.copy(request, (&source, source_offset), (&target, target_offset), length)
+    }
+}

@@ -1,0 +1,117 @@
+//! The file below: a stored file as a leaf's open file, with whole reads and writes.
+
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SetAttr, SetTime,
+    WriteOptions,
+};
+
+/// An open file of the file system below.
+#[derive(Clone)]
+pub struct LowerFile {
+    pub fs: Arc<dyn FileSystem>,
+    pub ino: Ino,
+    pub handle: Handle,
+}
+
+impl LowerFile {
+    pub fn attr(&self, request: &Request) -> Result<Attr> {
+        self.fs.getattr(request, self.ino, Some(self.handle))
+    }
+
+    pub fn length(&self, request: &Request) -> Result<u64> {
+        Ok(self.attr(request)?.size)
+    }
+
+    /// Reads up to `length` bytes; fewer only at the end of the file.
+    pub fn read(&self, request: &Request, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; length];
+        let done = self.read_into(request, offset, &mut buffer)?;
+        buffer.truncate(done);
+        Ok(buffer)
+    }
+
+    pub fn read_into(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let place = offset + done as u64;
+            match self.fs.read(request, self.ino, self.handle, place, &mut buffer[done..])? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data`, or fails.
+    pub fn write(
+        &self,
+        request: &Request,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let place = offset + done as u64;
+            let rest = &data[done..];
+            match self.fs.write(request, self.ino, self.handle, place, rest, options)? {
+                0 => return Err(Errno::IO.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
+        self.fs.fsync(request, self.ino, self.handle, data_only)
+    }
+
+    pub fn truncate(&self, request: &Request, length: u64) -> Result<()> {
+        self.change(request, &SetAttr { size: Some(length), ..SetAttr::default() })
+    }
+
+    /// Empties the file, for good: what a crash leaves is not what was there before, mixed with
+    /// what is written next.
+    pub fn empty(&self, request: &Request, kill_set_id: bool) -> Result<()> {
+        self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })?;
+        self.sync(request, false)
+    }
+
+    /// Gives space back. Bytes there read as zeros or as before; nobody needs them.
+    pub fn punch(&self, request: &Request, offset: u64, length: u64) -> Result<()> {
+        let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        self.fs.fallocate(request, self.ino, self.handle, offset, length, mode)
+    }
+
+    pub fn change(&self, request: &Request, changes: &SetAttr) -> Result<()> {
+        self.fs.setattr(request, self.ino, Some(self.handle), changes).map(drop)
+    }
+
+    /// Records a change of the contents that changed no byte below.
+    pub fn touch(&self, request: &Request, kill_set_id: bool) -> Result<()> {
+        if kill_set_id {
+            let permissions = self.attr(request)?.permissions;
+            let cleared = permissions.without_set_id();
+            let permissions = (cleared != permissions).then_some(cleared);
+            self.change(request, &SetAttr { permissions, ..SetAttr::default() })?;
+        }
+        let modified = Some(SetTime::Now);
+        self.change(request, &SetAttr { modified, ..SetAttr::default() })
+    }
+
+    /// Does what changes the file below without changing what it means: the time of the last
+    /// modification stays.
+    pub fn keeping_times<T>(
+        &self,
+        request: &Request,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let before = self.attr(request)?.modified;
+        let answer = work();
+        let modified = Some(SetTime::To(before));
+        self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
+        answer
+    }
+}

@@ -1,0 +1,123 @@
+//! Options of the layers, and the settings made of them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use fslab_vfs::{FileSystem, Request};
+use quick_cache::sync::Cache;
+
+use super::codec::CodecSpec;
+use super::context::{BytesOfContent, Settings};
+use super::mark;
+use crate::error::Result;
+use crate::options::{OptionSpec, Options, ValueKind};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+pub const CHUNK: OptionSpec = OptionSpec {
+    name: "chunk",
+    help: "bytes encoded on their own, a power of two, for new files",
+    default: "128KiB",
+    value: ValueKind::Bytes { least: 4 * KIB, most: MIB },
+};
+
+pub const TAILS: OptionSpec = OptionSpec {
+    name: "tails",
+    help: "keep small appended pieces raw until a chunk is full",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+pub const THREADS: OptionSpec = OptionSpec {
+    name: "threads",
+    help: "threads that encode; 0 for one a processor",
+    default: "0",
+    value: ValueKind::Count { least: 0, most: 256 },
+};
+
+pub const CACHE: OptionSpec = OptionSpec {
+    name: "cache",
+    help: "memory for decoded chunks",
+    default: "32MiB",
+    value: ValueKind::Bytes { least: 0, most: 1 << 40 },
+};
+
+pub const MIN_RATIO: OptionSpec = OptionSpec {
+    name: "min-ratio",
+    help: "share of a chunk that encoding must leave off, else it is stored raw",
+    default: "0.03",
+    value: ValueKind::Share,
+};
+
+pub const VERIFY: OptionSpec = OptionSpec {
+    name: "verify",
+    help: "check checksums on reading; off is for measurements only and voids promise 3",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+pub const SIZE_XATTR: OptionSpec = OptionSpec {
+    name: "size-xattr",
+    help: "keep sizes in an xattr, so that listings need not open files",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+/// Settings of a layer over a file system.
+///
+/// # Errors
+/// A chunk that is no power of two; what beginning a session answers.
+pub fn settings(
+    codec: &'static CodecSpec,
+    fs: &Arc<dyn FileSystem>,
+    request: &Request,
+    options: &Options,
+    has_level: bool,
+) -> Result<Settings> {
+    let chunk = options.number("chunk");
+    if !chunk.is_power_of_two() {
+        return Err(crate::Error::BadValue {
+            layer: codec.name,
+            option: "chunk",
+            value: chunk.to_string(),
+            expected: "a power of two from 4 KiB to 1 MiB".to_owned(),
+        });
+    }
+    let lower = |source| crate::Error::Layer { layer: codec.name, source };
+    let (session, has_xattrs) = mark::begin_session(fs, request).map_err(lower)?;
+    let size_xattr = options.is_on("size-xattr");
+    if size_xattr && !has_xattrs {
+        tracing::warn!("sizes can't be kept in xattrs here: listings will open every file");
+    }
+    if !options.is_on("verify") {
+        tracing::warn!("verify=off: damaged content will be served; for measurements only");
+    }
+    Ok(Settings {
+        codec,
+        level: if has_level { options.number("level") as i32 } else { 0 },
+        chunk_log2: chunk.trailing_zeros() as u8,
+        tails: options.is_on("tails"),
+        least_gain: options.share("min-ratio"),
+        verify: options.is_on("verify"),
+        size_xattr: size_xattr && has_xattrs,
+        workers: workers(codec, options.number("threads") as usize)?,
+        cache: cache(options.number("cache")),
+        files_made: AtomicU64::new(0),
+        session,
+    })
+}
+
+fn workers(codec: &'static CodecSpec, threads: usize) -> Result<rayon::ThreadPool> {
+    let name = |index| format!("{}-{index}", codec.name);
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(name)
+        .build()
+        .map_err(|source| crate::Error::Threads { layer: codec.name, source })
+}
+
+fn cache(bytes: u64) -> super::context::DecodedCache {
+    let chunks = (bytes / (128 * KIB)).clamp(16, 1 << 20) as usize;
+    Cache::with_weighter(chunks, bytes, BytesOfContent)
+}

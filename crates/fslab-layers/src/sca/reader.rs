@@ -1,0 +1,223 @@
+//! Reading a stored file: content of chunks, and where there is any.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Result, SeekTo};
+
+use super::context::Io;
+use super::format::Kind;
+use super::frame::Entry;
+use super::log::{Content, Log};
+
+/// The part of a range that lies in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub chunk: u64,
+    /// Within the chunk.
+    pub start: u32,
+    /// Within the chunk, behind the last byte.
+    pub end: u32,
+    /// Where the piece begins in the range.
+    pub at: usize,
+}
+
+/// Cuts a range at the borders of chunks.
+pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let place = offset + done;
+        let start = place % chunk_bytes;
+        let count = (chunk_bytes - start).min(length - done);
+        let piece = Piece {
+            chunk: place / chunk_bytes,
+            start: start as u32,
+            end: (start + count) as u32,
+            at: done as usize,
+        };
+        done += count;
+        (count > 0).then_some(piece)
+    })
+}
+
+impl Log {
+    /// Reads what lies between `offset` and the end; answers how much that was.
+    pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
+        for piece in pieces(self.chunk_bytes(), offset, length) {
+            let target = &mut buffer[piece.at..piece.at + (piece.end - piece.start) as usize];
+            match self.read_piece(io, piece, target) {
+                Ok(()) => {}
+                // What was read is good; the error comes again with the next request.
+                Err(_) if piece.at > 0 => return Ok(piece.at),
+                Err(error) => return Err(error),
+            }
+        }
+        self.index.lock().trim();
+        Ok(length as usize)
+    }
+
+    fn read_piece(&self, io: Io<'_>, piece: Piece, target: &mut [u8]) -> Result<()> {
+        if let Some(hot) = self.hot.as_ref().filter(|hot| hot.chunk == piece.chunk) {
+            hot.content.copy_to(piece.start, target);
+            return Ok(());
+        }
+        target.fill(0);
+        let whole = u64::from(piece.end - piece.start) == self.chunk_bytes();
+        if let Some(entry) = self.entry(io, piece.chunk)? {
+            if entry.from < piece.end && piece.start < entry.to {
+                self.content_of(io, piece.chunk, entry, !whole)?.copy_to(piece.start, target);
+            }
+        }
+        for segment in self.segments.get(&piece.chunk).into_iter().flatten() {
+            if segment.from < piece.end && piece.start < segment.to {
+                let content = self.content_of(io, piece.chunk, *segment, false)?;
+                overlay(&content, piece.start, target);
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a chunk holds.
+    pub fn chunk_content(&self, io: Io<'_>, chunk: u64) -> Result<Content> {
+        if let Some(hot) = self.hot.as_ref().filter(|hot| hot.chunk == chunk) {
+            return Ok(hot.content.clone());
+        }
+        let mut content = match self.entry(io, chunk)? {
+            Some(entry) => self.content_of(io, chunk, entry, false)?,
+            None => Content::default(),
+        };
+        for segment in self.segments.get(&chunk).into_iter().flatten() {
+            let piece = self.content_of(io, chunk, *segment, false)?;
+            merge(&mut content, segment.from, &piece.bytes);
+        }
+        Ok(content)
+    }
+
+    /// The content that a frame holds of a chunk, as far as it counts.
+    fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
+        let key = (self.identity.file_id, entry.frame.offset);
+        let whole = match io.settings.cache.get(&key) {
+            Some(whole) => whole,
+            None => {
+                let whole = Arc::new(self.decode(io, chunk, entry)?);
+                if keep {
+                    io.settings.cache.insert(key, Arc::clone(&whole));
+                }
+                whole
+            }
+        };
+        let count = (entry.to - entry.from) as usize;
+        match whole.len() {
+            length if length == count => Ok(Content { from: entry.from, bytes: whole }),
+            // A chunk is only ever cut at its end.
+            length if length > count => {
+                Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
+            }
+            _ => Err(io.damaged(entry.frame.offset, "a frame with less content than said")),
+        }
+    }
+
+    fn decode(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<Vec<u8>> {
+        let offset = entry.frame.offset;
+        let (frame, body) = self.read_frame(io, entry.frame)?;
+        if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
+            return Err(io.damaged(offset, "content of another place"));
+        }
+        (self.identity.codec.decode)(&body, frame.length as usize)
+            .ok_or_else(|| io.damaged(offset, "content that can't be decoded"))
+    }
+
+    /// Reads a data frame wherever it belongs, for tools that look at every frame.
+    pub fn check_content(&self, io: Io<'_>, entry: Entry, chunk: u64) -> Result<()> {
+        self.decode(io, chunk, entry).map(drop)
+    }
+
+    /// The next data or hole at or behind `offset`.
+    pub fn seek(&self, io: Io<'_>, offset: u64, to: SeekTo) -> Result<u64> {
+        if offset >= self.size {
+            return Err(Errno::NXIO.into());
+        }
+        let found = match to {
+            SeekTo::Data => self.next_data(io, offset)?,
+            SeekTo::Hole => Some(self.next_hole(io, offset)?),
+        };
+        self.index.lock().trim();
+        found.filter(|place| *place < self.size || to == SeekTo::Hole).ok_or(Errno::NXIO.into())
+    }
+
+    fn next_data(&self, io: Io<'_>, offset: u64) -> Result<Option<u64>> {
+        let mut next = offset / self.chunk_bytes();
+        while let Some(chunk) = self.next_present(io, next)? {
+            if let Some((start, end)) = self.extent(io, chunk)?.filter(|(_, end)| offset < *end) {
+                debug_assert!(start < end);
+                return Ok(Some(start.max(offset)));
+            }
+            next = chunk + 1;
+        }
+        Ok(None)
+    }
+
+    fn next_hole(&self, io: Io<'_>, offset: u64) -> Result<u64> {
+        let mut place = offset;
+        while place < self.size {
+            match self.extent(io, place / self.chunk_bytes())? {
+                Some((start, end)) if start <= place && place < end => place = end,
+                _ => return Ok(place),
+            }
+        }
+        Ok(self.size)
+    }
+
+    /// Where in the logical file a chunk's content begins and ends.
+    fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
+        let base = chunk * self.chunk_bytes();
+        let segments = self.segments.get(&chunk).into_iter().flatten().copied();
+        let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();
+        let from = entries.iter().map(|entry| entry.from).min();
+        let to = entries.iter().map(|entry| entry.to).max();
+        Ok(from.zip(to).map(|(from, to)| (base + u64::from(from), base + u64::from(to))))
+    }
+
+    /// Whether a frame of metadata holds what it should: its payload, checked.
+    pub fn payload(&self, io: Io<'_>, frame: &super::frame::Frame) -> Result<Vec<u8>> {
+        let (found, body) = self.read_frame(io, frame.reference)?;
+        if found.kind == Kind::Gap {
+            return Ok(Vec::new());
+        }
+        (self.identity.codec.container.unpack)(&body)
+            .filter(|payload| payload.len() == frame.length as usize)
+            .ok_or_else(|| io.damaged(frame.reference.offset, "metadata that make no sense"))
+    }
+}
+
+/// Puts content over what a buffer holds.
+fn overlay(content: &Content, start: u32, buffer: &mut [u8]) {
+    let end = start + buffer.len() as u32;
+    let (from, to) = (content.from.max(start), content.to().min(end));
+    if from < to {
+        let source = &content.bytes[(from - content.from) as usize..(to - content.from) as usize];
+        buffer[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
+    }
+}
+
+/// Writes bytes into content, which grows as far as needed.
+pub fn merge(content: &mut Content, start: u32, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    if content.bytes.is_empty() {
+        *content = Content { from: start, bytes: Arc::new(data.to_vec()) };
+        return;
+    }
+    let bytes = Arc::make_mut(&mut content.bytes);
+    if start < content.from {
+        let gap = (content.from - start) as usize;
+        bytes.splice(0..0, std::iter::repeat_n(0, gap));
+        content.from = start;
+    }
+    let at = (start - content.from) as usize;
+    if bytes.len() < at + data.len() {
+        bytes.resize(at + data.len(), 0);
+    }
+    bytes[at..at + data.len()].copy_from_slice(data);
+}

@@ -1,0 +1,223 @@
+//! Opening a stored file: the last good checkpoint, and a walk over the frames behind it.
+//!
+//! The walk goes from header to header and never looks for frames in what others hold, so that a
+//! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
+//! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
+
+use fslab_vfs::Result;
+use zerocopy::FromBytes;
+
+use super::context::Io;
+use super::format::{CheckpointRecord, Kind};
+use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
+use super::log::Log;
+use super::mark::Clean;
+use super::roots::{self, Slot};
+
+/// Bytes read ahead where bodies are looked at, and where only headers are.
+const WINDOW_BYTES: usize = 256 << 10;
+const HEADER_WINDOW_BYTES: usize = 4 << 10;
+
+/// Opens a stored file of `length` bytes. Where a mark holds, the file was left well.
+///
+/// # Errors
+/// What is damaged beyond what the redundancy covers.
+pub fn open(
+    io: Io<'_>,
+    identity: Identity,
+    beginning: &[u8],
+    length: u64,
+    mark: Option<&Clean>,
+) -> Result<Log> {
+    let slots = roots::slots(&identity, beginning);
+    let mut log = from_slots(io, identity, &slots);
+    log.has_head = true;
+    let mut walk = Walk { io, length, trusts: mark.is_some(), window: Window::default() };
+    walk.run(&mut log)?;
+    log.is_unsynced = log.frames_since_checkpoint > 0;
+    look_behind(io, &mut log, length)?;
+    let disagrees = |mark: &Clean| mark.file_size != log.size || log.leftover.is_some();
+    if mark.is_some_and(disagrees) {
+        return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
+    }
+    Ok(log)
+}
+
+/// The state at the newest checkpoint that is whole, or that of an empty file.
+fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
+    for slot in slots {
+        let mut log = Log::new(identity);
+        match adopt(io, &mut log, slot) {
+            Ok(()) => return log,
+            Err(error) => {
+                tracing::warn!(%error, ino = io.lower.ino.0, "a checkpoint is damaged");
+            }
+        }
+    }
+    Log::new(identity)
+}
+
+fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
+    let offset = slot.checkpoint.offset;
+    let (frame, _) = log.read_frame(io, slot.checkpoint)?;
+    let payload = log.payload(io, &frame)?;
+    let is_right = frame.kind == Kind::Checkpoint
+        && frame.sequence == slot.sequence
+        && log.adopt(&frame, &payload).is_some();
+    if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
+}
+
+/// What lies behind the last frame: nothing, a seek table, or something to be kept aside.
+fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
+    let behind = length.saturating_sub(log.end);
+    if behind == 0 {
+        return Ok(());
+    }
+    if log.identity.codec.container.closing.is_some() && is_closing(io, log.end, behind)? {
+        log.closing_bytes = behind;
+    } else {
+        log.leftover = Some(log.end..length);
+    }
+    Ok(())
+}
+
+/// Whether exactly one seek table lies there: it begins and ends as one, and is as long as it says.
+fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
+    const BEGIN: [u8; 4] = 0x184D_2A5E_u32.to_le_bytes();
+    const END: [u8; 4] = 0x8F92_EAB1_u32.to_le_bytes();
+    if length < 17 {
+        return Ok(false);
+    }
+    let begin = io.lower.read(io.request, offset, 8)?;
+    let end = io.lower.read(io.request, offset + length - 4, 4)?;
+    let said = begin.get(4..8).and_then(<[u8]>::first_chunk).map(|said| u32::from_le_bytes(*said));
+    Ok(begin.starts_with(&BEGIN) && end == END && said.map(u64::from) == Some(length - 8))
+}
+
+/// A walk over frames.
+pub struct Walk<'a> {
+    pub io: Io<'a>,
+    /// Of the stored file.
+    pub length: u64,
+    /// Bodies need not be looked at.
+    pub trusts: bool,
+    pub window: Window,
+}
+
+impl Walk<'_> {
+    /// Applies every frame from the end of what is known to the end of what is there.
+    pub fn run(&mut self, log: &mut Log) -> Result<()> {
+        // Frames that are not whole, with no whole one behind them yet.
+        let mut torn: Vec<Frame> = Vec::new();
+        let (mut end, mut sequence) = (log.end, log.sequence);
+        while let Some(frame) = self.next(&log.identity, end, sequence)? {
+            (end, sequence) = (frame.reference.end(), frame.sequence);
+            match self.body(log, &frame)? {
+                Some(payload) => {
+                    for lost in torn.drain(..) {
+                        lose(self.io, log, &lost)?;
+                    }
+                    self.take(log, &frame, &payload)?;
+                }
+                None if frame.kind == Kind::Hole => break,
+                None => torn.push(frame),
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame at a place, if its header is whole and it fits into the file.
+    pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
+        let header = self.get(at, identity.header_bytes())?;
+        let Some(header) = header else { return Ok(None) };
+        let frame = parse_mending(identity, &header, at).ok();
+        let fits =
+            |frame: &Frame| frame.reference.end() <= self.length && frame.sequence == sequence + 1;
+        Ok(frame.filter(fits))
+    }
+
+    /// The payload of a frame whose body is whole; that of content is not unpacked.
+    fn body(&mut self, log: &Log, frame: &Frame) -> Result<Option<Vec<u8>>> {
+        let is_needed = matches!(frame.kind, Kind::Hole | Kind::Checkpoint);
+        if frame.kind == Kind::Gap || self.trusts && !is_needed {
+            return Ok(Some(Vec::new()));
+        }
+        let header_bytes = log.identity.header_bytes();
+        let at = frame.reference.offset + header_bytes as u64;
+        let Some(body) = self.get(at, frame.body_bytes(&log.identity))? else { return Ok(None) };
+        if crc32c::crc32c(&body) != frame.body_crc {
+            return Ok(None);
+        }
+        if !is_needed {
+            return Ok(Some(Vec::new()));
+        }
+        Ok((log.identity.codec.container.unpack)(&body))
+    }
+
+    fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
+        match frame.kind {
+            // Pages belong to a checkpoint that was not reached by a slot: they are built anew.
+            Kind::Index => log.dead.push(frame.reference),
+            Kind::Checkpoint => {
+                if let Ok((record, _)) = CheckpointRecord::read_from_prefix(payload) {
+                    log.ordinal = log.ordinal.max(record.ordinal.get());
+                    log.checkpoint = frame.reference;
+                }
+            }
+            _ => {}
+        }
+        log.apply(self.io, frame, payload)
+    }
+
+    fn get(&mut self, at: u64, length: usize) -> Result<Option<Vec<u8>>> {
+        if at + length as u64 > self.length {
+            return Ok(None);
+        }
+        let ahead = if self.trusts { HEADER_WINDOW_BYTES } else { WINDOW_BYTES };
+        self.window.get(self.io, at, length, ahead)
+    }
+}
+
+/// A frame is not whole, and a whole one lies behind it: what the chunk held before stays, and
+/// where it held nothing there is a place that can't be read.
+fn lose(io: Io<'_>, log: &mut Log, frame: &Frame) -> Result<()> {
+    if !frame.kind.has_content() {
+        return Ok(());
+    }
+    tracing::warn!(
+        ino = io.lower.ino.0,
+        chunk = frame.position,
+        offset = frame.reference.offset,
+        "a frame is not whole and was left out"
+    );
+    let entry = Entry { frame: Reference::NONE, ..frame.entry() };
+    let held = log.entry(io, frame.position)?.is_some();
+    if frame.kind == Kind::Segment {
+        log.segments.entry(frame.position).or_default().push(entry);
+    } else if !held {
+        let chunk = frame.position;
+        log.mark_lost(io, chunk, entry)?;
+    }
+    log.in_order = false;
+    Ok(())
+}
+
+/// A piece of the stored file that was read ahead.
+#[derive(Default)]
+pub struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// Bytes of the file; `None` where it ends before.
+    fn get(&mut self, io: Io<'_>, at: u64, length: usize, ahead: usize) -> Result<Option<Vec<u8>>> {
+        let end = self.start + self.bytes.len() as u64;
+        if at < self.start || at + length as u64 > end {
+            self.bytes = io.lower.read(io.request, at, length.max(ahead))?;
+            self.start = at;
+        }
+        let from = (at - self.start) as usize;
+        Ok(self.bytes.get(from..from + length).map(<[u8]>::to_vec))
+    }
+}

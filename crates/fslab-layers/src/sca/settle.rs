@@ -1,0 +1,91 @@
+//! Leaving a stored file in order when its writers are done with it for now.
+
+use fslab_vfs::{Result, WriteOptions};
+
+use super::context::Io;
+use super::frame::{Entry, Reference};
+use super::log::Log;
+
+/// A tail is encoded when its writer closes the file, if it is at least so long and no shorter
+/// than what the chunk holds encoded: each byte is then encoded a few times at most, however often
+/// the file is opened to append a little.
+const TAIL_BYTES_MIN: u64 = 4096;
+
+/// Garbage that is given back at close, which needs a sync: from so many bytes on, if it is also
+/// a quarter of what is of use.
+const GARBAGE_BYTES_MIN: u64 = 1 << 20;
+
+/// The seek table is written if it is at most this part of what was appended since the last one.
+const CLOSING_PART: u64 = 16;
+
+impl Log {
+    /// Encodes a tail that got long, gives space back, and ends a packed file as its format wants.
+    pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
+        self.hot = None;
+        if let Some(chunk) = self.ripe_tail(io)? {
+            self.encode_tail(io, chunk)?;
+            self.hot = None;
+        }
+        let garbage = self.garbage_bytes();
+        if garbage >= GARBAGE_BYTES_MIN && garbage >= self.live_bytes / 4 {
+            self.sync(io, true)?;
+        }
+        self.close_packed(io)
+    }
+
+    fn ripe_tail(&self, io: Io<'_>) -> Result<Option<u64>> {
+        for (chunk, segments) in &self.segments {
+            let raw: u64 = segments.iter().map(|entry| u64::from(entry.to - entry.from)).sum();
+            let encoded =
+                self.entry(io, *chunk)?.map_or(0, |entry| u64::from(entry.frame.stored_length));
+            let is_whole = segments.iter().all(|entry| !entry.frame.is_none());
+            if is_whole && raw >= TAIL_BYTES_MIN && raw >= encoded {
+                return Ok(Some(*chunk));
+            }
+        }
+        Ok(None)
+    }
+
+    fn close_packed(&mut self, io: Io<'_>) -> Result<()> {
+        let Some(closing) = self.identity.codec.container.closing else { return Ok(()) };
+        if !self.is_packed() || self.closing_bytes > 0 || self.size == 0 {
+            return Ok(());
+        }
+        let chunks = self.size.div_ceil(self.chunk_bytes());
+        let estimate = chunks * 16;
+        if estimate > 4096 && estimate > self.bytes_since_closing / CLOSING_PART {
+            return Ok(());
+        }
+        let table = closing(&self.frames_in_order(io)?);
+        io.lower.write(io.request, self.end, &table, WriteOptions::default())?;
+        self.closing_bytes = table.len() as u64;
+        self.bytes_since_closing = 0;
+        Ok(())
+    }
+
+    /// Lengths of everything in the stored file, as the tools see it: encoded and decoded.
+    fn frames_in_order(&self, io: Io<'_>) -> Result<Vec<(u32, u32)>> {
+        let header_bytes = self.identity.header_bytes() as u32;
+        let mut frames = Vec::new();
+        let mut place = 0;
+        let mut add = |frame: Reference, length: u32| {
+            if frame.offset > place {
+                frames.push(((frame.offset - place) as u32, 0));
+            }
+            if length > 0 {
+                frames.push((header_bytes, 0));
+                frames.push((frame.stored_length - header_bytes, length));
+            }
+            place = frame.end();
+        };
+        let mut next = 0;
+        while let Some(chunk) = self.next_present(io, next)? {
+            let segments = self.segments.get(&chunk).into_iter().flatten().copied();
+            let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();
+            entries.iter().for_each(|entry| add(entry.frame, entry.to - entry.from));
+            next = chunk + 1;
+        }
+        add(Reference { offset: self.end, stored_length: 0, header_crc: 0 }, 0);
+        Ok(frames)
+    }
+}

@@ -1,0 +1,97 @@
+//! The layers of the registry: one a codec.
+
+use std::sync::Arc;
+
+use fslab_vfs::FileSystem;
+
+use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
+use super::layer::{Sca, own_request};
+use super::options::{CACHE, CHUNK, MIN_RATIO, SIZE_XATTR, TAILS, THREADS, VERIFY, settings};
+use crate::error::Result;
+use crate::options::{OptionSpec, Options, ValueKind};
+use crate::registry::{LayerKind, LayerSpec};
+
+const COMMON: &[OptionSpec] = &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR];
+
+const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
+    let (least, most) = (*codec.levels.range.start() as u64, *codec.levels.range.end() as u64);
+    let value = ValueKind::Count { least, most };
+    OptionSpec { name: "level", help, default: codec.levels.usual, value }
+}
+
+const GZIP_OPTIONS: &[OptionSpec] = &[
+    level(&gzip::SPEC, "from 1, fast, to 12, small"),
+    CHUNK,
+    TAILS,
+    THREADS,
+    CACHE,
+    MIN_RATIO,
+    VERIFY,
+    SIZE_XATTR,
+];
+
+const ZSTD_OPTIONS: &[OptionSpec] = &[
+    level(&zstd::SPEC, "from 1, fast, to 19, small"),
+    CHUNK,
+    TAILS,
+    THREADS,
+    CACHE,
+    MIN_RATIO,
+    VERIFY,
+    SIZE_XATTR,
+];
+
+/// gzip members by libdeflate.
+pub const GZIP: LayerSpec = LayerSpec {
+    name: gzip::SPEC.name,
+    help: gzip::SPEC.help,
+    kind: LayerKind::Transformer,
+    options: GZIP_OPTIONS,
+    build: |inner, options, _| build(&gzip::SPEC, inner, options, true),
+};
+
+/// zstd frames.
+pub const ZSTD: LayerSpec = LayerSpec {
+    name: zstd::SPEC.name,
+    help: zstd::SPEC.help,
+    kind: LayerKind::Transformer,
+    options: ZSTD_OPTIONS,
+    build: |inner, options, _| build(&zstd::SPEC, inner, options, true),
+};
+
+/// lz4 frames.
+pub const LZ4: LayerSpec = LayerSpec {
+    name: lz4::SPEC.name,
+    help: lz4::SPEC.help,
+    kind: LayerKind::Transformer,
+    options: COMMON,
+    build: |inner, options, _| build(&lz4::SPEC, inner, options, false),
+};
+
+/// Printable text.
+pub const UUENCODE: LayerSpec = LayerSpec {
+    name: uuencode::SPEC.name,
+    help: uuencode::SPEC.help,
+    kind: LayerKind::Transformer,
+    options: COMMON,
+    build: |inner, options, _| build(&uuencode::SPEC, inner, options, false),
+};
+
+/// Chunks as they are.
+pub const COPY: LayerSpec = LayerSpec {
+    name: copy::SPEC.name,
+    help: copy::SPEC.help,
+    kind: LayerKind::Transformer,
+    options: COMMON,
+    build: |inner, options, _| build(&copy::SPEC, inner, options, false),
+};
+
+fn build(
+    codec: &'static CodecSpec,
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    has_level: bool,
+) -> Result<Arc<dyn FileSystem>> {
+    let settings = settings(codec, &inner, &own_request(), options, has_level)?;
+    Ok(Arc::new(Sca::new(inner, settings)))
+}

@@ -1,0 +1,425 @@
+//! A file of the mount: empty, foreign, or a stored file; with what is open of it below.
+//!
+//! One [`StoredFile`] for each inode in use, however many handles there are. Readers share it,
+//! writers have it alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fslab_vfs::{
+    Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
+};
+use parking_lot::RwLock;
+
+use super::context::{Io, Settings, too_large};
+use super::format::SIZE_MAX;
+use super::frame::Identity;
+use super::log::Log;
+use super::lower::LowerFile;
+use super::mark::{self, Clean, Mark};
+use super::writer::check_range;
+use super::{aside, recovery, roots};
+
+/// Bytes taken from one write at a time: what is encoded side by side.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// A file in use.
+pub struct StoredFile {
+    fs: Arc<dyn FileSystem>,
+    settings: Arc<Settings>,
+    state: RwLock<State>,
+    /// Whether the next read must reach the file below, which keeps the access time.
+    access_is_due: AtomicBool,
+}
+
+struct State {
+    lower: LowerFile,
+    is_writable: bool,
+    mark: MarkState,
+    kind: Kind,
+}
+
+/// What is known of the size xattr.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MarkState {
+    /// There is none, or one that nobody will believe.
+    Void,
+    /// It is right as long as nothing is changed.
+    Right,
+    /// It says that the file is foreign.
+    Foreign,
+}
+
+enum Kind {
+    /// No bytes: a stored file that has not begun.
+    Empty,
+    /// Bytes that are no stored file: served as they are.
+    Foreign,
+    Stored(Box<Log>),
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    At(u64),
+    End,
+}
+
+impl StoredFile {
+    /// Finds out what an open file below is. It is closed by [`Self::close`].
+    pub fn open(
+        fs: &Arc<dyn FileSystem>,
+        settings: &Arc<Settings>,
+        request: &Request,
+        (ino, handle, is_writable): (Ino, Handle, bool),
+    ) -> Result<Self> {
+        let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
+        let io = Io { lower: &lower, request, settings };
+        let found = if settings.size_xattr { mark::read(&**fs, request, ino)? } else { None };
+        let (kind, mark) = classify(io, found)?;
+        Ok(Self {
+            fs: Arc::clone(fs),
+            settings: Arc::clone(settings),
+            state: RwLock::new(State { lower, is_writable, mark, kind }),
+            access_is_due: AtomicBool::new(true),
+        })
+    }
+
+    /// Makes sure that the file below is open for writing.
+    pub fn make_writable(&self, request: &Request) -> Result<()> {
+        let mut state = self.state.write();
+        if state.is_writable {
+            return Ok(());
+        }
+        let ino = state.lower.ino;
+        let opened = self.fs.open(request, ino, mark::lower_mode(true))?;
+        let before = std::mem::replace(&mut state.lower.handle, opened.handle);
+        state.is_writable = true;
+        self.fs.release(request, ino, before)
+    }
+
+    /// The handle of the file below.
+    pub fn lower_handle(&self) -> Handle {
+        self.state.read().lower.handle
+    }
+
+    /// Closes the file below.
+    pub fn close(&self, request: &Request) -> Result<()> {
+        let state = self.state.write();
+        self.fs.release(request, state.lower.ino, state.lower.handle)
+    }
+
+    /// The logical size; nothing for a foreign file, whose size is that of the file below.
+    pub fn size(&self) -> Option<u64> {
+        match &self.state.read().kind {
+            Kind::Empty => Some(0),
+            Kind::Foreign => None,
+            Kind::Stored(log) => Some(log.size),
+        }
+    }
+
+    /// Looks at the stored file while nobody changes it; nothing for others.
+    pub fn inspect<T>(
+        &self,
+        request: &Request,
+        look: impl FnOnce(Io<'_>, &Log) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let state = self.state.read();
+        match &state.kind {
+            Kind::Stored(log) => look(state.io(request, &self.settings), log).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let state = self.state.read();
+        let io = state.io(request, &self.settings);
+        let count = match &state.kind {
+            Kind::Empty => 0,
+            Kind::Foreign => return io.lower.read_into(request, offset, buffer),
+            Kind::Stored(log) => log.read(io, offset, buffer)?,
+        };
+        if self.access_is_due.swap(false, Ordering::Relaxed) {
+            io.lower.read_into(request, 0, &mut [0])?;
+        }
+        Ok(count)
+    }
+
+    /// Writes as much as it can, at least one byte.
+    pub fn write(
+        &self,
+        request: &Request,
+        place: Place,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let mut state = self.state.write();
+        self.access_is_due.store(true, Ordering::Relaxed);
+        if matches!(state.kind, Kind::Foreign) {
+            return state.write_foreign(request, &self.settings, place, data, options);
+        }
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => state.stored_size(),
+        };
+        if offset >= SIZE_MAX {
+            return Err(too_large());
+        }
+        let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
+        let (io, log) = state.begin_change(request, &self.settings)?;
+        let mut done = 0;
+        for batch in data[..length].chunks(BATCH_BYTES) {
+            match log.write(io, offset + done as u64, batch, options) {
+                Ok(()) => done += batch.len(),
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets the size. The times move even where it stays the same.
+    pub fn set_size(&self, request: &Request, size: u64, kill_set_id: bool) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(too_large());
+        }
+        let mut state = self.state.write();
+        self.access_is_due.store(true, Ordering::Relaxed);
+        if matches!(state.kind, Kind::Foreign) && size > 0 {
+            state.mark_foreign(request, &self.settings)?;
+            return state.lower.truncate(request, size);
+        }
+        if state.lower.length(request)? == 0 && size == 0 {
+            return state.lower.touch(request, kill_set_id);
+        }
+        if size == 0 {
+            state.void_mark(request, &self.settings)?;
+            state.lower.empty(request, kill_set_id)?;
+            state.kind = Kind::Empty;
+            return Ok(());
+        }
+        if size == state.stored_size() {
+            return state.lower.touch(request, kill_set_id);
+        }
+        let (io, log) = state.begin_change(request, &self.settings)?;
+        log.set_size(io, size, WriteOptions { kill_set_id })
+    }
+
+    /// Reserves (which promises no space), punches or zeroes.
+    pub fn fallocate(
+        &self,
+        request: &Request,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        let end = check_range(offset, length)?;
+        check_mode(mode)?;
+        let mut state = self.state.write();
+        self.access_is_due.store(true, Ordering::Relaxed);
+        if matches!(state.kind, Kind::Foreign) {
+            state.mark_foreign(request, &self.settings)?;
+            let lower = &state.lower;
+            return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
+        }
+        let kill_set_id = request.credentials.uid != 0;
+        let options = WriteOptions { kill_set_id };
+        let before = state.stored_size();
+        let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
+        let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
+        if zeroes && offset < before {
+            let (io, log) = state.begin_change(request, &self.settings)?;
+            log.zero(io, offset, length, options)?;
+        }
+        if extends {
+            let (io, log) = state.begin_change(request, &self.settings)?;
+            return log.set_size(io, end, options);
+        }
+        state.lower.touch(request, kill_set_id)
+    }
+
+    pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
+        let state = self.state.read();
+        match &state.kind {
+            Kind::Empty => Err(Errno::NXIO.into()),
+            Kind::Foreign => {
+                let lower = &state.lower;
+                lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
+            }
+            Kind::Stored(log) => log.seek(state.io(request, &self.settings), offset, to),
+        }
+    }
+
+    /// Makes the file durable.
+    pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
+        let mut state = self.state.write();
+        let State { lower, kind, is_writable, .. } = &mut *state;
+        let io = Io { lower, request, settings: &self.settings };
+        match kind {
+            Kind::Stored(log) if *is_writable => log.sync(io, data_only),
+            _ => lower.sync(request, data_only),
+        }
+    }
+
+    /// Leaves the file in order: called when a writer closes it.
+    pub fn settle(&self, request: &Request) -> Result<()> {
+        let mut state = self.state.write();
+        let State { lower, kind, is_writable, mark, .. } = &mut *state;
+        let io = Io { lower, request, settings: &self.settings };
+        match kind {
+            Kind::Stored(log) if *is_writable && *mark == MarkState::Void => {
+                lower.keeping_times(request, || log.settle(io))?;
+                if self.settings.size_xattr {
+                    mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?)?;
+                    *mark = MarkState::Right;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
+    Ok(Mark::Clean(Clean {
+        file_size: log.size,
+        stored_length: io.lower.length(io.request)?,
+        sequence: log.sequence,
+        durable: !log.is_unsynced && log.closing_bytes == 0,
+        session: io.settings.session.number,
+    }))
+}
+
+impl State {
+    fn io<'a>(&'a self, request: &'a Request, settings: &'a Settings) -> Io<'a> {
+        Io { lower: &self.lower, request, settings }
+    }
+
+    fn stored_size(&self) -> u64 {
+        if let Kind::Stored(log) = &self.kind { log.size } else { 0 }
+    }
+
+    /// The stored file, to be changed: the mark is void from here on.
+    fn begin_change<'a>(
+        &'a mut self,
+        request: &'a Request,
+        settings: &'a Settings,
+    ) -> Result<(Io<'a>, &'a mut Log)> {
+        self.void_mark(request, settings)?;
+        if matches!(self.kind, Kind::Empty) {
+            let identity = Identity {
+                codec: settings.codec,
+                chunk_log2: settings.chunk_log2,
+                file_id: settings.new_file_id(request, self.lower.ino),
+            };
+            self.kind = Kind::Stored(Box::new(Log::new(identity)));
+        }
+        let io = Io { lower: &self.lower, request, settings };
+        match &mut self.kind {
+            Kind::Stored(log) => Ok((io, log)),
+            // Foreign files are written by other ways.
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    fn void_mark(&mut self, request: &Request, settings: &Settings) -> Result<()> {
+        if settings.size_xattr && self.mark != MarkState::Void {
+            mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
+        }
+        self.mark = MarkState::Void;
+        Ok(())
+    }
+
+    /// From its first change through the mount on, a foreign file is foreign whatever is in it.
+    fn mark_foreign(&mut self, request: &Request, settings: &Settings) -> Result<()> {
+        if settings.size_xattr && self.mark != MarkState::Foreign {
+            mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign)?;
+        }
+        self.mark = MarkState::Foreign;
+        Ok(())
+    }
+
+    fn write_foreign(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        place: Place,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.mark_foreign(request, settings)?;
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => self.lower.length(request)?,
+        };
+        let lower = &self.lower;
+        lower.fs.write(request, lower.ino, lower.handle, offset, data, options)
+    }
+}
+
+/// What a file below is, by its mark and its beginning.
+fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState)> {
+    let void = if found.is_some() { MarkState::Right } else { MarkState::Void };
+    let length = io.lower.length(io.request)?;
+    if length == 0 {
+        return Ok((Kind::Empty, void));
+    }
+    if found == Some(Mark::Foreign) {
+        return Ok((Kind::Foreign, MarkState::Foreign));
+    }
+    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+    if let Some(identity) = roots::identify(&beginning) {
+        let clean = match &found {
+            Some(Mark::Clean(clean)) if clean.holds(length, &io.settings.session) => Some(clean),
+            _ => None,
+        };
+        let log = recovery::open(io, identity, &beginning, length, clean)?;
+        return Ok((Kind::Stored(Box::new(log)), void));
+    }
+    if roots::is_newer(&beginning) {
+        return Err(io.damaged(0, "a stored file of a version that is not known here"));
+    }
+    classify_unknown(io, found, &beginning, length).map(|kind| (kind, void))
+}
+
+/// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
+/// that was never written; else the file is somebody's own.
+fn classify_unknown(
+    io: Io<'_>,
+    found: Option<Mark>,
+    beginning: &[u8],
+    length: u64,
+) -> Result<Kind> {
+    const SECTOR_BYTES: usize = 512;
+    let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
+    match (found, is_blank) {
+        (None, false) => Ok(Kind::Foreign),
+        (None, true) if !io.settings.session.pure => Ok(Kind::Foreign),
+        (Some(_), false) => Err(io.damaged(0, "neither head nor root slot nor first frame")),
+        (_, true) => {
+            let identity = Identity {
+                codec: io.settings.codec,
+                chunk_log2: io.settings.chunk_log2,
+                file_id: io.settings.new_file_id(io.request, io.lower.ino),
+            };
+            let mut log = Log::new(identity);
+            let behind = log.end..length;
+            if length > log.end && !aside::is_zero(io, &behind)? {
+                log.leftover = Some(behind);
+            }
+            tracing::warn!(ino = io.lower.ino.0, "nothing of a file survived: it is empty");
+            Ok(Kind::Stored(Box::new(log)))
+        }
+    }
+}
+
+/// Reserving, zeroing and punching; moving ranges is not offered.
+fn check_mode(mode: FallocateMode) -> Result<()> {
+    let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
+    let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
+    if reserve_or_zero.contains(mode) || mode == punch {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP.into())
+    }
+}

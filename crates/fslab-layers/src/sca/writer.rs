@@ -1,0 +1,304 @@
+//! Changing a stored file: every change is frames behind all others, written before the change
+//! counts.
+//!
+//! If the file below does not take them, nothing has changed: what was written of them is cut off
+//! again, and if even that fails it is written over next time.
+
+use fslab_vfs::{Errno, Result, WriteOptions};
+
+use super::context::{Io, too_large};
+use super::encoder::{Encoded, encode, encode_all};
+use super::format::{Kind, SEGMENTS_MAX, SIZE_MAX};
+use super::frame::{Draft, Frame, append};
+use super::log::{Content, Hot, Log};
+use super::reader::{Piece, merge, pieces};
+use super::roots::new_head;
+
+/// Bytes written after which a checkpoint is made and everything becomes durable.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// An appended piece is kept raw if it is at most this part of a chunk.
+const RAW_PART: u64 = 4;
+
+/// A frame to be written.
+pub struct NewFrame {
+    pub draft: Draft,
+    pub body: Vec<u8>,
+    /// Of metadata, unpacked.
+    pub payload: Vec<u8>,
+}
+
+/// What becomes of one piece of a write.
+enum Plan<'a> {
+    /// A new frame for all that the chunk holds.
+    Replace(Content),
+    /// A raw frame for what was added.
+    Append(&'a [u8]),
+}
+
+impl Log {
+    /// Writes `data` at `offset`.
+    pub fn write(
+        &mut self,
+        io: Io<'_>,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        let length = data.len() as u64;
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
+        end.ok_or_else(too_large)?;
+        self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
+        let plans: Vec<Plan<'_>> =
+            pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
+        let encoded = self.encode_plans(io, &plans)?;
+        let mut frames = Vec::with_capacity(plans.len());
+        let mut size = self.size;
+        for ((piece, plan), encoded) in pieces.iter().zip(&plans).zip(encoded) {
+            size = size.max(piece.chunk * self.chunk_bytes() + u64::from(piece.end));
+            frames.push(content_frame(piece, plan, encoded, size));
+        }
+        self.append_frames(io, frames, options)?;
+        if let Some((piece, plan)) = pieces.into_iter().zip(plans).next_back() {
+            self.keep_hot(piece, plan);
+        }
+        self.index.lock().trim();
+        Ok(())
+    }
+
+    fn plan<'a>(&self, io: Io<'_>, piece: Piece, data: &'a [u8]) -> Result<Plan<'a>> {
+        let data = &data[piece.at..piece.at + (piece.end - piece.start) as usize];
+        if self.takes_raw(io, piece)? {
+            return Ok(Plan::Append(data));
+        }
+        // What is overwritten as a whole need not be read.
+        let covers_all = piece.start == 0
+            && piece.chunk * self.chunk_bytes() + u64::from(piece.end)
+                >= self.size.min((piece.chunk + 1) * self.chunk_bytes());
+        let mut content =
+            if covers_all { Content::default() } else { self.chunk_content(io, piece.chunk)? };
+        merge(&mut content, piece.start, data);
+        Ok(Plan::Replace(content))
+    }
+
+    /// Whether a piece is added to a fast tail.
+    fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
+        let chunk_bytes = self.chunk_bytes();
+        let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size;
+        let is_small = u64::from(piece.end - piece.start) <= chunk_bytes / RAW_PART;
+        let leaves_room = u64::from(piece.end) < chunk_bytes;
+        let segments: usize = self.segments.values().map(Vec::len).sum();
+        if !(io.settings.tails && appends && piece.start > 0 && is_small && leaves_room)
+            || segments >= SEGMENTS_MAX
+        {
+            return Ok(false);
+        }
+        Ok(self.segments.contains_key(&piece.chunk) || self.entry(io, piece.chunk)?.is_some())
+    }
+
+    /// Only one chunk has a tail: that of another is encoded before this one gets one.
+    fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
+        let other = self.segments.keys().copied().find(|other| *other != chunk);
+        match other {
+            Some(other) => self.encode_tail(io, other),
+            None => Ok(()),
+        }
+    }
+
+    fn encode_plans(&self, io: Io<'_>, plans: &[Plan<'_>]) -> Result<Vec<Encoded>> {
+        let codec = self.identity.codec;
+        if let [Plan::Append(data)] = plans {
+            return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
+        }
+        let contents: Vec<&[u8]> = plans
+            .iter()
+            .map(|plan| match plan {
+                Plan::Replace(content) => content.bytes.as_slice(),
+                Plan::Append(data) => data,
+            })
+            .collect();
+        encode_all(io.settings, codec, &contents)
+    }
+
+    fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
+        match plan {
+            Plan::Replace(content) => self.hot = Some(Hot { chunk: piece.chunk, content }),
+            Plan::Append(data) => match self.hot.as_mut().filter(|hot| hot.chunk == piece.chunk) {
+                Some(hot) => merge(&mut hot.content, piece.start, data),
+                None => self.hot = None,
+            },
+        }
+    }
+
+    /// Encodes a chunk that has a tail into one frame.
+    pub fn encode_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
+        let content = self.chunk_content(io, chunk)?;
+        self.replace(io, chunk, content, WriteOptions::default())
+    }
+
+    /// Replaces what a chunk holds; the size stays.
+    pub fn replace(
+        &mut self,
+        io: Io<'_>,
+        chunk: u64,
+        content: Content,
+        options: WriteOptions,
+    ) -> Result<()> {
+        let encoded = encode(io.settings, self.identity.codec, &content.bytes)?;
+        let draft = Draft {
+            kind: Kind::Data,
+            raw: encoded.raw,
+            sequence: 0,
+            position: chunk,
+            file_size: self.size,
+            from: content.from,
+            length: content.bytes.len() as u32,
+        };
+        let frame = NewFrame { draft, body: encoded.body, payload: Vec::new() };
+        self.append_frames(io, vec![frame], options)?;
+        self.hot = Some(Hot { chunk, content });
+        Ok(())
+    }
+
+    /// Sets the logical size; what is cut off is gone, what is added reads as zeros.
+    pub fn set_size(&mut self, io: Io<'_>, size: u64, options: WriteOptions) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(too_large());
+        }
+        self.append_metadata(io, Kind::Size, 0, size, &[], options)
+    }
+
+    /// Makes holes of whole chunks.
+    pub fn drop_chunks(
+        &mut self,
+        io: Io<'_>,
+        first: u64,
+        count: u64,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.append_metadata(io, Kind::Hole, first, self.size, &count.to_le_bytes(), options)
+    }
+
+    fn append_metadata(
+        &mut self,
+        io: Io<'_>,
+        kind: Kind,
+        position: u64,
+        file_size: u64,
+        payload: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        let frame = self.metadata(kind, position, file_size, payload);
+        self.append_frames(io, vec![frame], options)
+    }
+
+    /// A frame of metadata, its sequence still to be given.
+    pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
+        let length = payload.len() as u32;
+        let draft = Draft { kind, raw: false, sequence: 0, position, file_size, from: 0, length };
+        let body = (self.identity.codec.container.pack)(payload);
+        NewFrame { draft, body, payload: payload.to_vec() }
+    }
+
+    /// Writes frames behind all others, in one go, then lets them count.
+    pub fn append_frames(
+        &mut self,
+        io: Io<'_>,
+        frames: Vec<NewFrame>,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.clear_the_end(io)?;
+        self.load_paths(io, &frames)?;
+        let (mut out, base) = self.begin_batch();
+        let mut sequence = self.sequence;
+        let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
+        for frame in frames {
+            sequence += 1;
+            let draft = Draft { sequence, ..frame.draft };
+            written
+                .push((append(&mut out, base, &self.identity, &draft, &frame.body), frame.payload));
+        }
+        self.write_batch(io, base, &out, options)?;
+        for (frame, payload) in &written {
+            if matches!(frame.kind, Kind::Size | Kind::Hole) {
+                self.hot = None;
+            }
+            self.apply(io, frame, payload)?;
+        }
+        if self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
+            self.sync(io, true)?;
+        }
+        Ok(())
+    }
+
+    /// The beginning of what is written next, and where it goes.
+    pub fn begin_batch(&self) -> (Vec<u8>, u64) {
+        if self.has_head { (Vec::new(), self.end) } else { (new_head(&self.identity), 0) }
+    }
+
+    /// Writes what was built, or leaves the file as it was.
+    pub fn write_batch(
+        &mut self,
+        io: Io<'_>,
+        base: u64,
+        out: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        if let Err(error) = io.lower.write(io.request, base, out, options) {
+            if let Err(second) = io.lower.truncate(io.request, base) {
+                tracing::warn!(%second, "could not cut off a write that failed");
+                self.leftover = io.lower.length(io.request).ok().map(|length| base..length);
+            }
+            return Err(error);
+        }
+        self.has_head = true;
+        self.is_unsynced = true;
+        Ok(())
+    }
+
+    /// Loads every page of the index that applying these frames will need, so that it can't fail.
+    fn load_paths(&self, io: Io<'_>, frames: &[NewFrame]) -> Result<()> {
+        for frame in frames {
+            let draft = &frame.draft;
+            match draft.kind {
+                Kind::Data => drop(self.entry(io, draft.position)?),
+                Kind::Size if draft.file_size < self.size => {
+                    self.load_range(io, draft.file_size / self.chunk_bytes(), u64::MAX)?;
+                }
+                Kind::Hole => {
+                    let count =
+                        frame.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                    self.load_range(io, draft.position, draft.position.saturating_add(count))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn load_range(&self, io: Io<'_>, first: u64, end: u64) -> Result<()> {
+        let mut next = first;
+        while let Some(chunk) = self.next_present(io, next)?.filter(|chunk| *chunk < end) {
+            next = chunk + 1;
+        }
+        Ok(())
+    }
+}
+
+fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
+    let (kind, from, length) = match plan {
+        Plan::Replace(content) => (Kind::Data, content.from, content.bytes.len() as u32),
+        Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
+    };
+    let position = piece.chunk;
+    let draft = Draft { kind, raw: encoded.raw, sequence: 0, position, file_size, from, length };
+    NewFrame { draft, body: encoded.body, payload: Vec::new() }
+}
+
+/// The largest offset a range may end at.
+pub fn check_range(offset: u64, length: u64) -> Result<u64> {
+    if length == 0 {
+        return Err(Errno::INVAL.into());
+    }
+    offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or_else(too_large)
+}

@@ -1,0 +1,93 @@
+//! The attributes, in the order in which they are probed and listed.
+
+use std::io;
+
+use super::finding::Finding;
+use super::ground::Ground;
+
+mod access_time;
+mod allocation_unit;
+mod block_size;
+mod delayed_allocation;
+mod direct_input_output;
+mod direct_pointers;
+mod extents;
+mod fan_out;
+mod inline_data;
+mod limits;
+mod names;
+mod operations;
+mod preallocation;
+mod read_ahead;
+mod sync_cost;
+mod timestamps;
+
+/// What can be asked about a file system.
+#[derive(Debug)]
+pub struct Attribute {
+    /// Its name on the command line and in reports.
+    pub name: &'static str,
+    /// One line: what the value means.
+    pub help: &'static str,
+    /// What else than a writable directory the methods want; without it fewer of them apply.
+    pub wants: Wants,
+    /// Finds it. Errors are for what hinders all methods.
+    pub(super) find: fn(&Ground) -> io::Result<Finding>,
+}
+
+/// What an attribute's methods want of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// A directory that may be written to.
+    Directory,
+    /// A block device that counts its requests, and nobody else using it meanwhile.
+    QuietDevice,
+}
+
+/// All attributes.
+pub static ATTRIBUTES: &[&Attribute] = &[
+    &block_size::SPEC,
+    &allocation_unit::SPEC,
+    &direct_pointers::SPEC,
+    &fan_out::SPEC,
+    &extents::IN_INODE,
+    &extents::IN_BLOCK,
+    &inline_data::SPEC,
+    &delayed_allocation::SPEC,
+    &preallocation::SPEC,
+    &read_ahead::INITIAL,
+    &read_ahead::MAXIMAL,
+    &read_ahead::RANDOM,
+    &direct_input_output::OFFSET,
+    &direct_input_output::MEMORY,
+    &sync_cost::SPEC,
+    &limits::FILE_SIZE,
+    &limits::LINKS,
+    &names::LENGTH,
+    &names::CASE,
+    &names::NORMALISATION,
+    &timestamps::GRANULARITY,
+    &timestamps::RANGE,
+    &access_time::SPEC,
+    &operations::REFLINK,
+    &operations::PUNCH,
+    &operations::ZERO_RANGE,
+    &operations::COLLAPSE,
+    &operations::INSERT,
+    &operations::EXCHANGE,
+    &operations::UNNAMED,
+    &operations::USER_XATTR,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_have_different_names() {
+        let mut names: Vec<_> = ATTRIBUTES.iter().map(|attribute| attribute.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ATTRIBUTES.len());
+    }
+}

@@ -1,0 +1,57 @@
+//! `pointer-fan-out`: how many pointers a block of pointers holds.
+//!
+//! A sparse file with one block at a growing index takes one, two, three and four blocks. The
+//! lengths of the second and the third step are the fan-out and its square.
+
+use std::io;
+
+use super::direct_pointers::overhead_of_one_block;
+use super::{Attribute, Wants, allocation_unit};
+use crate::probe::finding::{Finding, Method, Point, Value};
+use crate::probe::ground::Ground;
+use crate::probe::search::first_true;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "pointer-fan-out",
+    help: "pointers that a block of pointers holds",
+    wants: Wants::Directory,
+    find,
+};
+
+/// Blocks of pointers hold at most as many as a 64 KiB block of 4-byte pointers.
+const MOST: u64 = 1 << 14;
+
+/// More than any number of direct pointers.
+const DIRECT_MOST: u64 = 64;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+    };
+    let mut series = Vec::new();
+    let mut depth = |index: u64| -> io::Result<u64> {
+        let depth = overhead_of_one_block(ground, unit, index)? / unit;
+        series.push(Point { x: index, y: depth });
+        Ok(depth)
+    };
+    let least = depth(0)?;
+    let mut step = |low: u64, high: u64, levels: u64| {
+        first_true(low, high, |index| Ok::<_, io::Error>(depth(index)? >= least + levels))
+    };
+    let Some(single) = step(0, DIRECT_MOST, 1)? else {
+        let reason = "flat: extents or a tree, not pointers".to_owned();
+        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+    };
+    let Some(double) = step(single, single + MOST, 2)? else {
+        let reason = format!("no second level within {MOST} blocks");
+        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+    };
+    let fan_out = double - single;
+    let triple = step(double, double + fan_out * fan_out + 1, 3)?;
+    let by_square = match triple.filter(|triple| triple - double == fan_out * fan_out) {
+        Some(_) => Method::found("root of the third step", Value::Count(fan_out), Vec::new()),
+        None => Method::failed("root of the third step", "no such step", Vec::new()),
+    };
+    let by_step = Method::found("length of the second step", Value::Count(fan_out), series);
+    Ok(Finding::conclude(vec![by_step, by_square]))
+}

@@ -1,0 +1,47 @@
+//! Finding where something changes, by asking as little as possible.
+
+/// The smallest `x` in `low + 1 ..= high` that answers true, where every `x` above one that does
+/// answers true too and `low` answers false; `None` where `high` answers false as well.
+///
+/// # Errors
+/// Whatever asking fails with.
+pub(super) fn first_true<E>(
+    low: u64,
+    high: u64,
+    mut ask: impl FnMut(u64) -> Result<bool, E>,
+) -> Result<Option<u64>, E> {
+    if high <= low || !ask(high)? {
+        return Ok(None);
+    }
+    let (mut no, mut yes) = (low, high);
+    while yes - no > 1 {
+        let middle = no + (yes - no) / 2;
+        if ask(middle)? {
+            yes = middle;
+        } else {
+            no = middle;
+        }
+    }
+    Ok(Some(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn first_above(limit: u64, low: u64, high: u64) -> Option<u64> {
+        first_true::<Infallible>(low, high, |x| Ok(x > limit)).unwrap()
+    }
+
+    #[test]
+    fn the_first_is_found_at_every_place() {
+        for limit in 0..20 {
+            assert_eq!(first_above(limit, 0, 20), Some(limit + 1));
+        }
+        assert_eq!(first_above(20, 0, 20), None);
+        assert_eq!(first_above(0, 5, 5), None);
+        assert_eq!(first_above(u64::MAX - 1, 0, u64::MAX), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,191 @@
+//! From the records of one samples file, or of several, to the samples that count.
+//!
+//! Of a block that was run again, the last attempt counts. Samples that were given twice count
+//! once. In what the runs differ is said, not judged.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::provenance::Provenance;
+use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, TargetRecord};
+
+/// What the records say, put together.
+#[derive(Debug, Default)]
+pub(super) struct Merged<'a> {
+    /// The first run.
+    pub provenance: Provenance,
+    /// Every other run.
+    pub further: Vec<Provenance>,
+    /// Names of the targets: in the first plan's order, then what others have.
+    pub target_names: Vec<String>,
+    /// Labels of the workloads, likewise.
+    pub workloads: Vec<String>,
+    pub targets: Vec<TargetRecord>,
+    pub notes: Vec<Note>,
+    pub end: Option<End>,
+    pub samples: Vec<&'a Sample>,
+    pub superseded: usize,
+    /// To which campaign each run belongs.
+    campaigns: HashMap<String, usize>,
+}
+
+impl<'a> Merged<'a> {
+    pub fn of(records: &'a [Record]) -> Self {
+        let mut merged = Self::default();
+        let mut sessions: Vec<&Provenance> = Vec::new();
+        let mut samples: Vec<&Sample> = Vec::new();
+        for record in records {
+            match record {
+                Record::Provenance(found) => sessions.push(found),
+                Record::Target(target) => merged.add_target(target),
+                Record::Sample(sample) => samples.push(sample),
+                Record::Note(note) => add(&mut merged.notes, note),
+                Record::Block(_) | Record::End(_) => {}
+            }
+        }
+        merged.add_sessions(&sessions);
+        merged.end = end(records);
+        let once = without_twins(&samples);
+        let twins = samples.len() - once.len();
+        if twins > 0 {
+            merged.remark(format!("{twins} samples were given twice; they count once"));
+        }
+        merged.samples = last_attempts(&once);
+        merged.superseded = once.len() - merged.samples.len();
+        for sample in &merged.samples {
+            add(&mut merged.target_names, &sample.target);
+            add(&mut merged.workloads, &sample.workload);
+        }
+        merged.notes.sort_by_key(|note| note.kind as u8);
+        merged
+    }
+
+    /// The campaign of a run: runs of one plan and seed on one machine, since its last start.
+    pub fn campaign(&self, run: &str) -> Option<usize> {
+        self.campaigns.get(run).copied()
+    }
+
+    fn add_sessions(&mut self, sessions: &[&Provenance]) {
+        let Some((first, rest)) = sessions.split_first() else { return };
+        self.provenance = (*first).clone();
+        for session in rest {
+            let known = session.run == first.run
+                || self.further.iter().any(|other| other.run == session.run);
+            if !known {
+                self.further.push((*session).clone());
+            }
+            self.remark_on_differences(session);
+        }
+        for session in sessions {
+            session.targets.iter().for_each(|name| add(&mut self.target_names, name));
+            session.workloads.iter().for_each(|label| add(&mut self.workloads, label));
+            let campaign = sessions.iter().position(|other| session.is_one_campaign_with(other));
+            self.campaigns.insert(session.run.clone(), campaign.unwrap_or(0));
+        }
+    }
+
+    fn remark_on_differences(&mut self, session: &Provenance) {
+        let what =
+            if session.run == self.provenance.run { "it was resumed" } else { "another run" };
+        for (name, own, others) in self.provenance.differences(session) {
+            self.remark(format!(
+                "the {name} of the first session is {own:?}, and {others:?} where {what}, \
+                 {}",
+                session.started
+            ));
+        }
+    }
+
+    fn add_target(&mut self, target: &TargetRecord) {
+        let known = self.targets.iter().find(|known| known.name == target.name);
+        let Some(known) = known else {
+            self.targets.push(target.clone());
+            return;
+        };
+        let device = |record: &TargetRecord| {
+            (record.loop_direct_io, record.read_ahead_kib, record.scheduler.clone())
+        };
+        if device(known) != device(target) {
+            let note = Note {
+                kind: NoteKind::Remark,
+                target: Some(target.name.clone()),
+                workload: None,
+                text: "its device has other settings in some of the runs: direct I/O, read-ahead \
+                       or scheduler"
+                    .to_owned(),
+            };
+            add(&mut self.notes, &note);
+        }
+    }
+
+    fn remark(&mut self, text: String) {
+        add(&mut self.notes, &Note { kind: NoteKind::Remark, target: None, workload: None, text });
+    }
+}
+
+fn add<T: Clone + PartialEq>(list: &mut Vec<T>, item: &T) {
+    if !list.contains(item) {
+        list.push(item.clone());
+    }
+}
+
+fn without_twins<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
+    let mut seen = HashSet::new();
+    let key = |sample: &'a Sample| {
+        let place = (sample.round, sample.attempt, sample.size_bytes);
+        (&*sample.run, &*sample.target, &*sample.workload, &*sample.phase, place)
+    };
+    samples.iter().copied().filter(|sample| seen.insert(key(sample))).collect()
+}
+
+fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
+    let block = |sample: &'a Sample| (&*sample.run, &*sample.workload, sample.round);
+    let mut last = HashMap::new();
+    for sample in samples {
+        let attempt = last.entry(block(sample)).or_insert(sample.attempt);
+        *attempt = sample.attempt.max(*attempt);
+    }
+    let counts = |sample: &&&'a Sample| last.get(&block(sample)) == Some(&sample.attempt);
+    samples.iter().filter(counts).copied().collect()
+}
+
+/// How it all ended: `None` where the last session of a run has no end. Of several runs' ends,
+/// the least complete.
+fn end(records: &[Record]) -> Option<End> {
+    let mut ends: Vec<(&str, Option<&End>)> = Vec::new();
+    let mut current = None;
+    for record in records {
+        match record {
+            Record::Provenance(found) => {
+                current = ends.iter().position(|(run, _)| *run == found.run).or_else(|| {
+                    ends.push((&found.run, None));
+                    Some(ends.len() - 1)
+                });
+                if let Some(end) = current.and_then(|current| ends.get_mut(current)) {
+                    end.1 = None;
+                }
+            }
+            Record::End(end) => {
+                if let Some(place) = current.and_then(|current| ends.get_mut(current)) {
+                    place.1 = Some(end);
+                }
+            }
+            _ => {}
+        }
+    }
+    let ends: Vec<&End> = ends.into_iter().map(|(_, end)| end).collect::<Option<_>>()?;
+    let least = ends.iter().max_by_key(|end| incompleteness(end.reason))?;
+    Some(End {
+        reason: least.reason,
+        rounds: ends.iter().map(|end| end.rounds).max().unwrap_or(0),
+        elapsed_seconds: ends.iter().map(|end| end.elapsed_seconds).sum(),
+    })
+}
+
+fn incompleteness(reason: EndReason) -> u8 {
+    match reason {
+        EndReason::Narrow => 0,
+        EndReason::Finished => 1,
+        EndReason::TimeLimit => 2,
+        EndReason::Interrupted => 3,
+    }
+}

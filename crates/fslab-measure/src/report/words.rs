@@ -1,0 +1,175 @@
+//! Sentences that several renderers share.
+
+use super::format::{bytes, factor, rate, seconds};
+use super::model::{Against, Group, Report, Row, Verdict};
+use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
+
+/// How the comparison ended.
+pub(super) fn ending(report: &Report) -> String {
+    let Some(end) = &report.end else {
+        return "the run did not end: samples up to where it was cut".to_owned();
+    };
+    let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
+    let how = match end.reason {
+        EndReason::Finished => format!("all {} rounds", end.rounds),
+        EndReason::Narrow => format!(
+            "{} rounds: every interval is within \u{b1}{:.1} %",
+            end.rounds,
+            report.provenance.half_width * 100.0
+        ),
+        EndReason::TimeLimit => format!("{rounds}: the time limit was reached"),
+        EndReason::Interrupted => format!("{rounds}: interrupted"),
+    };
+    format!("{how}, {} s", end.elapsed_seconds)
+}
+
+/// What a note is about.
+pub(super) fn subject(note: &Note) -> String {
+    let about: Vec<&str> = note.target.iter().chain(&note.workload).map(String::as_str).collect();
+    about.join(", ")
+}
+
+/// A note as one line.
+pub(super) fn note_line(note: &Note) -> String {
+    let kind = match note.kind {
+        NoteKind::LeftOut => "LEFT OUT",
+        NoteKind::Failed => "FAILED",
+        NoteKind::Remark => "note",
+    };
+    let about = subject(note);
+    let space = if about.is_empty() { "" } else { " " };
+    format!("{kind}{space}{about}: {}", note.text)
+}
+
+/// A target against a baseline, with its interval.
+pub(super) fn against(against: &Against) -> String {
+    let Some(ratio) = against.ratio else {
+        let baseline = against.verdict == Verdict::Baseline;
+        return if baseline { "baseline" } else { "too few rounds" }.to_owned();
+    };
+    let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+    format!("{} {middle} [{low}, {high}]", against.verdict.mark())
+}
+
+/// A target against a baseline, as short as can be.
+pub(super) fn short(against: &Against) -> String {
+    match (against.verdict, against.ratio) {
+        (Verdict::Baseline, _) => "1".to_owned(),
+        (Verdict::NotShown, _) => "~".to_owned(),
+        (_, None) => "\u{2013}".to_owned(),
+        (Verdict::Alone, Some(ratio)) => format!("?{:.2}", ratio.ratio),
+        (_, Some(ratio)) => format!("{:.2}", ratio.ratio),
+    }
+}
+
+/// What one operation took, or for phases of large requests how fast the bytes went.
+pub(super) fn each(row: &Row) -> String {
+    match (row.bytes_per_second(), row.seconds_per_operation()) {
+        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
+        (_, Some(each)) => seconds(each),
+        _ => String::new(),
+    }
+}
+
+/// A p-value.
+pub(super) fn p_value(against: &Against) -> String {
+    match against.p_adjusted {
+        None => String::new(),
+        Some(p) if p < 0.001 => "<0.001".to_owned(),
+        Some(p) => format!("{p:.3}"),
+    }
+}
+
+/// What is proven of the cache; empty where nothing was asked of it.
+pub(super) fn cache(group: &Group, row: &Row) -> String {
+    let state = match group.cache {
+        CacheState::NotAsked => return String::new(),
+        CacheState::Cold => "cold",
+        CacheState::Warm => "warm",
+    };
+    let count = row.seconds.count;
+    if row.proven == count {
+        format!("{state} \u{2713}")
+    } else {
+        format!("{state}: {} of {count} proven", row.proven)
+    }
+}
+
+/// How many places a doubt names before it says how many more there are.
+const PLACES_MOST: usize = 6;
+
+/// Which states of the cache are not proven, and why: a sentence for each reason.
+pub(super) fn doubts(report: &Report) -> Vec<String> {
+    let reasons = [
+        Doubt::NotRemounted,
+        Doubt::FilesResident,
+        Doubt::DeviceResident,
+        Doubt::DeviceNotRead,
+        Doubt::DeviceRead,
+        Doubt::NoDevice,
+    ];
+    let of = |reason: &Doubt| -> Vec<&Sample> {
+        report.raw.iter().filter(|sample| sample.cache.doubt == Some(*reason)).collect()
+    };
+    let doubted = reasons.iter().map(|reason| (reason, of(reason)));
+    doubted
+        .filter(|(_, samples)| !samples.is_empty())
+        .map(|(reason, samples)| {
+            format!(
+                "the state of the cache is not proven for {} of {} runs, because {}: {}",
+                samples.len(),
+                report.samples,
+                reason.text(),
+                places(&samples)
+            )
+        })
+        .collect()
+}
+
+/// Where samples were taken, each place once.
+fn places(samples: &[&Sample]) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for sample in samples {
+        let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
+        let place = format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places.sort();
+    let more = places.len().saturating_sub(PLACES_MOST);
+    places.truncate(PLACES_MOST);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{}{more}", places.join("; "))
+}
+
+/// What is said of the samples themselves.
+pub(super) fn on_samples(report: &Report) -> Vec<String> {
+    let all = report.samples;
+    let contaminated = format!(
+        "{} of {all} samples were taken while the machine did other things; \
+         they are kept and marked",
+        report.contaminated
+    );
+    let outliers = format!(
+        "{} of {all} samples lie far from the others of their kind (modified z-score above \
+         {}, Iglewicz and Hoaglin 1993); they are kept and marked",
+        report.outliers,
+        crate::stats::MODIFIED_Z_MOST
+    );
+    let superseded = format!(
+        "{} samples of blocks that were run again are kept in the file and do not count",
+        report.superseded
+    );
+    let lines = [
+        (report.contaminated, contaminated),
+        (report.outliers, outliers),
+        (report.superseded, superseded),
+    ];
+    lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
+}
+
+/// How the marks are to be read.
+pub(super) const LEGEND: &str = "~ no difference shown: the 95 % interval of the ratio holds 1. \
+     ? the interval leaves out 1, which among so many comparisons some do by chance (p after \
+     Holm's correction is 0.05 or more). Ratios above 1 are slower.";

@@ -1,0 +1,58 @@
+//! Reads samples files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::format::{FORMAT, Record};
+use crate::error::{Error, Result};
+
+/// Reads a samples file. A last line that was cut short is left out.
+///
+/// # Errors
+/// Where the file can't be read or a whole line does not parse.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let text = fs::read_to_string(path)
+        .map_err(|source| Error::UnreadableSamples { path: path.to_owned(), source })?;
+    let mut records = Vec::new();
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(_) if !line.ends_with('\n') || line.trim().is_empty() => {}
+            Err(source) => {
+                return Err(newer(&records, path).unwrap_or_else(|| Error::Record {
+                    path: path.to_owned(),
+                    line: index + 1,
+                    source,
+                }));
+            }
+        }
+    }
+    match (newer(&records, path), records.first()) {
+        (Some(error), _) => Err(error),
+        (None, Some(Record::Provenance(_))) => Ok(records),
+        (None, _) => Err(Error::NoProvenance { path: path.to_owned() }),
+    }
+}
+
+/// Reads the samples files of one campaign, in the order given.
+///
+/// # Errors
+/// As for one.
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for path in paths {
+        records.extend(read(path)?);
+    }
+    Ok(records)
+}
+
+/// What to say where a provenance tells of a later format: whatever else is wrong with the file
+/// follows from that.
+fn newer(records: &[Record], path: &Path) -> Option<Error> {
+    records.iter().find_map(|record| match record {
+        Record::Provenance(found) if found.format > FORMAT => {
+            Some(Error::NewerFormat { path: path.to_owned(), format: found.format })
+        }
+        _ => None,
+    })
+}

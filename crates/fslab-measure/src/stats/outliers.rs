@@ -1,0 +1,50 @@
+//! Marks outliers. They are kept in every figure; a mark only makes a reader look.
+
+use super::summary::median;
+
+/// Above this modified z-score a value is marked (Iglewicz and Hoaglin 1993, "How to Detect and
+/// Handle Outliers").
+pub const MODIFIED_Z_MOST: f64 = 3.5;
+
+/// What the median absolute deviation is of a normal distribution's standard deviation.
+const MAD_OF_DEVIATION: f64 = 0.6745;
+
+/// What the mean absolute deviation is of it, by their rule for a MAD of 0.
+const MEAN_OF_DEVIATION: f64 = 1.0 / 1.253_314;
+
+/// Which values lie far from the median, by the median absolute deviation: the outliers
+/// themselves do not widen it, as they would a standard deviation.
+#[must_use]
+pub fn outliers(values: &[f64]) -> Vec<bool> {
+    let Some(middle) = median(values) else { return Vec::new() };
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let mad = median(&distances).unwrap_or(0.0);
+    let unit = if mad > 0.0 {
+        mad / MAD_OF_DEVIATION
+    } else {
+        distances.iter().sum::<f64>() / distances.len() as f64 / MEAN_OF_DEVIATION
+    };
+    distances.iter().map(|distance| unit > 0.0 && distance / unit > MODIFIED_Z_MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outliers;
+
+    /// Median 2.45 and MAD 0.2: the modified z-scores of the last two are 19.4 and 19.7.
+    #[test]
+    fn two_values_that_would_hide_each_other_in_a_standard_deviation() {
+        let marks = outliers(&[2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3]);
+        assert_eq!(marks.iter().filter(|mark| **mark).count(), 2);
+        assert!(marks[8] && marks[9]);
+    }
+
+    #[test]
+    fn equal_values_have_none_and_one_stranger_among_them_is_found() {
+        assert_eq!(outliers(&[]), Vec::<bool>::new());
+        assert!(outliers(&[1.0; 5]).iter().all(|mark| !mark));
+        let mut values = [1.0; 12];
+        values[4] = 2.0;
+        assert_eq!(outliers(&values).iter().position(|mark| *mark), Some(4));
+    }
+}

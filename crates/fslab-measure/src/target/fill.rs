@@ -1,0 +1,121 @@
+//! Fills a file system to a share of its space, because full and empty ones perform differently
+//! (Smith and Seltzer 1997).
+//!
+//! The filling is files of many sizes in many directories, so that what stays free is spread over
+//! the file system as it is after use, though not in the small pieces that years leave: that is
+//! what aged images are for. Space is allocated and not written where the file system can do so.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::image::sync_file_system;
+use crate::error::{Error, Result};
+
+/// The directory that holds the filling, at the root of the file system.
+pub(crate) const FILLING: &str = "fslab-fill";
+
+const DIRECTORIES: u64 = 64;
+
+/// Files are of sizes between these, evenly on a scale of factors.
+const SMALLEST: f64 = 64.0 * 1024.0;
+const LARGEST: f64 = 16.0 * 1024.0 * 1024.0;
+
+/// What was asked for must be met to so many percent of the file system.
+const TOLERANCE: f64 = 1.0;
+
+/// Free space is asked anew so often, because it is not told exactly before it is written back.
+const PASSES: u32 = 12;
+
+/// The same filling for every target and round.
+const SEED: u64 = 80;
+
+/// Fills the file system mounted on `root` to `percent` of what users may have, and answers the
+/// share that statfs tells in the end.
+pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
+    let asked = percent as f64;
+    let directory = root.join(FILLING);
+    fs::create_dir(&directory).map_err(Error::file(&directory))?;
+    let mut random = Pcg64::seed_from_u64(SEED);
+    let mut files = 0;
+    for _ in 0..PASSES {
+        let space = Space::of(root)?;
+        let missing = space.bytes_below(asked);
+        if missing < SMALLEST {
+            break;
+        }
+        let mut left = missing;
+        while left >= SMALLEST {
+            let size = (LARGEST * (SMALLEST / LARGEST).powf(random.random::<f64>())).min(left);
+            if !add_file(&directory, files, size as u64)? {
+                break;
+            }
+            left -= size;
+            files += 1;
+        }
+        sync_file_system(root)?;
+    }
+    let reached = Space::of(root)?.percent();
+    if (reached - asked).abs() > TOLERANCE {
+        return Err(Error::NotFilled { asked, reached });
+    }
+    Ok(reached)
+}
+
+/// Adds a file; `false` where there is no space for it.
+fn add_file(directory: &Path, number: u64, size: u64) -> Result<bool> {
+    let below = directory.join(format!("{:02}", number % DIRECTORIES));
+    if number < DIRECTORIES {
+        fs::create_dir(&below).map_err(Error::file(&below))?;
+    }
+    let path = below.join(number.to_string());
+    let file = File::create_new(&path).map_err(Error::file(&path))?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOSPC) => Ok(false),
+        Err(Errno::OPNOTSUPP) => write_zeros(file, &path, size),
+        Err(errno) => Err(Error::file(&path)(errno.into())),
+    }
+}
+
+fn write_zeros(mut file: File, path: &Path, size: u64) -> Result<bool> {
+    let zeros = vec![0; 1 << 20];
+    let mut left = size;
+    while left > 0 {
+        let length = left.min(zeros.len() as u64);
+        match file.write_all(&zeros[..length as usize]) {
+            Ok(()) => left -= length,
+            Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(false),
+            Err(error) => return Err(Error::file(path)(error)),
+        }
+    }
+    Ok(true)
+}
+
+/// Space of a file system as df(1) counts it: what is reserved for root is not part of it.
+struct Space {
+    used: f64,
+    available: f64,
+}
+
+impl Space {
+    fn of(root: &Path) -> Result<Self> {
+        let stat = rustix::fs::statvfs(root).map_err(|errno| Error::file(root)(errno.into()))?;
+        let bytes = |blocks: u64| (blocks * stat.f_frsize) as f64;
+        Ok(Self { used: bytes(stat.f_blocks - stat.f_bfree), available: bytes(stat.f_bavail) })
+    }
+
+    fn percent(&self) -> f64 {
+        self.used * 100.0 / (self.used + self.available)
+    }
+
+    /// What must still be used for a share.
+    fn bytes_below(&self, percent: f64) -> f64 {
+        (self.used + self.available) * percent / 100.0 - self.used
+    }
+}

@@ -1,0 +1,199 @@
+//! `bonnie`: one file written, rewritten and read in characters and blocks, then visited by
+//! several processes in random places; for sizes that double.
+//!
+//! Zadok et al. (2001) describe Bonnie otherwise than Bray's program works. Where they differ both
+//! are here. The text rewrites 1024 bytes at a time, the program 16 KiB (`rewrite 1024`, `rewrite
+//! blocks`). In the text the second part *writes* characters and blocks again, in the program it
+//! *reads* them (`overwrite ...`; `get characters`, `read blocks`). In the text each of 3 processes
+//! makes 4000 seeks, in the program all together do (`seek`, `seek shared`). "One character at a
+//! time" is `putc` through a buffer of 4 KiB in the program (`put characters`); `write characters`
+//! makes a system call of each, for a smaller file.
+
+mod phases;
+
+use super::content::{self, Content};
+use super::random_access::{self, Accesses};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use crate::error::Result;
+use crate::runner::{CacheState, Phase, Session};
+use crate::tree::Access;
+
+const SMALLEST: Parameter =
+    Parameter { name: "smallest", help: "smallest file", default: DefaultValue::Bytes(1 << 20) };
+
+const LARGEST: Parameter = Parameter {
+    name: "largest",
+    help: "largest file; sizes double up to it",
+    default: DefaultValue::Bytes(128 << 20),
+};
+
+const BLOCK: Parameter =
+    Parameter { name: "block", help: "size of a block", default: DefaultValue::Bytes(16 << 10) };
+
+const CHARACTERS: Parameter = Parameter {
+    name: "characters",
+    help: "bytes that are written with a system call each",
+    default: DefaultValue::Bytes(256 << 10),
+};
+
+const SEEKERS: Parameter = Parameter {
+    name: "seekers",
+    help: "processes that seek at a time",
+    default: DefaultValue::Count(3),
+};
+
+const SEEKS: Parameter =
+    Parameter { name: "seeks", help: "seeks of each", default: DefaultValue::Count(4000) };
+
+const WRITES: Parameter = Parameter {
+    name: "writes",
+    help: "share of the visited blocks that are written",
+    default: DefaultValue::Percent(10),
+};
+
+const SEEK_BY: Parameter = Parameter {
+    name: "seek_by",
+    help: "whether seekers are processes, or threads of this one",
+    default: DefaultValue::Choice(&["processes", "threads"]),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "bonnie",
+    help: "write, rewrite, read and visit one file by characters, blocks and random seeks",
+    parameters: &[
+        SMALLEST,
+        LARGEST,
+        BLOCK,
+        CHARACTERS,
+        SEEKERS,
+        SEEKS,
+        WRITES,
+        SEEK_BY,
+        content::DATA,
+        content::DATA_FROM,
+    ],
+    construct: |parameters, seed| {
+        let block = parameters.number(&BLOCK).next_multiple_of(1024);
+        let smallest = parameters.number(&SMALLEST).max(block);
+        Box::new(Bonnie {
+            sizes: doubling(smallest, parameters.number(&LARGEST).max(smallest)).collect(),
+            block,
+            characters: parameters.number(&CHARACTERS),
+            seekers: parameters.number(&SEEKERS),
+            seeks: parameters.number(&SEEKS),
+            writes: parameters.number(&WRITES),
+            processes: parameters.word(&SEEK_BY) == "processes",
+            content: Content::new(parameters, seed),
+            worker: None,
+            first: Vec::new(),
+            second: Vec::new(),
+        })
+    },
+};
+
+/// Files repeat contents of so many blocks.
+const CHUNK_BLOCKS: u64 = 64;
+
+const PATH: &str = "bonnie";
+
+struct Bonnie {
+    sizes: Vec<u64>,
+    block: u64,
+    characters: u64,
+    seekers: u64,
+    seeks: u64,
+    writes: u64,
+    processes: bool,
+    content: Content,
+    worker: Option<Vec<std::ffi::OsString>>,
+    /// What the file is written with, over and over.
+    first: Vec<u8>,
+    /// What its blocks are overwritten with.
+    second: Vec<u8>,
+}
+
+impl Workload for Bonnie {
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        let length = (self.block * CHUNK_BLOCKS) as usize;
+        self.first = self.content.make(0, length)?;
+        self.second = self.content.make(1, length)?;
+        self.worker = preparation.host.worker_command();
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        for size in &self.sizes {
+            self.create(session, *size)?;
+            self.read_back(session, *size)?;
+            self.overwrite(session, *size)?;
+            let mut workers = self.workers(*size, session.seed(), self.seeks * self.seekers);
+            self.seek(session, *size, "seek", &workers)?;
+            let shared = self.workers(*size, !session.seed(), self.seeks);
+            self.seek(session, *size, "seek shared", &shared)?;
+            workers.extend(shared);
+            self.verify_visited(session, &workers)?;
+            session.tree()?.remove(PATH)?;
+        }
+        Ok(())
+    }
+}
+
+impl Bonnie {
+    /// The first part: by characters, by blocks, rewritten.
+    fn create(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
+        let of = |name| Phase::new(name).size(size);
+        session.measure(of("put characters"), |timed| self.put(timed, size, true))?;
+        self.verify_whole(session, size)?;
+        let single = size.min(self.characters);
+        session.measure(of("write characters"), |timed| self.write_characters(timed, single))?;
+        self.verify_characters(session, single)?;
+        session.tree()?.remove(PATH)?;
+        session.measure(of("write blocks"), |timed| self.write_new_blocks(timed, size))?;
+        session.measure(of("rewrite 1024"), |timed| self.rewrite(timed, size, 1024))?;
+        session.measure(of("rewrite blocks"), |timed| self.rewrite(timed, size, self.block))
+    }
+
+    /// The second part of the program.
+    fn read_back(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
+        let cold = |name| Phase::new(name).size(size).cache(CacheState::Cold);
+        session.make_cold()?;
+        session.measure(cold("get characters"), |timed| self.get(timed, size))?;
+        session.make_cold()?;
+        session.measure(cold("read blocks"), |timed| self.read_blocks(timed, size))?;
+        self.verify_rewritten(session, size)
+    }
+
+    /// The second part of the text.
+    fn overwrite(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
+        let of = |name| Phase::new(name).size(size);
+        session.measure(of("overwrite characters"), |timed| self.put(timed, size, false))?;
+        self.verify_whole(session, size)?;
+        session.measure(of("overwrite blocks"), |timed| self.overwrite_blocks(timed, size))
+    }
+
+    /// The third part: `total` seeks, shared evenly.
+    fn workers(&self, size: u64, seed: u64, total: u64) -> Vec<Accesses> {
+        let worker = |number: u64| Accesses {
+            path: PATH.to_owned(),
+            block_bytes: self.block,
+            blocks: size / self.block,
+            visits: total / self.seekers + u64::from(number < total % self.seekers),
+            write_percent: self.writes,
+            read_first: true,
+            seed: seed.wrapping_add(number),
+            content_seed: self.block,
+        };
+        (0..self.seekers).map(worker).collect()
+    }
+
+    fn verify_visited(&self, session: &mut Session<'_>, workers: &[Accesses]) -> Result<()> {
+        session.make_cold()?;
+        let file = session.tree()?.open(PATH, Access::Read)?;
+        random_access::verify(&*file, workers, |block, bytes| {
+            let start = (block % CHUNK_BLOCKS * self.block) as usize;
+            bytes.copy_from_slice(&self.second[start..start + bytes.len()]);
+        })
+    }
+}

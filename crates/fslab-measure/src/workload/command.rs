@@ -1,0 +1,90 @@
+//! `command`: any command, run in the root of each target. It fails where the command does.
+
+use std::path::{Path, PathBuf};
+
+use super::program::{Program, directory};
+use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload};
+use crate::error::{Error, Result};
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::copy::copy_tree;
+
+/// The parameter that holds it.
+pub(crate) const COMMAND: Parameter = Parameter {
+    name: "command",
+    help: "the command and its arguments; FSLAB_TARGET is the target's directory",
+    default: DefaultValue::Command(&["ls", "-lRF"]),
+};
+
+const SOURCE: Parameter = Parameter {
+    name: "source",
+    help: "directory whose contents are copied into the target before, untimed",
+    default: DefaultValue::Text(""),
+};
+
+const CACHE: Parameter = Parameter {
+    name: "cache",
+    help: "run it after a remount, then once more warm; or only once, as the target is",
+    default: DefaultValue::Choice(&["both", "cold", "as is"]),
+};
+
+/// The registry's entry.
+pub(crate) const SPEC: Spec = Spec {
+    name: "command",
+    help: "run a command in the root of each target, cold and warm",
+    parameters: &[COMMAND, SOURCE, CACHE],
+    construct: |parameters, _seed| {
+        Box::new(Command {
+            command: parameters.command(&COMMAND),
+            source: parameters.text(&SOURCE).map(PathBuf::from),
+            cache: parameters.word(&CACHE),
+        })
+    },
+};
+
+/// Parameters that run the words of a command line.
+pub(crate) fn parameters_for(words: Vec<String>) -> Parameters {
+    let mut parameters = Parameters::default();
+    parameters.set_command(&COMMAND, words);
+    parameters
+}
+
+struct Command {
+    command: Vec<String>,
+    source: Option<PathBuf>,
+    cache: &'static str,
+}
+
+impl Workload for Command {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        source.read_dir().map(|_| ()).map_err(Error::file(source))
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let root = directory(session, "command")?;
+        if let Some(source) = &self.source {
+            copy_tree(source, &root)?;
+            session.tree()?.sync_all()?;
+        }
+        if self.cache == "as is" {
+            return session.measure(Phase::new("run"), |timed| self.execute(timed, &root));
+        }
+        session.make_cold()?;
+        let cold = Phase::new("run cold").cache(CacheState::Cold);
+        session.measure(cold, |timed| self.execute(timed, &root))?;
+        if self.cache == "both" {
+            // What it wrote the first time is there, which is part of being warm.
+            session.measure(Phase::new("run warm"), |timed| self.execute(timed, &root))?;
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    fn execute(&self, timed: &mut Timed<'_>, root: &Path) -> Result<()> {
+        let program = Program::new(&self.command, root).variable("FSLAB_TARGET", root);
+        program.run(timed.interrupt())?;
+        timed.count(1, 0);
+        timed.flush()
+    }
+}

@@ -1,0 +1,192 @@
+//! `compile`: a source tree unpacked into the target, configured and built there by `cc` and
+//! `make`, as Zadok et al. (2001) did with am-utils: many small lookups, reads and writes, and
+//! some large binaries.
+//!
+//! The compiler, its headers and its temporary files lie outside the target, as in the paper.
+//! Without a source, a tree is made from the seed whose programs print a number that is known.
+
+mod source_tree;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::content::{self, expect};
+use super::program::{Program, directory};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::{Error, Result};
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::copy::{Copied, copy_tree};
+use source_tree::SourceTree;
+
+const SOURCE: Parameter = Parameter {
+    name: "source",
+    help: "directory with a C source tree; none to make one",
+    default: DefaultValue::Text(""),
+};
+
+const CONFIGURE: Parameter = Parameter {
+    name: "configure",
+    help: "shell command that configures it; empty for none",
+    default: DefaultValue::Text("./configure"),
+};
+
+const BUILD: Parameter = Parameter {
+    name: "build",
+    help: "shell command that builds it; JOBS is set",
+    default: DefaultValue::Text("make -j$JOBS"),
+};
+
+const JOBS: Parameter =
+    Parameter { name: "jobs", help: "compilers at a time", default: DefaultValue::Count(2) };
+
+const UNITS: Parameter = Parameter {
+    name: "units",
+    help: "C files of a tree that is made",
+    default: DefaultValue::Count(60),
+};
+
+const PROBES: Parameter = Parameter {
+    name: "probes",
+    help: "probes of its configure script",
+    default: DefaultValue::Count(60),
+};
+
+const CACHE: Parameter = Parameter {
+    name: "cache",
+    help: "whether configuring and building begin after a remount",
+    default: DefaultValue::Choice(&["cold", "warm"]),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "compile",
+    help: "unpack, configure and build C sources in the target",
+    parameters: &[SOURCE, CONFIGURE, BUILD, JOBS, UNITS, PROBES, CACHE],
+    construct: |parameters, seed| {
+        let made = SourceTree {
+            seed,
+            units: parameters.number(&UNITS),
+            probes: parameters.number(&PROBES),
+        };
+        Box::new(Compile {
+            given: parameters.text(&SOURCE).map(PathBuf::from),
+            made,
+            configure: parameters.text(&CONFIGURE),
+            build: parameters.text(&BUILD).unwrap_or_default(),
+            jobs: parameters.number(&JOBS),
+            cold: parameters.word(&CACHE) == "cold",
+            source: PathBuf::new(),
+        })
+    },
+};
+
+struct Compile {
+    given: Option<PathBuf>,
+    made: SourceTree,
+    configure: Option<String>,
+    build: String,
+    jobs: u64,
+    cold: bool,
+    /// The tree that is used.
+    source: PathBuf,
+}
+
+impl Workload for Compile {
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        match &self.given {
+            Some(given) => self.source = given.canonicalize().map_err(Error::file(given))?,
+            None => {
+                self.source = preparation.directory.to_owned();
+                self.made.write(&self.source)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let tree = directory(session, "compile")?.join("build");
+        session.describe_data(match &self.given {
+            Some(given) => format!("from {}", given.display()),
+            None => format!("C sources, seed {}", self.made.seed),
+        });
+        session.measure(Phase::new("unpack"), |timed| self.unpack(timed, &tree))?;
+        session.make_cold()?;
+        verify_tree(session, &self.source, &tree)?;
+        if let Some(configure) = &self.configure {
+            self.shell(session, "configure", configure, &tree)?;
+        }
+        self.shell(session, "build", &self.build, &tree)?;
+        session.make_cold()?;
+        if self.given.is_none() {
+            self.check_programs(session, &tree)?;
+        }
+        Ok(())
+    }
+}
+
+impl Compile {
+    fn unpack(&self, timed: &mut Timed<'_>, tree: &Path) -> Result<()> {
+        fs::create_dir(tree).map_err(Error::file(tree))?;
+        let Copied { files, bytes } = copy_tree(&self.source, tree)?;
+        timed.count(files, bytes);
+        timed.flush()
+    }
+
+    fn shell(
+        &self,
+        session: &mut Session<'_>,
+        name: &'static str,
+        command: &str,
+        tree: &Path,
+    ) -> Result<()> {
+        let mut phase = Phase::new(name);
+        if self.cold {
+            session.make_cold()?;
+            phase = phase.cache(CacheState::Cold);
+        }
+        let words = ["sh", "-c", command].map(str::to_owned);
+        session.measure(phase, |timed| {
+            let program = Program::new(&words, tree).variable("JOBS", self.jobs.to_string());
+            program.run(timed.interrupt())?;
+            timed.count(1, 0);
+            timed.flush()
+        })
+    }
+
+    /// Runs what was built, as it is read back after a remount.
+    fn check_programs(&self, session: &Session<'_>, tree: &Path) -> Result<()> {
+        for (program, expected) in self.made.programs() {
+            session.check()?;
+            let output = tempfile::NamedTempFile::new().map_err(Error::file(tree))?;
+            let stdout = output.reopen().map_err(Error::file(output.path()))?;
+            let words = [tree.join(&program).to_string_lossy().into_owned()];
+            Program::new(&words, tree).output(stdout).run(session.interrupt())?;
+            let said = fs::read_to_string(output.path()).map_err(Error::file(output.path()))?;
+            let found = said.trim().parse().unwrap_or(u64::MAX);
+            expect(format!("what {program} prints"), expected, found)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares every file with its source, by checksum.
+fn verify_tree(session: &Session<'_>, source: &Path, copy: &Path) -> Result<()> {
+    for entry in fs::read_dir(source).map_err(Error::file(source))? {
+        session.check()?;
+        let entry = entry.map_err(Error::file(source))?;
+        let (source, copy) = (entry.path(), copy.join(entry.file_name()));
+        let kind = entry.file_type().map_err(Error::file(&source))?;
+        if kind.is_dir() {
+            verify_tree(session, &source, &copy)?;
+        } else if kind.is_file() {
+            let (expected, found) = (checksum(&source)?, checksum(&copy)?);
+            content::same(&copy.display().to_string(), expected, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn checksum(path: &Path) -> Result<u32> {
+    let bytes = fs::read(path).map_err(Error::file(path))?;
+    Ok(crc32c::crc32c(&bytes))
+}

@@ -1,0 +1,46 @@
+//! Several threads at the same work on one tree.
+
+use fslab_sys::signals::Interrupt;
+
+use crate::error::{Error, Result};
+use crate::latency::Stopwatch;
+use crate::runner::Timed;
+use crate::tree::Tree;
+
+/// What a thread works with: of a [`Timed`], what threads may share.
+#[derive(Clone, Copy)]
+pub(super) struct Hand<'a> {
+    /// The target.
+    pub tree: &'a dyn Tree,
+    interrupt: &'a Interrupt,
+}
+
+impl Hand<'_> {
+    /// Stops the work when the run was asked to stop.
+    pub fn check(&self) -> Result<()> {
+        if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Does `work` on so many threads at a time, each told its number, and answers their stopwatches.
+/// The first error of any is answered once all have ended.
+pub(super) fn in_threads(
+    timed: &Timed<'_>,
+    threads: u64,
+    work: impl Fn(Hand<'_>, u64) -> Result<Stopwatch> + Sync,
+) -> Result<Vec<Stopwatch>> {
+    let hand = Hand { tree: timed.tree(), interrupt: timed.interrupt() };
+    if threads <= 1 {
+        return Ok(vec![work(hand, 0)?]);
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> =
+            (0..threads).map(|number| scope.spawn(move || work(hand, number))).collect();
+        let ended = running.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}

@@ -1,0 +1,266 @@
+//! A bound on the memory of this process and of those it starts, the page cache of their files
+//! included, by a memory control group of version 1 or 2.
+//!
+//! Memory that the process has already stays charged where it is: only what comes afterwards is
+//! bounded. A process without enough left is killed by the kernel, as with any such bound.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Below this a process of fslab itself would not fit.
+pub const SMALLEST: u64 = 16 << 20;
+
+/// How long removing a group may wait for processes that are ending.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a bound could not be set or lifted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No group can be made here.
+    #[error("memory can't be bounded here: {reason}")]
+    Unavailable {
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// A file of the control group answered.
+    #[error("{}: {source} (bounding memory needs root)", path.display())]
+    Control {
+        /// The file.
+        path: PathBuf,
+        /// What it answered.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The two versions: what their files are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    fn limit(self) -> &'static str {
+        match self {
+            Self::One => "memory.limit_in_bytes",
+            Self::Two => "memory.max",
+        }
+    }
+
+    fn peak(self) -> &'static str {
+        match self {
+            Self::One => "memory.max_usage_in_bytes",
+            Self::Two => "memory.peak",
+        }
+    }
+}
+
+/// Where this process is, and where a group beside it can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    version: Version,
+    /// The group of this process.
+    own: PathBuf,
+    /// The group below which a new one is made: with version 2 not the own one, because a group
+    /// with processes of its own can't hand a controller down.
+    parent: PathBuf,
+}
+
+/// A group with a limit, which this process is in until it is dropped.
+#[derive(Debug)]
+pub struct MemoryBound {
+    place: Place,
+    group: PathBuf,
+    joined: bool,
+}
+
+impl MemoryBound {
+    /// Makes a group with a limit in bytes and moves this process into it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn enter(limit: u64) -> Result<Self, Error> {
+        let place = find_place(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
+        let number = std::process::id();
+        let group = place.parent.join(format!("fslab-{number}"));
+        fs::create_dir(&group).map_err(control(&group))?;
+        let mut bound = Self { place, group, joined: false };
+        bound.write(bound.place.version.limit(), &limit.max(SMALLEST).to_string())?;
+        bound.write("cgroup.procs", &number.to_string())?;
+        bound.joined = true;
+        Ok(bound)
+    }
+
+    /// Whether a group could be made here, as far as can be told without making one.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn available() -> Result<(), Error> {
+        find_place(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map(|_| ())
+    }
+
+    /// The limit as the kernel has it, which rounds to pages.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub fn limit(&self) -> Result<u64, Error> {
+        self.number(self.place.version.limit())
+    }
+
+    /// The most memory the group has had.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell: version 2 does since Linux 5.19.
+    pub fn peak(&self) -> Result<u64, Error> {
+        self.number(self.place.version.peak())
+    }
+
+    /// Leaves and removes the group, and reports errors, which dropping can't.
+    ///
+    /// # Errors
+    /// Where processes are left in it, or the kernel refuses.
+    pub fn leave(mut self) -> Result<(), Error> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Result<(), Error> {
+        if !self.group.exists() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.joined) {
+            let procs = self.place.own.join("cgroup.procs");
+            fs::write(&procs, std::process::id().to_string()).map_err(control(&procs))?;
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match fs::remove_dir(&self.group) {
+                // A daemon that has ended may not have been waited for yet.
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end =>
+                {
+                    sleep(Duration::from_millis(5));
+                }
+                result => return result.map_err(control(&self.group)),
+            }
+        }
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<(), Error> {
+        let path = self.group.join(file);
+        fs::write(&path, value).map_err(control(&path))
+    }
+
+    fn number(&self, file: &str) -> Result<u64, Error> {
+        let path = self.group.join(file);
+        let text = fs::read_to_string(&path).map_err(control(&path))?;
+        let wrong = |error| control(&path)(io::Error::new(io::ErrorKind::InvalidData, error));
+        text.trim().parse().map_err(wrong)
+    }
+}
+
+impl Drop for MemoryBound {
+    fn drop(&mut self) {
+        if let Err(error) = self.undo() {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn control(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Control { path, source }
+}
+
+fn read(path: &str) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(control(Path::new(path)))
+}
+
+/// Finds the memory controller in /proc/self/cgroup and where its hierarchy is mounted in
+/// /proc/self/mountinfo.
+fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
+    let unavailable = |reason| Error::Unavailable { reason };
+    let one = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == "memory").then_some(path)
+    });
+    if let Some(path) = one {
+        let own = mounted(mounts, "cgroup", Some("memory"), path)
+            .ok_or_else(|| unavailable("the memory controller is not mounted"))?;
+        return Ok(Place { version: Version::One, parent: own.clone(), own });
+    }
+    let path = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or_else(|| unavailable("no control groups"))?;
+    let own = mounted(mounts, "cgroup2", None, path)
+        .ok_or_else(|| unavailable("cgroup2 is not mounted"))?;
+    let parent = own.parent().filter(|_| path != "/").unwrap_or(&own).to_owned();
+    let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+    if !controllers.split_whitespace().any(|name| name == "memory") {
+        return Err(unavailable("the group above has no memory controller to hand down"));
+    }
+    Ok(Place { version: Version::Two, own, parent })
+}
+
+/// Where the group of a path is: fields of mountinfo are root and mount point, and after the
+/// hyphen type, source and options.
+fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let before: Vec<&str> = before.split(' ').collect();
+        let after: Vec<&str> = after.split(' ').collect();
+        let wanted = |wanted: &str| after.get(2).is_some_and(|o| o.split(',').any(|o| o == wanted));
+        if after.first() != Some(&kind) || !option.is_none_or(wanted) {
+            return None;
+        }
+        let below = Path::new(path).strip_prefix(before.get(3)?).ok()?;
+        Some(Path::new(before.get(4)?).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Error, Version, find_place};
+
+    const MOUNTS: &str = "\
+24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+29 24 0:26 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+31 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 none rw
+";
+
+    /// The path of a group is told from the hierarchy's root, the mount may begin below it.
+    #[test]
+    fn version_1_is_found_below_its_mount() {
+        let place = find_place("4:memory:/box/a\n0::/\n", MOUNTS).unwrap();
+        assert_eq!(place.version, Version::One);
+        assert_eq!(place.own, Path::new("/sys/fs/cgroup/memory/a"));
+        assert_eq!(place.parent, place.own);
+    }
+
+    #[test]
+    fn version_2_makes_a_sibling_where_the_parent_hands_memory_down() {
+        let root = tempfile::tempdir_in(".").unwrap();
+        let own = root.path().join("user/session");
+        std::fs::create_dir_all(&own).unwrap();
+        let mounts = format!("31 24 0:28 / {} rw - cgroup2 none rw\n", root.path().display());
+        let refused = find_place("0::/user/session\n", &mounts);
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let control = root.path().join("user/cgroup.subtree_control");
+        std::fs::write(control, "cpu memory pids\n").unwrap();
+        let place = find_place("0::/user/session\n", &mounts).unwrap();
+        assert_eq!((place.version, place.own), (Version::Two, own));
+        assert_eq!(place.parent, root.path().join("user"));
+    }
+
+    #[test]
+    fn without_a_controller_it_says_so() {
+        assert!(matches!(find_place("", MOUNTS), Err(Error::Unavailable { .. })));
+        assert!(matches!(find_place("4:memory:/\n", ""), Err(Error::Unavailable { .. })));
+    }
+}

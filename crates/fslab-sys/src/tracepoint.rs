@@ -1,0 +1,146 @@
+//! How often the kernel passes one of its tracepoints, counted on all processors without a trace:
+//! perf_event_open(2) in counting mode.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// From include/uapi/linux/perf_event.h: the event is a tracepoint, by its number.
+const PERF_TYPE_TRACEPOINT: u32 = 2;
+
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// `_IOW('$', 6, char *)`: count only what matches a filter.
+const PERF_EVENT_IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
+
+/// The first version of `struct perf_event_attr`; the kernel takes what follows as zero.
+#[repr(C)]
+#[derive(Default)]
+struct EventAttributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_kind: u32,
+    config1: u64,
+}
+
+const _: () = assert!(size_of::<EventAttributes>() == 64);
+
+/// A tracepoint of the running kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracepoint {
+    id: u64,
+}
+
+impl Tracepoint {
+    /// Looks a tracepoint up, such as `fuse/fuse_request_send`, in a mounted tracefs.
+    ///
+    /// # Errors
+    /// `NotFound` where the kernel has no such tracepoint, or nothing is mounted there.
+    pub fn find(tracefs: &Path, name: &str) -> io::Result<Self> {
+        let text = fs::read_to_string(tracefs.join("events").join(name).join("id"))?;
+        let id = text.trim().parse().map_err(|error| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {text:?}: {error}"))
+        })?;
+        Ok(Self { id })
+    }
+}
+
+/// Counts since it was made.
+#[derive(Debug)]
+pub struct Counter {
+    /// One event a processor.
+    events: Vec<OwnedFd>,
+}
+
+impl Counter {
+    /// Begins to count, on every processor, what matches a filter in the kernel's language, such
+    /// as `connection == 46`.
+    ///
+    /// # Errors
+    /// `EACCES` or `EPERM` without CAP_PERFMON, `EINVAL` for a filter the kernel does not
+    /// understand.
+    pub fn new(tracepoint: Tracepoint, filter: &str) -> io::Result<Self> {
+        let filter = CString::new(filter)?;
+        let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let events = processors(online.trim())
+            .map(|processor| open(tracepoint, processor, &filter))
+            .collect::<io::Result<_>>()?;
+        Ok(Self { events })
+    }
+
+    /// How often so far.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn count(&self) -> io::Result<u64> {
+        let mut total = 0;
+        for event in &self.events {
+            let mut bytes = [0; 8];
+            if rustix::io::read(event, &mut bytes)? != bytes.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            total += u64::from_ne_bytes(bytes);
+        }
+        Ok(total)
+    }
+}
+
+/// The numbers in a list such as `0-3,8`.
+fn processors(list: &str) -> impl Iterator<Item = i32> {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<i32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten()
+}
+
+fn open(tracepoint: Tracepoint, processor: i32, filter: &CString) -> io::Result<OwnedFd> {
+    let attributes = EventAttributes {
+        kind: PERF_TYPE_TRACEPOINT,
+        size: size_of::<EventAttributes>() as u32,
+        config: tracepoint.id,
+        ..EventAttributes::default()
+    };
+    let (every_process, no_group): (libc::pid_t, RawFd) = (-1, -1);
+    // SAFETY: the pointer is to a live structure of the size that it tells itself.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            every_process,
+            processor,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    let descriptor = RawFd::try_from(answer).map_err(io::Error::other)?;
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call made this descriptor, and nobody else has it.
+    let event = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // SAFETY: the filter is a live string that ends with a zero; the kernel copies it.
+    let answer =
+        unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_SET_FILTER, filter.as_ptr()) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processors;
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(processors("0-2,5").collect::<Vec<_>>(), [0, 1, 2, 5]);
+        assert_eq!(processors("7").collect::<Vec<_>>(), [7]);
+        assert_eq!(processors("").count(), 0);
+    }
+}

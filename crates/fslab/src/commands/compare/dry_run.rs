@@ -1,0 +1,188 @@
+//! Says what a comparison would do and how long it would take.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fslab_measure::plan::{ImagePlan, Over, TargetKind, TargetPlan};
+use fslab_measure::{Cells, Plan, RunOptions, sample, samples_path};
+use fslab_sys::signals::Interrupt;
+
+use super::durations::Durations;
+use super::progress::Progress;
+use super::{Args, host};
+
+pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
+    args.cells().check(plan)?;
+    let mut durations = Durations::load();
+    if args.trial {
+        let records = trial(args, plan, seed)?;
+        durations.learn(&records, plan);
+    }
+    print!("{}", describe(args, plan, seed));
+    print!("{}", estimate(args, plan, &durations));
+    Ok(())
+}
+
+/// One round on a throw-away directory.
+fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
+    let parent = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = tempfile::TempDir::with_prefix_in("fslab-trial-", &parent)
+        .with_context(|| parent.display().to_string())?;
+    let samples = samples_path(directory.path());
+    let options = RunOptions {
+        plan,
+        seed,
+        rounds: 1,
+        rounds_max: 1,
+        reruns_max: 0,
+        cells: Cells { rounds: None, share: None, ..args.cells() },
+        work_parent: directory.path(),
+        samples: &samples,
+        resume: false,
+        command: "",
+        host: &host::Binary::new()?,
+        interrupt: Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
+        remarks: Vec::new(),
+    };
+    let mut progress = Progress::new();
+    fslab_measure::run(options, &mut progress)?;
+    progress.finish();
+    Ok(sample::read(&samples)?)
+}
+
+fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
+    let cells = args.cells();
+    let (rounds, rounds_max) = args.rounds(plan);
+    let mut lines = vec![format!("{}: seed {seed}, baseline {}", plan.name, plan.baseline)];
+    lines.push(if rounds_max > rounds {
+        format!(
+            "{rounds} rounds, and up to {rounds_max} until every interval is within \u{b1}{:.1} %",
+            plan.half_width * 100.0
+        )
+    } else {
+        format!("{rounds} rounds")
+    });
+    lines.extend(
+        plan.time_limit_seconds
+            .map(|seconds| format!("no new round after {}", spoken(seconds as f64))),
+    );
+    lines.push("\ntargets, each made anew for every run:".to_owned());
+    let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
+    lines.extend(targets.map(|target| format!("  {}: {}", target.name, made_of(target, plan))));
+    lines.push(
+        "\nworkloads, in each round once on every target in an order drawn from the seed:"
+            .to_owned(),
+    );
+    for workload in &plan.workloads {
+        lines.push(format!("  {}: {}", workload.label, workload.spec.help));
+    }
+    if !cells.are_all() {
+        lines.push(format!(
+            "\nof this, {} of {} runs in the first {rounds} rounds are chosen here",
+            count(args, plan),
+            rounds as usize * plan.targets.len() * plan.workloads.len()
+        ));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn made_of(target: &TargetPlan, plan: &Plan) -> String {
+    let memory = target.memory.map(|bytes| format!(", with at most {} MiB of memory", bytes >> 20));
+    let what = match &target.kind {
+        TargetKind::Image { base, over } => image(base, plan) + &covered(over),
+        TargetKind::Directory { path } => {
+            format!("a fresh directory in {}, never remounted", path.display())
+        }
+        TargetKind::InProcess { specification } => {
+            format!("{specification}, within this process")
+        }
+    };
+    what + &memory.unwrap_or_default()
+}
+
+fn image(base: &ImagePlan, plan: &Plan) -> String {
+    let kind = base.kind.name();
+    let mut text = match (&base.recorded, base.mkfs.as_slice()) {
+        (Some(image), _) => format!("{kind} from the image {}", image.display()),
+        (None, []) => format!("{kind} of {} MiB", plan.image_size >> 20),
+        (None, options) => {
+            format!("{kind} of {} MiB made with {}", plan.image_size >> 20, options.join(" "))
+        }
+    };
+    if !base.mount.is_empty() {
+        text.push_str(&format!(", mounted with {}", base.mount));
+    }
+    let source = base.source.as_ref().map(|path| format!(", holding {}", path.display()));
+    let filled = base.fill_percent.map(|percent| format!(", filled to {percent} %"));
+    text + &source.unwrap_or_default() + &filled.unwrap_or_default()
+}
+
+fn covered(over: &Over) -> String {
+    match over {
+        Over::Nothing => String::new(),
+        Over::Layers(layers) => format!(", under layers {}", layers.join(" / ")),
+        Over::Command(command) => format!(", under `{}`", command.mount.join(" ")),
+        Over::Overlay(options) if options.is_empty() => ", under overlay".to_owned(),
+        Over::Overlay(options) => format!(", under overlay with {options}"),
+    }
+}
+
+/// How many runs are chosen in the least number of rounds.
+fn count(args: &Args, plan: &Plan) -> usize {
+    chosen(args, plan).count()
+}
+
+/// The target and workload of every run in the least number of rounds.
+fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let cells = args.cells();
+    let (rounds, _) = args.rounds(plan);
+    let mut runs = Vec::new();
+    for round in 0..rounds {
+        for (index, workload) in plan.workloads.iter().enumerate() {
+            if cells.hold_block(round, index, &workload.label, plan.workloads.len()) {
+                let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
+                runs.extend(targets.map(|target| (&*target.name, &*workload.label)));
+            }
+        }
+    }
+    runs.into_iter()
+}
+
+fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
+    let known: Vec<Option<f64>> =
+        chosen(args, plan).map(|(target, workload)| durations.of(plan, target, workload)).collect();
+    let seconds: f64 = known.iter().flatten().sum();
+    let unknown = known.iter().filter(|seconds| seconds.is_none()).count();
+    if known.is_empty() {
+        return "\nnothing is chosen: there is nothing to run\n".to_owned();
+    }
+    if unknown == known.len() {
+        return format!(
+            "\n{} runs; how long they take is not known on this machine: --dry-run --trial runs \
+             one round to find out\n",
+            known.len()
+        );
+    }
+    let (rounds, rounds_max) = args.rounds(plan);
+    let most = f64::from(rounds_max) / f64::from(rounds);
+    let limit = plan.time_limit_seconds.map_or(f64::INFINITY, |seconds| seconds as f64);
+    let mut text = format!("\n{} runs take about {}", known.len(), spoken(seconds.min(limit)));
+    if rounds_max > rounds {
+        text.push_str(&format!(", and at most {}", spoken((seconds * most).min(limit))));
+    }
+    if unknown > 0 {
+        text.push_str(&format!(
+            ", without {unknown} runs of which nothing is known: --trial finds out"
+        ));
+    }
+    text + "\n"
+}
+
+fn spoken(seconds: f64) -> String {
+    let whole = Duration::from_secs(seconds.ceil() as u64).as_secs();
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}

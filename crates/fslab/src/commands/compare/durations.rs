@@ -1,0 +1,87 @@
+//! How long runs of workloads took on this machine, remembered in the cache folder, so that a
+//! comparison can be said to take so long before it is run.
+//!
+//! A memory that can't be read or written costs nothing but the estimate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fslab_measure::Plan;
+use fslab_measure::sample::{self, Record};
+use serde::{Deserialize, Serialize};
+
+/// Seconds of a run, by what was run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Durations {
+    seconds: BTreeMap<String, f64>,
+}
+
+impl Durations {
+    /// What is remembered.
+    pub fn load() -> Self {
+        let text = path().and_then(|path| fs::read_to_string(path).ok());
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Seconds of one workload on one target of a plan, as of its last run anywhere.
+    pub fn of(&self, plan: &Plan, target: &str, workload: &str) -> Option<f64> {
+        self.seconds.get(&key(plan, target, workload)?).copied()
+    }
+
+    /// Takes what the blocks of samples files say.
+    pub fn learn(&mut self, records: &[Record], plan: &Plan) {
+        let blocks = records.iter().filter_map(|record| match record {
+            Record::Block(block) => Some(block),
+            _ => None,
+        });
+        for block in blocks {
+            for cell in block.cells.iter().filter(|cell| cell.done) {
+                if let Some(key) = key(plan, &cell.target, &block.workload) {
+                    self.seconds.insert(key, cell.seconds);
+                }
+            }
+        }
+    }
+
+    fn store(&self) -> std::io::Result<()> {
+        let Some(path) = path() else { return Ok(()) };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// Remembers what a comparison took.
+pub(super) fn remember(samples: &Path, plan: &Plan) {
+    let mut durations = Durations::load();
+    match sample::read(samples) {
+        Ok(records) => durations.learn(&records, plan),
+        Err(error) => tracing::debug!("durations: {error}"),
+    }
+    if let Err(error) = durations.store() {
+        tracing::debug!("durations: {error}");
+    }
+}
+
+/// What a run is known by: the target and the workload as the plan has them, with the size of
+/// images.
+fn key(plan: &Plan, target: &str, workload: &str) -> Option<String> {
+    let target = plan.targets.iter().find(|known| known.name == target)?;
+    let workload = plan.workloads.iter().find(|known| known.label == workload)?;
+    Some(format!(
+        "{} {:?} on {:?} of {}",
+        workload.spec.name, workload.parameters, target.kind, plan.image_size
+    ))
+}
+
+fn path() -> Option<PathBuf> {
+    let folder = std::env::var_os("FSLAB_CACHE").map(PathBuf::from).or_else(|| {
+        std::env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+            .map(|cache| cache.join("fslab"))
+    })?;
+    Some(folder.join("durations.json"))
+}

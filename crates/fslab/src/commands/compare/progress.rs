@@ -1,0 +1,49 @@
+//! How far a comparison has come, on a terminal.
+
+use std::io::IsTerminal;
+
+use fslab_measure::Observer;
+use fslab_measure::sample::Note;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A progress bar with the time left, on a terminal only.
+pub(super) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub fn new() -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden() };
+        }
+        let bar = ProgressBar::new(0);
+        let template = "{bar:30} {pos}/{len} runs, {eta} left: {msg}";
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        Self { bar }
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Progress {
+    fn progress(&mut self, done: u64, total: u64, next: &str) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(next.to_owned());
+    }
+
+    fn note(&mut self, note: &Note) {
+        let about = note.target.as_deref().unwrap_or("note");
+        let line = format!("{about}: {}", note.text);
+        // A hidden bar prints nothing.
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+}

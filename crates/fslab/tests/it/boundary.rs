@@ -1,0 +1,289 @@
+//! The boundary to the kernel as a program's user sees it: rights, threads, memory, and where
+//! else the file system is mounted.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use fslab_sys::identity::{ActingAs, Groups};
+use fslab_sys::mounts::Mount;
+use fslab_vfs::testing::conformance::run_where;
+use fslab_vfs::testing::skip::skip;
+use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use rustix::fs::XattrFlags;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+
+use crate::support::{Place, daemons_naming, is_mounted, require_mounting, run, soon};
+
+/// Bytes that may be resident at rest, in KiB.
+const RESIDENT_MAX_KIB: u64 = 32 << 10;
+
+const ACCESS_ACL: &str = "system.posix_acl_access";
+
+/// An access list as the kernel takes it: the owner and the mask may do everything, one more user
+/// may read, nobody else may do anything.
+fn readable_by(user: u32) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries = [(1, 7, NOBODY), (2, 4, user), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(u16::to_le_bytes(tag));
+        bytes.extend(u16::to_le_bytes(permissions));
+        bytes.extend(u32::to_le_bytes(id));
+    }
+    bytes
+}
+
+fn can_read(user: u32, path: &Path) -> bool {
+    let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+    let mut command = Command::new("setpriv");
+    command.args(&ids).args(["--clear-groups", "cat"]).arg(path);
+    command.output().unwrap().status.success()
+}
+
+#[test]
+fn access_lists_are_enforced() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null"]);
+    let path = place.point.join("file");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!can_read(1234, &path));
+    let list = readable_by(1234);
+    rustix::fs::setxattr(&path, ACCESS_ACL, &list, XattrFlags::empty()).unwrap();
+    assert!(can_read(1234, &path));
+    assert!(!can_read(1235, &path));
+    place.umount();
+}
+
+#[test]
+fn access_lists_set_by_strangers_to_the_group_take_its_bit() {
+    require_mounting!();
+    let mut places = [Place::new(), Place::new()];
+    places[1].lower = "mem:".into();
+    for place in &places {
+        place.mount(&[]);
+        for (groups, mode) in [(&[4321][..], 0o2000), (&[], 0)] {
+            let path = place.point.join("file");
+            fs::write(&path, "x").unwrap();
+            chown(&path, Some(1234), Some(4321)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o2775)).unwrap();
+            let acting = ActingAs::caller(1234, 1234, Groups::These(groups)).unwrap();
+            let list = readable_by(1235);
+            rustix::fs::setxattr(&path, ACCESS_ACL, &list, XattrFlags::empty()).unwrap();
+            drop(acting);
+            let found = fs::metadata(&path).unwrap().mode() & 0o2000;
+            assert_eq!(found, mode, "{:?} with groups {groups:?}", place.lower);
+        }
+        place.umount();
+    }
+}
+
+/// From one thread, which must never wait for another, to more than there are processors.
+#[test]
+fn any_number_of_threads_conforms() {
+    const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
+    require_mounting!();
+    for threads in 1..=8 {
+        let place = Place::new();
+        place.mount(&["-l", "null:passthrough=off", "-o", &format!("threads={threads}")]);
+        let make = || {
+            let leaf = HostFs::open(&place.point, &HostOptions::default()).unwrap();
+            Box::new(leaf) as Box<dyn FileSystem>
+        };
+        work_side_by_side(&place.point, 4, 1 << 20);
+        let report = run_where(&make, &[], &|case| AREAS.contains(&case.area));
+        assert!(report.is_success() && report.passed.len() > 40, "{threads} threads: {report}");
+        place.umount();
+    }
+}
+
+/// So many write, sync and read files of so many bytes each.
+fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
+    std::thread::scope(|scope| {
+        for number in 0..workers {
+            let path = directory.join(format!("worker-{number}"));
+            scope.spawn(move || {
+                for byte in 1..=4 {
+                    fs::write(&path, vec![byte; bytes]).unwrap();
+                    fs::File::open(&path).unwrap().sync_all().unwrap();
+                    assert!(fs::read(&path).unwrap() == vec![byte; bytes]);
+                }
+            });
+        }
+    });
+}
+
+/// Every thread's buffers have been in use, and are given back.
+#[test]
+fn a_mount_at_rest_takes_little_memory() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null:passthrough=off"]);
+    work_side_by_side(&place.point, 16, 4 << 20);
+    let daemon = place.daemon();
+    let resident_kib = || {
+        let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    eprintln!("resident after work: {} KiB", resident_kib());
+    soon("threads too many have gone, and their memory", || resident_kib() <= RESIDENT_MAX_KIB);
+    eprintln!("resident at rest: {} KiB", resident_kib());
+    place.umount();
+}
+
+/// What an ordinary user does, with a device node of its own: the machine's may be root's alone.
+const AS_A_USER: &str = r#"
+    set -e
+    mount --make-rprivate /
+    mount -t tmpfs -o dev,mode=755 none "$SCRATCH/dev"
+    mknod "$SCRATCH/dev/fuse" c 10 229
+    chmod 666 "$SCRATCH/dev/fuse"
+    mount --bind "$SCRATCH/dev/fuse" /dev/fuse
+    trap 'fusermount3 -u -q -z "$POINT" || true' EXIT
+    setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
+        "$PROGRAM" mount -l null "$LOWER" "$POINT"
+        echo through the mount >"$POINT/file"
+        mkdir "$POINT/directory"
+        mv "$POINT/file" "$POINT/directory/moved"
+        cat "$POINT/directory/moved"
+        grep " $POINT " /proc/mounts
+    '
+    # Others, root among them, are not let in.
+    ! ls "$POINT" 2>/dev/null
+    setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
+        "$PROGRAM" umount "$POINT"
+        cat "$LOWER/directory/moved"
+        stat -c %U "$LOWER/directory"
+        ! grep " $POINT " /proc/mounts
+    '
+"#;
+
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    require_mounting!();
+    let test = "boundary::an_ordinary_user_mounts_by_fusermount3";
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        return skip(test, "fusermount3 is not installed (Debian: fuse3)");
+    }
+    let place = Place::new();
+    let scratch = place.lower.parent().unwrap().to_owned();
+    fs::create_dir(scratch.join("dev")).unwrap();
+    for owned in [&place.lower, &place.point] {
+        chown(owned, Some(65_534), Some(65_534)).unwrap();
+    }
+    // The folder of builds may be closed to others.
+    let program = scratch.join("fslab");
+    fs::copy(env!("CARGO_BIN_EXE_fslab"), &program).unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", AS_A_USER])
+        .env("SCRATCH", &scratch)
+        .env("LOWER", &place.lower)
+        .env("POINT", &place.point)
+        .env("PROGRAM", &program)
+        .output()
+        .unwrap();
+    let (said, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{errors}");
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(
+        [lines[0], lines[2], lines[3]],
+        ["through the mount", "through the mount", "nobody"]
+    );
+    for option in ["nosuid", "nodev", "user_id=65534", "fuse.fslab", "default_permissions"] {
+        assert!(lines[1].contains(option), "{}", lines[1]);
+    }
+    assert!(!lines[1].contains("allow_other"), "{}", lines[1]);
+}
+
+fn bind(source: &Path, target: &Path) -> Mount {
+    rustix::mount::mount_bind(source, target).unwrap();
+    rustix::mount::mount_change(target, MountPropagationFlags::PRIVATE).unwrap();
+    Mount::adopt(target)
+}
+
+/// A second place of a mount goes with the daemon, and keeps it when only the first goes.
+#[test]
+fn a_mount_mounted_twice_is_served_at_both_places() {
+    require_mounting!();
+    let (place, other) = (Place::mounted(&["-l", "null"]), tempfile::tempdir().unwrap());
+    let second = bind(&place.point, other.path());
+    fs::write(place.point.join("file"), "x").unwrap();
+    let (code, message) = run(&["umount", place.point.to_str().unwrap()]);
+    assert_eq!(code, 0, "{message}");
+    assert!(message.contains("also mounted on"), "{message}");
+    assert_eq!(fs::read_to_string(other.path().join("file")).unwrap(), "x");
+    let daemon = place.daemon();
+    crate::mounting::send(daemon, rustix::process::Signal::TERM);
+    soon("the second place is gone", || !is_mounted(other.path()));
+    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    second.release();
+}
+
+#[test]
+fn a_mount_that_was_moved_is_found_by_its_daemon() {
+    require_mounting!();
+    // What is shared can't be moved out of, so the mount is below a place of its own.
+    let scratch = tempfile::tempdir().unwrap();
+    let own = Mount::new(Path::new("none"), scratch.path(), "tmpfs", "size=1m").unwrap();
+    rustix::mount::mount_change(scratch.path(), MountPropagationFlags::PRIVATE).unwrap();
+    let mut place = Place::new();
+    place.point = scratch.path().join("first");
+    let second = scratch.path().join("second");
+    fs::create_dir(&place.point).unwrap();
+    fs::create_dir(&second).unwrap();
+    place.mount(&["-l", "null"]);
+    rustix::mount::mount_move(&place.point, &second).unwrap();
+    fs::write(second.join("file"), "x").unwrap();
+    crate::mounting::send(place.daemon(), rustix::process::Signal::TERM);
+    soon("the moved mount is gone", || !is_mounted(&second));
+    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    own.unmount().unwrap();
+}
+
+/// What lies over a mount is somebody else's.
+#[test]
+fn what_is_mounted_over_a_mount_is_left_alone() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null"]);
+    let above = Mount::new(Path::new("none"), &place.point, "tmpfs", "size=1m").unwrap();
+    crate::mounting::send(place.daemon(), rustix::process::Signal::TERM);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let top = fslab_sys::mounts::mounted_on(&place.point).unwrap().unwrap();
+    assert_eq!(top.file_system, "tmpfs");
+    above.unmount().unwrap();
+    rustix::mount::unmount(&place.point, UnmountFlags::empty()).unwrap();
+    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+}
+
+/// The kernel passes reads and writes through one mount over a plain file system, and no more.
+#[test]
+fn mounts_lie_over_mounts() {
+    require_mounting!();
+    let bottom = Place::mounted(&["-l", "null"]);
+    let mut above = [Place::new(), Place::new(), Place::new()];
+    let mut lower = bottom.point.clone();
+    for place in &mut above {
+        place.lower.clone_from(&lower);
+        let log = place.point.parent().unwrap().join("log");
+        // The other thing said is that there are no file handles.
+        let (code, said) =
+            place.try_mount(&["-l", "null", "-o", &format!("log={}", log.display())]);
+        assert_eq!(code, 0, "{said}");
+        lower.clone_from(&place.point);
+    }
+    for number in 0..3 {
+        let data = vec![number; 2 << 20];
+        fs::write(lower.join(number.to_string()), &data).unwrap();
+        assert!(fs::read(lower.join(number.to_string())).unwrap() == data);
+        assert!(fs::read(bottom.lower.join(number.to_string())).unwrap() == data);
+    }
+    for place in above.iter().rev() {
+        place.umount();
+        let log = fs::read_to_string(place.point.parent().unwrap().join("log")).unwrap();
+        assert_eq!(log.matches("refuses passthrough").count(), 1, "said once: {log}");
+    }
+    bottom.umount();
+}

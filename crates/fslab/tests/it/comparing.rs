@@ -1,0 +1,144 @@
+//! `fslab compare` and `fslab report` as a user meets them: plans for the machine, dry runs,
+//! samples in every form, interrupted and merged runs.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::{fslab, run};
+
+const BAD_INPUT: i32 = 3;
+
+const PLAN: &str = "name = \"small\"\nrounds = 3\n\
+    [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
+    [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
+    [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
+
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let scratch = Self(TempDir::new().unwrap());
+        fs::write(scratch.path("plan.toml"), PLAN).unwrap();
+        scratch
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs the program with a cache folder of its own; its code, output and messages.
+    #[track_caller]
+    fn fslab(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = fslab(arguments);
+        command.current_dir(self.0.path()).env("FSLAB_CACHE", self.path("cache"));
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    }
+
+    #[track_caller]
+    fn done(&self, arguments: &[&str]) -> String {
+        let (code, output, messages) = self.fslab(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {messages}");
+        output
+    }
+}
+
+/// A plan is written, never over another; it parses, and a dry run tells of it.
+#[test]
+fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
+    let scratch = Scratch::new();
+    scratch.done(&["compare", "--init"]);
+    let told = scratch.done(&["compare", "compare.toml", "--dry-run"]);
+    assert!(told.contains("10 rounds, and up to 30 until every interval is within"), "{told}");
+    assert!(told.contains("file-attributes"), "{told}");
+    let (code, _, message) = scratch.fslab(&["compare", "--init", "compare.toml"]);
+    assert_eq!(
+        (code, message.as_str()),
+        (BAD_INPUT, "fslab: compare.toml exists; name another file\n")
+    );
+    assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
+}
+
+/// How long it takes is not known at first, found by a trial, and known after a comparison.
+#[test]
+fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
+    let scratch = Scratch::new();
+    let dry = ["compare", "plan.toml", "--dry-run"];
+    assert!(scratch.done(&dry).contains("6 runs; how long they take is not known"));
+    let trial = scratch.done(&[&dry[..], &["--trial"]].concat());
+    assert!(trial.contains("6 runs take about 1 s"), "{trial}");
+    assert!(!scratch.done(&dry).contains("take about"), "a trial is thrown away");
+    scratch.done(&["compare", "plan.toml", "--out", "out"]);
+    assert!(scratch.done(&dry).contains("6 runs take about 1 s"));
+    let chosen = scratch.done(&[&dry[..], &["--cells", "1/3"]].concat());
+    assert!(chosen.contains("2 of 6 runs"), "{chosen}");
+}
+
+#[test]
+fn samples_become_every_form() {
+    let scratch = Scratch::new();
+    scratch.done(&["compare", "plan.toml", "--out", "out", "--seed", "5", "--reruns", "0"]);
+    let samples = "out/samples.jsonl";
+    let files = ["page.html", "tables.md", "samples.csv", "samples.parquet", "fio.json"];
+    let options = ["--html", "--markdown", "--csv", "--parquet", "--fio"];
+    let mut arguments = vec!["report", samples, "--baseline", "memory under null"];
+    for (option, file) in options.into_iter().zip(files) {
+        arguments.extend([option, file]);
+    }
+    let text = scratch.done(&arguments);
+    assert!(text.contains("against memory under null"), "{text}");
+    let begin = |file: &str| fs::read(scratch.path(file)).unwrap()[..4].to_vec();
+    assert_eq!(
+        files.map(begin),
+        [b"<!do", b"# sm", b"run,", b"PAR1", b"{\n  "].map(|b| b.to_vec())
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&scratch.done(&["report", samples, "--json"])).unwrap();
+    assert_eq!(json["baselines"], serde_json::json!(["memory"]));
+    let (code, _, message) = scratch.fslab(&["report", samples, "--baseline", "memry"]);
+    assert_eq!(code, BAD_INPUT);
+    assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
+}
+
+/// Two halves read together are the whole; a run that is whole has nothing to resume.
+#[test]
+fn halves_are_merged_and_runs_resumed() {
+    let scratch = Scratch::new();
+    let half = |cells: &str, out: &str| {
+        let arguments = ["compare", "plan.toml", "--seed", "7", "--reruns", "0"];
+        scratch.done(&[&arguments[..], &["--cells", cells, "--out", out]].concat());
+    };
+    half("1/2", "a");
+    half("2/2", "b");
+    let text = scratch.done(&["report", "a/samples.jsonl", "b/samples.jsonl"]);
+    assert!(text.contains("2 runs together, 24 samples"), "{text}");
+    let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
+    // The other half is missing in `a`: resumed without a choice, it becomes whole.
+    let text = scratch.done(&["compare", "--resume", "a"]);
+    assert!(text.contains("24 samples"), "{text}");
+    let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
+    assert!(after.starts_with(&before), "what was there stays");
+    let (code, _, message) = scratch.fslab(&["compare", "--resume", "nothing"]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("nothing to go on with"), "{message}");
+    let (code, _, message) = scratch.fslab(&["compare", "plan.toml", "--out", "a"]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("go on with --resume a"), "{message}");
+}
+
+#[test]
+fn wrong_choices_are_named() {
+    let scratch = Scratch::new();
+    let plan = scratch.path("plan.toml");
+    let (code, message) = run(&["compare", &plan, "--cells", "5/4"]);
+    assert!(code == 2 && message.contains("written K/N"), "{message}");
+    let (code, message) = run(&["compare", &plan, "--only-rounds", "0-3"]);
+    assert!(code == 2 && message.contains("counted from 1"), "{message}");
+    let (code, _, message) =
+        scratch.fslab(&["compare", "plan.toml", "--dry-run", "--only-workload", "straem"]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("no workload is named `straem`; nearest: `stream`"), "{message}");
+}

@@ -1,0 +1,44 @@
+//! Every feature asked of the kernel names the test that shows what it is good for.
+
+use super::Check;
+use super::semantics::exists;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "features", help: "every feature of FUSE names a test that exists", run };
+
+const LIST: &str = "crates/fslab-fuse/src/features.rs";
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let list = tree.get(LIST).unwrap_or_default();
+    let tests = list.lines().enumerate().filter_map(|(index, line)| Some((index, test(line)?)));
+    tests
+        .filter(|(_, name)| !exists(tree, name))
+        .map(|(index, name)| Violation::of_line(LIST, index, format!("there is no test {name}")))
+        .collect()
+}
+
+/// The name in a line `test: "NAME",`.
+fn test(line: &str) -> Option<&str> {
+    line.trim().strip_prefix("test: \"")?.strip_suffix("\",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let source = "#[test]\nfn reads_back() {}";
+        for (list, count) in [
+            ("pub test: &'static str,\n", 0),
+            ("    test: \"fslab_fuse::reads_back\",\n", 0),
+            ("    test: \"fslab_fuse::features::reads_back\",\n", 0),
+            ("    test: \"fslab_fuse::reads\",\n    test: \"fslab_vfs::reads_back\",\n", 2),
+        ] {
+            let tree = Tree::of(&[(LIST, list), ("crates/fslab-fuse/tests/it/a.rs", source)]);
+            assert_eq!(run(&tree).len(), count, "{list}");
+        }
+    }
+}
