@@ -19,10 +19,10 @@ use crate::{environment, process};
 const DELAY: f64 = 0.05;
 
 /// Requests of the phase that is looked at.
-const REQUESTS: f64 = 8192.0;
+const REQUESTS: f64 = 32_768.0;
 
-/// The phase that is looked at.
-const PHASE: &str = "write";
+/// The phase that is looked at: the one that waits for no memory to be made.
+const PHASE: &str = "overwrite";
 
 /// Of twenty comparisons: false alarms at most, delays found at least. For other numbers, in
 /// proportion.
@@ -104,7 +104,7 @@ impl Args {
         let program = self.program.as_ref().unwrap_or(&built);
         let out = folder.path().join("out");
         let mut command = Command::new(program);
-        command.arg("compare").arg(&plan).args(["--json", "--reruns", "0", "--out"]).arg(out);
+        command.arg("compare").arg(&plan).args(["--json", "--reruns", "3", "--out"]).arg(out);
         command.args(["--seed", &seed.to_string(), "--rounds", &self.rounds.to_string()]);
         let report: Value = serde_json::from_str(&process::capture(&mut command)?)?;
         found(&report, seed, every.is_some())
@@ -123,7 +123,7 @@ impl Args {
         };
         let never = 1_000_000_000;
         format!(
-            "name = \"aa\"\n{}{}[[workload]]\nname = \"stream\"\nsize = \"32 MiB\"\n\
+            "name = \"aa\"\n{}{}[[workload]]\nname = \"stream\"\nsize = \"128 MiB\"\n\
              request = \"4 KiB\"\n",
             target("first", never),
             target("second", every.unwrap_or(never))

@@ -4,6 +4,7 @@
 //! bindfs or a stack of fslab. Dropping a stage unmounts and deletes everything, from the top
 //! down; [`Stage::close`] does the same and tells whether that went well.
 
+use std::cell::RefCell;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -68,13 +69,16 @@ impl Target {
 }
 
 /// Stands in a layer for a folder beside the mounts, which goes with the stage.
-const BESIDE: &str = "{beside}";
+pub const BESIDE: &str = "{beside}";
 
 /// A mounted target. The fields are dropped in this order.
 pub struct Stage {
-    upper: Option<Mount>,
+    upper: RefCell<Option<Mount>>,
     lower: Mount,
     folder: TempDir,
+    target: Target,
+    fslab: PathBuf,
+    directory: PathBuf,
 }
 
 impl Stage {
@@ -82,14 +86,28 @@ impl Stage {
     pub fn new(target: &Target, fslab: &Path) -> Result<Self> {
         let folder = public_folder()?;
         let lower = mount_ext4(folder.path())?;
-        let mut stage = Self { upper: None, lower, folder };
-        stage.upper = stage.mount_upper(target, fslab)?;
+        let (upper, directory) = (RefCell::new(None), lower.point.clone());
+        let (target, fslab) = (target.clone(), fslab.to_owned());
+        let mut stage = Self { upper, lower, folder, target, fslab, directory };
+        let upper = stage.mount_upper()?;
+        if let Some(upper) = &upper {
+            stage.directory.clone_from(&upper.point);
+        }
+        stage.upper = RefCell::new(upper);
         Ok(stage)
     }
 
     /// The folder to test in: the root of the target's mount.
     pub fn directory(&self) -> &Path {
-        &self.upper.as_ref().unwrap_or(&self.lower).point
+        &self.directory
+    }
+
+    /// Unmounts what lies over the ext4, if anything, and mounts it again.
+    pub fn remount(&self) -> Result<()> {
+        let Some(mut upper) = self.upper.take() else { return Ok(()) };
+        upper.unmount()?;
+        self.upper.replace(self.mount_upper()?);
+        Ok(())
     }
 
     /// A folder beside the mounts, on another file system, open to all users.
@@ -113,7 +131,8 @@ impl Stage {
         self.folder.close().with_context(|| format!("cannot delete {}", path.display()))
     }
 
-    fn mount_upper(&self, target: &Target, fslab: &Path) -> Result<Option<Mount>> {
+    fn mount_upper(&self) -> Result<Option<Mount>> {
+        let (target, fslab) = (&self.target, self.fslab.as_path());
         let mut command = match target {
             Target::Ext4 => return Ok(None),
             Target::Bindfs => environment::tool("bindfs")?,

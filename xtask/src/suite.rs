@@ -13,7 +13,7 @@ use crate::summary::{self, Done};
 /// Which suite, over what, how long.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// pjdfstest, fsx or cargo-build
+    /// pjdfstest, fsx, cargo-build or sca-life
     suite: String,
     /// ext4, bindfs or fslab:LAYER[+LAYER]...; may be repeated [default: every stack of CI]
     #[arg(long = "target")]
@@ -38,7 +38,7 @@ impl Args {
         let start = Instant::now();
         let context = Context::new()?;
         let tally = match self.targets.as_slice() {
-            [] => suites::run(suite, &context, &suites::stacks()?, &options)?,
+            [] => suites::run(suite, &context, &suites::stacks(&context)?, &options)?,
             targets => suites::run(suite, &context, targets, &options)?,
         };
         let done = [Done { name: suite.name, time: start.elapsed(), tally }];

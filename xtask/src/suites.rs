@@ -1,10 +1,11 @@
 //! Outside suites: programs written by others, run inside mounted file systems.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::stage::{Stage, Target};
+use crate::stage::{BESIDE, Stage, Target};
 use crate::steps::Context;
 use crate::tally::Tally;
 use crate::{environment, process};
@@ -12,16 +13,14 @@ use crate::{environment, process};
 pub mod cargo_build;
 pub mod fsx;
 pub mod pjdfstest;
+pub mod sca_life;
 
-/// The stacks that CI runs every suite over. A new layer adds its line here.
-const STACKS: &[&str] = &[
-    "fslab:null",
-    "fslab:null:passthrough=off",
-    "fslab:stats+trace:to={beside}/trace",
-];
+/// The stacks that CI runs every suite over, besides each registered layer by itself.
+const STACKS: &[&str] = &["fslab:null:passthrough=off"];
 
 /// All suites.
-pub const SUITES: &[&Suite] = &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE];
+pub const SUITES: &[&Suite] =
+    &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
 
 /// A suite: one file of this module.
 pub struct Suite {
@@ -50,9 +49,29 @@ impl Default for Options {
     }
 }
 
-/// The targets of CI.
-pub fn stacks() -> Result<Vec<Target>> {
-    STACKS.iter().map(|stack| stack.parse()).collect()
+/// The targets of CI: every layer that the program has, as it is, and some more stacks.
+pub fn stacks(context: &Context) -> Result<Vec<Target>> {
+    let fslab = build_program(context)?;
+    let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
+    let layers = layers(&list)?.into_iter().map(|layer| Target::Fslab(vec![layer]));
+    let more = STACKS.iter().map(|stack| stack.parse());
+    layers.map(Ok).chain(more).collect()
+}
+
+/// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
+fn layers(list: &str) -> Result<Vec<String>> {
+    let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
+    let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
+    layers.iter().map(|layer| as_given(layer).context("a layer without a name")).collect()
+}
+
+fn as_given(layer: &serde_json::Value) -> Option<String> {
+    let name = layer["name"].as_str()?;
+    let options = layer["options"].as_array().into_iter().flatten();
+    let places = options.filter(|option| option["place"] == true);
+    let places = places.filter_map(|option| option["name"].as_str());
+    let given: Vec<_> = places.map(|place| format!("{place}={BESIDE}/{name}-{place}")).collect();
+    Some(if given.is_empty() { name.to_owned() } else { format!("{name}:{}", given.join(",")) })
 }
 
 /// Runs a suite over targets, each on a stage of its own. What can't run is skipped with its
@@ -101,7 +120,12 @@ fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Re
 /// Builds the program if a target needs it, and answers where it is.
 fn build_fslab(context: &Context, targets: &[&Target]) -> Result<PathBuf> {
     if targets.iter().any(|target| matches!(target, Target::Fslab(_))) {
-        process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
+        return build_program(context);
     }
+    Ok(context.target_directory()?.join("debug/fslab"))
+}
+
+fn build_program(context: &Context) -> Result<PathBuf> {
+    process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
     Ok(context.target_directory()?.join("debug/fslab"))
 }

@@ -44,11 +44,19 @@ impl LayerChoice {
         Ok(Self { spec, options })
     }
 
+    /// Puts the layer over a file system, with this machine's clock.
+    ///
+    /// # Errors
+    /// What the layer answers.
+    pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
+        self.build_in(inner, &Surroundings::default())
+    }
+
     /// Puts the layer over a file system.
     ///
     /// # Errors
     /// What the layer answers.
-    pub fn over(
+    pub fn build_in(
         &self,
         inner: Arc<dyn FileSystem>,
         surroundings: &Surroundings,

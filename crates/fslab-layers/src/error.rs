@@ -109,6 +109,14 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<RuleProblem>,
     },
+    /// A leaf of another crate can't be opened.
+    #[error("can't use '{leaf}' as the lower file system: {source}")]
+    ForeignLeaf {
+        /// What was given.
+        leaf: String,
+        /// Why.
+        source: crate::leaf::ForeignError,
+    },
     /// A layer can't work over what is below it.
     #[error("layer '{layer}' can't work here: {source}")]
     Layer {
@@ -116,6 +124,15 @@ pub enum Error {
         layer: &'static str,
         /// Why.
         source: fslab_vfs::Error,
+    },
+    /// Somebody else keeps stored files there.
+    #[error(
+        "layer '{layer}': the lower directory is in use by another fslab mount or tool, or one is \
+         used inside it or around it; end that first"
+    )]
+    InUse {
+        /// The layer.
+        layer: &'static str,
     },
     /// A layer can't have the threads it asked for.
     #[error("layer '{layer}' can't start its threads: {source}")]
@@ -125,6 +142,20 @@ pub enum Error {
         /// Why.
         source: rayon::ThreadPoolBuildError,
     },
+    /// A stored file can't be used.
+    #[error("{}: {}", path.display(), explain(source))]
+    StoredFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+    /// A file is no stored file.
+    #[error("{} is not a stored file of an fslab layer", path.display())]
+    NoStoredFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
     Leaf {
@@ -133,6 +164,15 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
+}
+
+fn explain(source: &fslab_vfs::Error) -> String {
+    match source.errno() {
+        fslab_vfs::Errno::BUSY => {
+            "an fslab mount or tool is using it; unmount or wait, then try again".to_owned()
+        }
+        _ => source.to_string(),
+    }
 }
 
 pub(crate) fn suggest(nearest: &Nearest) -> String {

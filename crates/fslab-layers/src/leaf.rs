@@ -1,4 +1,5 @@
-//! The leaf under a stack, as a user names it: a directory, `dir:PATH` or `mem:`.
+//! The leaf under a stack, as a user names it: a directory, `dir:PATH`, `mem:`, or a leaf of
+//! another crate, which whoever parses must hand in ([`ForeignLeaf`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,28 @@ pub struct LeafSpec {
     pub help: &'static str,
 }
 
+/// A leaf that this crate does not know, told to it by the program that joins the two.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignLeaf {
+    /// What is listed.
+    pub spec: LeafSpec,
+    /// How it begins on a command line, the colon included.
+    pub scheme: &'static str,
+    /// Opens what follows the scheme.
+    pub open: fn(&str) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>,
+}
+
+/// Why a foreign leaf could not be opened.
+pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
+
+impl PartialEq for ForeignLeaf {
+    fn eq(&self, other: &Self) -> bool {
+        self.scheme == other.scheme
+    }
+}
+
+impl Eq for ForeignLeaf {}
+
 /// A leaf, not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaf {
@@ -31,9 +54,22 @@ pub enum Leaf {
     Directory(PathBuf),
     /// Memory.
     Memory,
+    /// A leaf of another crate, and what follows its scheme.
+    Foreign(&'static ForeignLeaf, String),
 }
 
 impl Leaf {
+    /// Reads a leaf, which may be one of `foreign`.
+    #[must_use]
+    pub fn parse(text: &str, foreign: &'static [ForeignLeaf]) -> Self {
+        let known = foreign.iter().find_map(|leaf| Some((leaf, text.strip_prefix(leaf.scheme)?)));
+        match (text, known) {
+            ("mem:", _) => Self::Memory,
+            (_, Some((leaf, argument))) => Self::Foreign(leaf, argument.to_owned()),
+            (path, None) => Self::Directory(path.strip_prefix("dir:").unwrap_or(path).into()),
+        }
+    }
+
     /// Opens the leaf.
     ///
     /// # Errors
@@ -41,6 +77,8 @@ impl Leaf {
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
         match self {
             Self::Memory => Ok(Arc::new(MemFs::default())),
+            Self::Foreign(leaf, argument) => (leaf.open)(argument)
+                .map_err(|source| Error::ForeignLeaf { leaf: self.to_string(), source }),
             Self::Directory(path) => {
                 let host = HostFs::open(path, &HostOptions::default())
                     .map_err(|source| Error::Leaf { leaf: self.to_string(), source })?;
@@ -54,7 +92,7 @@ impl Leaf {
     pub fn directory(&self) -> Option<&PathBuf> {
         match self {
             Self::Directory(path) => Some(path),
-            Self::Memory => None,
+            Self::Memory | Self::Foreign(..) => None,
         }
     }
 }
@@ -63,10 +101,7 @@ impl FromStr for Leaf {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        Ok(match text {
-            "mem:" => Self::Memory,
-            path => Self::Directory(path.strip_prefix("dir:").unwrap_or(path).into()),
-        })
+        Ok(Self::parse(text, &[]))
     }
 }
 
@@ -74,6 +109,7 @@ impl fmt::Display for Leaf {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => formatter.write_str("mem:"),
+            Self::Foreign(leaf, argument) => write!(formatter, "{}{argument}", leaf.scheme),
             // A directory whose name would be read as something else.
             Self::Directory(path) if is_ambiguous(path) => {
                 write!(formatter, "dir:{}", path.display())

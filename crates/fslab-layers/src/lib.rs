@@ -13,13 +13,13 @@ pub mod observe;
 mod options;
 mod registry;
 mod report;
-mod sca;
+pub mod sca;
 mod stack;
 mod surroundings;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
-pub use leaf::{LEAVES, Leaf, LeafSpec};
+pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafSpec};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};

@@ -89,8 +89,7 @@ mod tests {
             let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
             let given = places.map(|option| (option.name, place.to_str().unwrap()));
             let choice = LayerChoice::new(layer.name, given).unwrap();
-            let surroundings = Surroundings::default();
-            (layer.build)(Arc::new(MemFs::default()), &choice.options, &surroundings).unwrap();
+            choice.build(Arc::new(MemFs::default())).unwrap();
         }
     }
 }

@@ -10,14 +10,16 @@
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
-//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `settle`, `aside`
-//!   and `recovery` are what can be done with it.
+//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `settle`,
+//!   `aside` and `recovery` are what can be done with it.
 //! - `stored_file`: a file in use. `layer`: the file system.
+//! - `dump`, `tools`: stored files taken apart, checked and read while nothing is mounted.
 
 mod aside;
 mod checkpoint;
-pub mod codec;
+mod codec;
 mod context;
+mod dump;
 mod encoder;
 mod format;
 mod frame;
@@ -32,8 +34,11 @@ mod reader;
 mod recovery;
 mod roots;
 mod settle;
+mod space;
 mod spec;
 mod stored_file;
+mod tools;
 mod writer;
 
 pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};
+pub use tools::{Figures, Finding, Salvaged, Tool};

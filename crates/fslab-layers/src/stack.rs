@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
-use crate::leaf::Leaf;
+use crate::leaf::{ForeignLeaf, Leaf};
 use crate::surroundings::Surroundings;
 
 /// What separates the parts of a stack written in one line.
@@ -59,9 +59,20 @@ impl Stack {
         let mut top = self.leaf.open()?;
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let surroundings = surroundings.of_layer(index + 1, layer.to_string());
-            top = layer.over(top, &surroundings)?;
+            top = layer.build_in(top, &surroundings)?;
         }
         Ok(top)
+    }
+
+    /// Reads `LAYER / LAYER / LEAF`, where the leaf may be one of `foreign`.
+    ///
+    /// # Errors
+    /// Names the layer, option or value that does not exist.
+    pub fn parse(text: &str, foreign: &'static [ForeignLeaf]) -> Result<Self> {
+        let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
+        let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign);
+        let layers = parts.into_iter().map(str::parse).collect::<Result<_>>()?;
+        Ok(Self { layers, leaf })
     }
 
     /// Reads the layers of a stack from a TOML file, top first.
@@ -119,11 +130,7 @@ impl FromStr for Stack {
 
     /// Reads `LAYER / LAYER / LEAF`.
     fn from_str(text: &str) -> Result<Self> {
-        let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
-        let leaf = parts.pop().unwrap_or_default();
-        let Ok(leaf) = leaf.parse::<Leaf>();
-        let layers = parts.into_iter().map(str::parse).collect::<Result<_>>()?;
-        Ok(Self { layers, leaf })
+        Self::parse(text, &[])
     }
 }
 

@@ -72,7 +72,7 @@ pub enum Error {
         format: u32,
     },
     /// Another run appends to a samples file.
-    #[error("{}: another comparison is writing to it; wait for its end", path.display())]
+    #[error("{}: another comparison is writing to it; wait for its end, or end it", path.display())]
     SamplesInUse {
         /// The samples file.
         path: PathBuf,

@@ -449,6 +449,10 @@ impl Runner<'_> {
         plan: &TargetPlan,
         workload: &dyn Workload,
     ) -> std::result::Result<Vec<Sample>, Failure> {
+        // What others left to be written back would be written while this is measured.
+        if surroundings::is_much_dirty().map_err(Failure::Ours)? {
+            rustix::fs::sync();
+        }
         let (mut target, _) = target::make(plan, self.workshop()).map_err(Failure::Target)?;
         let template = Sample {
             target: plan.name.clone(),
@@ -460,7 +464,9 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let session = Session::new(&mut *target, template, self.options.interrupt.clone());
-        let mut session = session.on_disk(self.backing);
+        // What is measured within the process may have nothing to do with any disk.
+        let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
+        let mut session = session.on_disk(self.backing.filter(|_| !in_process));
         let ran = workload.run(&mut session);
         let mut samples = session.into_samples();
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;

@@ -98,6 +98,12 @@ fn make_unbounded(
                 let unknown = |source| unknown(plan, &layers.join(" / "), source);
                 shop.host.check_layers(layers).map_err(unknown)?;
             }
+            if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
+                && let Err(source) = std::fs::metadata(recorded)
+            {
+                let named = format!("{}: {source}", recorded.display());
+                return Err(unknown(plan, "", named.into()));
+            }
             image::make(&plan.name, base, over, shop)
         }
         TargetKind::Directory { path } => directory::make(&plan.name, path),

@@ -28,6 +28,17 @@ pub trait BlockDevice: Send + Sync {
     /// Stores all of `data` from `offset` on.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// As [`read_at`](Self::read_at), for bytes of files, which a file system never needs itself.
+    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_at(offset, buffer)
+    }
+
+    /// As [`write_at`](Self::write_at), for bytes of files. A store that models a disk may keep
+    /// count of them, or forget them.
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_at(offset, data)
+    }
+
     /// Makes the range read as zeros and gives its space back where the store can.
     fn discard(&self, offset: u64, length: u64) -> Result<()>;
 
@@ -125,6 +136,57 @@ impl BlockDevice for MemoryDevice {
             stop - start < page_bytes
         });
         Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A sparse device in memory that keeps what a file system needs to find its files, and none of
+/// their bytes: they read as zeros. For simulation, where contents would only fill memory.
+#[derive(Debug)]
+pub struct MetadataDevice(MemoryDevice);
+
+impl MetadataDevice {
+    /// A device of zeros; `size` is in bytes.
+    #[must_use]
+    pub fn new(size: u64) -> Self {
+        Self(MemoryDevice::new(size))
+    }
+
+    /// Memory taken by what was written, in bytes.
+    #[must_use]
+    pub fn allocated(&self) -> u64 {
+        self.0.allocated()
+    }
+}
+
+impl BlockDevice for MetadataDevice {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        check(self.size(), offset, buffer.len() as u64, Errno::INVAL)?;
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        check(self.size(), offset, data.len() as u64, Errno::NOSPC)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.0.discard(offset, length)
     }
 
     fn flush(&self) -> Result<()> {

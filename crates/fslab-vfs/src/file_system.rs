@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::types::{
-    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
-    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// Asks the file system that an observer watches, or answers that there is none.
@@ -77,6 +77,23 @@ pub trait FileSystem: Send + Sync {
     /// What could not be written is reported here at the latest.
     fn shutdown(&self) -> Result<()> {
         self.fallback().map_or(Ok(()), |inner| inner.shutdown())
+    }
+
+    /// Claims the whole tree for whoever lies over this file system, for as long as it lives.
+    /// Calling it again changes nothing.
+    ///
+    /// # Errors
+    /// `EBUSY` where another program has claimed it, a part of it, or a tree around it.
+    fn claim_tree(&self, claim: Claim) -> Result<()> {
+        forward!(self.claim_tree(claim))
+    }
+
+    /// Claims an open regular file until its handle is released.
+    ///
+    /// # Errors
+    /// `EBUSY` where another program has claimed it.
+    fn claim_file(&self, ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
+        forward!(self.claim_file(ino, handle, claim))
     }
 
     /// Finds a name in a directory. A success counts as one lookup of the inode.

@@ -10,6 +10,7 @@
 //! [`HostOptions`] for what happens without file handles.
 
 mod attr;
+mod claim;
 mod devices;
 mod directory;
 mod extents;
@@ -26,6 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask};
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx};
 use rustix::thread::CapabilitySet;
 
@@ -36,8 +38,8 @@ use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
-    Attr, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Opened,
-    Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
+    Opened, Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// How a host directory is used.
@@ -60,6 +62,8 @@ pub struct HostFs {
     lower: Lower,
     files: OpenTable<Arc<OwnedFd>>,
     directories: OpenTable<OpenDirectory>,
+    /// Holds the locks of a claim of the whole tree.
+    claim: Mutex<Vec<OwnedFd>>,
 }
 
 /// How often a creation is tried while others make and remove its name.
@@ -98,7 +102,7 @@ impl HostFs {
             );
         }
         let (files, directories) = (OpenTable::default(), OpenTable::default());
-        Ok(Self { lower, files, directories })
+        Ok(Self { lower, files, directories, claim: Mutex::default() })
     }
 
     /// How many inodes are remembered, the root included.
@@ -163,6 +167,18 @@ impl HostFs {
 impl FileSystem for HostFs {
     fn layout(&self) -> Option<&dyn Layout> {
         Some(self)
+    }
+
+    fn claim_tree(&self, claim: Claim) -> Result<()> {
+        let mut held = self.claim.lock();
+        if held.is_empty() {
+            *held = claim::lock(self.lower.path(Ino::ROOT)?, claim)?;
+        }
+        Ok(())
+    }
+
+    fn claim_file(&self, _ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
+        claim::lock_one(&**self.files.get(handle)?, claim)
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
@@ -451,13 +467,13 @@ impl FileSystem for HostFs {
 
     fn setxattr(
         &self,
-        request: &Request,
+        _request: &Request,
         ino: Ino,
         name: &OsStr,
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        xattr::set(request, &*self.lower.path(ino)?, name, value, mode)?;
+        xattr::set(&*self.lower.path(ino)?, name, value, mode)?;
         if mode.contains(XattrMode::KILL_SET_GROUP_ID) {
             self.clear_set_group_id(ino)?;
         }

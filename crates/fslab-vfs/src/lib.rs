@@ -15,11 +15,12 @@ mod host;
 mod layout;
 mod memory;
 mod operation;
+pub mod rules;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
 
-pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
+pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};

@@ -16,17 +16,15 @@ use parking_lot::RwLock;
 use crate::error::{Errno, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::types::{
-    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode,
-    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-mod acl;
 mod attributes;
 mod data;
 mod directory;
 mod files;
 mod handles;
-mod inherit;
 mod naming;
 mod node;
 mod rename;
@@ -87,6 +85,15 @@ impl MemFs {
 
 impl FileSystem for MemFs {
     fn shutdown(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nobody else can reach this memory.
+    fn claim_tree(&self, _: Claim) -> Result<()> {
+        Ok(())
+    }
+
+    fn claim_file(&self, _: Ino, _: Handle, _: Claim) -> Result<()> {
         Ok(())
     }
 

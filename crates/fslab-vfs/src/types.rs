@@ -372,6 +372,15 @@ pub struct WriteOptions {
     pub kill_set_id: bool,
 }
 
+/// How a file or a tree is claimed by a program that keeps something of its own form there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// To be read; others may too.
+    Shared,
+    /// To be changed; nobody else may read or change it meanwhile.
+    Exclusive,
+}
+
 /// One entry of a directory listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryEntry<'a> {

@@ -7,12 +7,14 @@ use clap::{Parser, Subcommand};
 
 mod compare;
 mod completions;
+mod ext2;
 mod fstab;
 mod list;
 mod man;
 mod mount;
 mod probe;
 mod report;
+mod sca;
 mod stats;
 mod trace;
 mod umount;
@@ -37,9 +39,13 @@ enum Command {
     /// Read a recorded trace, or do its operations again
     Trace(trace::Args),
     /// Compare file systems: run a plan, print the table, write the page
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Make, look into and change ext2 images, without mounting
+    Ext2(ext2::Args),
+    /// Look at, check and mend stored files of SCA layers
+    Sca(sca::Args),
     /// Find out from outside what a file system is
     Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
@@ -70,6 +76,8 @@ impl Cli {
             Command::Trace(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Ext2(args) => args.run(),
+            Command::Sca(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),

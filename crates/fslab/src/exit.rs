@@ -49,13 +49,22 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
     }
+    if let Some(error) = cause.downcast_ref::<fslab_ext2::Error>() {
+        return Some(of_ext2(error));
+    }
     cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
 }
 
 fn of_layers(error: &fslab_layers::Error) -> Code {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. } => Code::Failure,
+        Error::Leaf { .. }
+        | Error::ForeignLeaf { .. }
+        | Error::Layer { .. }
+        | Error::Threads { .. } => Code::Failure,
+        Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
+            Code::Failure
+        }
         _ => Code::BadInput,
     }
 }
@@ -65,6 +74,16 @@ fn of_trace(error: &fslab_trace::Error) -> Code {
     match error {
         Error::Lost { .. } | Error::Populate { .. } => Code::Failure,
         _ => Code::BadInput,
+    }
+}
+
+fn of_ext2(error: &fslab_ext2::Error) -> Code {
+    use fslab_ext2::Error;
+    match error {
+        Error::NotExt2(_) | Error::UnknownFeatures { .. } | Error::BadParameters(_) => {
+            Code::BadInput
+        }
+        Error::Vfs(_) | Error::Damaged(_) => Code::Failure,
     }
 }
 

@@ -38,6 +38,24 @@ const PACKAGES: &[Package] = &[
         consequence: "tests over btrfs and btrfs comparisons are skipped",
     },
     Package {
+        name: "squashfs-tools",
+        program: "mksquashfs",
+        needed_for: TEST,
+        consequence: "comparisons with squashfs are skipped",
+    },
+    Package {
+        name: "erofs-utils",
+        program: "mkfs.erofs",
+        needed_for: TEST,
+        consequence: "comparisons with erofs are skipped",
+    },
+    Package {
+        name: "make",
+        program: "make",
+        needed_for: TEST,
+        consequence: "the workload `compile` is not tested",
+    },
+    Package {
         name: "fuse3",
         program: "fusermount3",
         needed_for: BOTH,
@@ -66,6 +84,18 @@ const PACKAGES: &[Package] = &[
         program: "setfattr",
         needed_for: TEST,
         consequence: "tests that look at extended attributes from outside are skipped",
+    },
+    Package {
+        name: "sqlite3",
+        program: "sqlite3",
+        needed_for: TEST,
+        consequence: "the database of the suite sca-life is skipped",
+    },
+    Package {
+        name: "rsync",
+        program: "rsync",
+        needed_for: TEST,
+        consequence: "the copies of the suite sca-life are skipped",
     },
 ];
 

@@ -33,7 +33,7 @@ fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
     }
     let path = resolve(page, file);
     let folder = format!("{}/", path.trim_end_matches('/'));
-    tree.get(&path).is_some() || tree.files().any(|(name, _)| name.starts_with(&folder))
+    tree.has(&path) || tree.files().any(|(name, _)| name.starts_with(&folder))
 }
 
 fn resolve(page: &str, target: &str) -> String {

@@ -1,6 +1,6 @@
 //! The project's files as checks see them, and what checks answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::{fmt, fs};
 
@@ -11,31 +11,34 @@ use crate::{environment, process};
 /// Text files by their path from the project's root.
 pub struct Tree {
     files: BTreeMap<String, String>,
+    /// Paths of the files that are not text, such as pictures.
+    others: BTreeSet<String>,
 }
 
 impl Tree {
-    /// All files that git keeps or would keep; those that are not text are left out.
+    /// All files that git keeps or would keep; of those that are not text, the names.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();
         let mut git = Command::new("git");
         git.current_dir(&root);
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
         let list = process::capture(&mut git)?;
-        let mut files = BTreeMap::new();
+        let (mut files, mut others) = (BTreeMap::new(), BTreeSet::new());
         for path in list.split('\0').filter(|path| root.join(path).is_file()) {
             let bytes = fs::read(root.join(path)).with_context(|| format!("cannot read {path}"))?;
-            if let Ok(text) = String::from_utf8(bytes) {
-                files.insert(path.to_owned(), text);
+            match String::from_utf8(bytes) {
+                Ok(text) => drop(files.insert(path.to_owned(), text)),
+                Err(_) => drop(others.insert(path.to_owned())),
             }
         }
-        Ok(Self { files })
+        Ok(Self { files, others })
     }
 
     /// A tree for tests.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Self {
         let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
-        Self { files: files.iter().map(owned).collect() }
+        Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }
     }
 
     /// All files.
@@ -55,6 +58,11 @@ impl Tree {
             let name = folder.strip_prefix("crates/").unwrap_or(folder);
             Some((path, name, text))
         })
+    }
+
+    /// Whether there is a file of that path, text or not.
+    pub fn has(&self, path: &str) -> bool {
+        self.files.contains_key(path) || self.others.contains(path)
     }
 
     /// A file's text; `None` where there is no such file.

@@ -1,8 +1,8 @@
 //! Conversations that know the shape of each request and break it now and then.
 //!
-//! Seen to find, when planted: a NUL of a name taken for granted, a count of forgotten inodes used
-//! to reserve memory, data of a write taken without a look at its length, an overflow in the end
-//! of a range.
+//! Seen to find, when planted: a NUL of a name taken for granted; data of a write, a request's
+//! extensions or the length of one taken without a look at what is there; an offset of a copy not
+//! looked at; the bound of a read, or the room of a listing, taken away.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -58,7 +58,7 @@ fn shape(opcode: Opcode) -> &'static [Part] {
 fn word() -> impl Strategy<Value = [u8; 8]> {
     let half = prop_oneof![
         6 => 0..8_u32,
-        2 => select(vec![16, 4096, 1 << 20, 0o100_644, 0o40_755, 0o2, u32::MAX, 1 << 31]),
+        2 => select(vec![16, 100, 4096, 1 << 20, 0o100_644, 0o40_755, 0o2, u32::MAX, 1 << 31]),
         1 => any::<u32>(),
     ];
     let pair = (half.clone(), half).prop_map(|(low, high)| u64::from(low) | u64::from(high) << 32);
@@ -160,6 +160,18 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
+/// Records behind a body, of lengths and kinds that can be right.
+fn extensions() -> impl Strategy<Value = Vec<u8>> {
+    let number = select(vec![0_u32, 1, 2, 4, 8, 16, 24, 31, 32, 33, u32::MAX]);
+    let record = vec(number, 2..8)
+        .prop_map(|numbers| numbers.into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<u8>>());
+    let padded = record.prop_map(|mut bytes| {
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    });
+    prop_oneof![8 => Just(Vec::new()), 2 => padded]
+}
+
 fn record() -> impl Strategy<Value = Record> {
     let opcode = select(Opcode::ALL.to_vec());
     let shaped = opcode.prop_flat_map(|opcode| (Just(opcode as u8), body(opcode))).boxed();
@@ -168,11 +180,12 @@ fn record() -> impl Strategy<Value = Record> {
         8 => Just(0), 8 => Just(BY_ROOT), 1 => Just(WRONG_LENGTH), 1 => Just(RAW), 1 => any::<u8>()
     ];
     let asked = prop_oneof![30 => shaped, 1 => unknown];
-    let extensions = prop_oneof![10 => Just(0), 1 => 0..6_u8, 1 => any::<u8>()];
+    let told = prop_oneof![15 => Just(None), 1 => any::<u8>().prop_map(Some)];
     let node = prop_oneof![20 => 1..7_u8, 1 => any::<u8>()];
-    (asked, damage(), flags, extensions, node).prop_map(
-        |((opcode, body), damage, flags, extensions, node)| {
-            let rest = damage.apply(body);
+    (asked, damage(), flags, extensions(), told, node).prop_map(
+        |((opcode, body), damage, flags, extensions, told, node)| {
+            let rest = [damage.apply(body), extensions.clone()].concat();
+            let extensions = told.unwrap_or((extensions.len() / 8) as u8);
             Record { flags, opcode, node, extensions, rest }
         },
     )

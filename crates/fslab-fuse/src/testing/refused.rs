@@ -12,7 +12,7 @@ fn giving() -> Vec<(Opcode, Vec<u8>)> {
     let words = |count: usize| vec![0; count * 8];
     let named = |count: usize, name: &str| [&words(count), name.as_bytes(), b"\0"].concat();
     let mut listing = words(5);
-    // The first directory handle, and room for all.
+    // The handle of the root, and room for all.
     listing[0] = 2;
     listing[17] = 0x40;
     vec![
@@ -31,19 +31,11 @@ fn giving() -> Vec<(Opcode, Vec<u8>)> {
 fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
     let mut subject = Subject::new(&MountOptions::default());
     let count = |subject: &Subject| (subject.memory.remembered(), subject.memory.open_handles());
-    // A handle to list with, which stays.
-    let opendir = Record {
-        flags: BY_ROOT,
-        opcode: Opcode::Opendir as u8,
-        node: 1,
-        extensions: 0,
-        rest: vec![0; 8],
-    };
-    subject.serve(&opendir.to_request());
     let before = count(&subject);
     *subject.script.refusal.lock() = refusal;
     for (opcode, rest) in giving() {
-        let record = Record { opcode: opcode as u8, rest, ..opendir.clone() };
+        let opcode_number = opcode as u8;
+        let record = Record { flags: BY_ROOT, opcode: opcode_number, node: 1, extensions: 0, rest };
         subject.serve(&record.to_request());
         let replied = subject.script.replies.lock().last().copied();
         assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");

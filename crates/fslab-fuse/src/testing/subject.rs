@@ -59,7 +59,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A server over a file `a` with some bytes, a directory `d` and a link `l`; the file is open.
+    /// A server over a file `a` with some bytes (inode 2, open as handle 1), a directory `d` (3) and
+    /// a link `l` (4); the root is open as handle 2.
     pub fn new(options: &MountOptions) -> Self {
         let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
         populate(&memory);
@@ -167,6 +168,7 @@ fn populate(memory: &MemFs) {
         let (entry, opened) = memory.create(&request, Ino::ROOT, file, 0o6755, flags)?;
         let options = WriteOptions::default();
         memory.write(&request, entry.attr.ino, opened.handle, 5000, b"some bytes", options)?;
+        memory.opendir(&request, Ino::ROOT)?;
         memory.mkdir(&request, Ino::ROOT, name("d")?, 0o2777)?;
         memory.symlink(&request, Ino::ROOT, name("l")?, "target".as_ref()).map(drop)
     };

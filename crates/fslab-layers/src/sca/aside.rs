@@ -11,19 +11,27 @@ use super::context::Io;
 use super::format::{Kind, METADATA_BYTES_MAX};
 use super::frame::{Draft, Frame, append, gap};
 use super::log::Log;
-use super::roots::new_head;
+use super::roots::{mend_head, new_head};
 
 impl Log {
     /// Makes sure that nothing lies where the next frame goes.
     pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
+        if self.head_is_damaged {
+            mend_head(io, &self.identity)?;
+            self.head_is_damaged = false;
+        }
         if self.closing_bytes > 0 {
             io.lower.truncate(io.request, self.end)?;
             self.closing_bytes = 0;
         }
-        match self.leftover.clone() {
-            Some(leftover) => self.keep_aside(io, leftover),
-            None => Ok(()),
+        if let Some(leftover) = self.leftover.clone() {
+            self.keep_aside(io, leftover)?;
         }
+        if std::mem::take(&mut self.has_left_out) {
+            // What was decided once must not be decided again with other frames behind it.
+            self.sync(io, true)?;
+        }
+        Ok(())
     }
 
     fn keep_aside(&mut self, io: Io<'_>, leftover: Range<u64>) -> Result<()> {
@@ -95,7 +103,7 @@ impl Log {
 }
 
 /// Whether a range holds nothing at all.
-pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
+fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
     const STEP: u64 = 1 << 20;
     let mut place = range.start;
     while place < range.end {

@@ -1,35 +1,61 @@
 //! Making a stored file durable: checkpoints of the index, root slots, and giving space back.
 //!
 //! Order is everything here. Frames and the checkpoint are durable before a slot points to it;
-//! space of frames that are no longer of use is given back only after that. Headers are never
-//! given back, so that the walk over all frames works for ever.
+//! space of frames that are no longer of use is given back only after that (see `space`).
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
-use super::format::{CheckpointRecord, FLAG_IN_ORDER, Kind, SegmentRecord};
+use super::format::{CheckpointRecord, FLAG_IN_ORDER, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord};
 use super::frame::{Draft, Entry, Frame, Reference, append};
 use super::index::Index;
 use super::log::Log;
 use super::roots::{Slot, write_slot};
 
-/// Unit in which the file system below gives space back.
-const BLOCK_BYTES: u64 = 4096;
-
 impl Log {
     /// Makes everything durable, and finds everything fast after a crash.
+    ///
+    /// # Errors
+    /// What the file below answers. Once it has failed to keep something, nobody knows what it
+    /// kept, and `EIO` stays until the file is opened anew.
     pub fn sync(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        if self.frames_since_checkpoint == 0 && !self.is_unsynced {
-            return io.lower.sync(io.request, data_only);
+        if self.sync_has_failed {
+            return Err(Errno::IO.into());
         }
-        io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
+        let nothing_new = self.frames_since_checkpoint == 0 && !self.is_unsynced;
+        let answer = if nothing_new {
+            io.lower.sync(io.request, data_only)
+        } else {
+            io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
+        };
+        self.index.lock().trim();
+        answer
     }
 
     fn sync_changes(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        let retired = self.write_checkpoint(io)?;
-        io.lower.sync(io.request, data_only)?;
+        let retired = match self.write_checkpoint(io) {
+            // The frames are enough to find everything; a checkpoint is made when there is room.
+            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => None,
+            answer => Some(answer?),
+        };
+        if let Err(error) = io.lower.sync(io.request, data_only) {
+            self.sync_has_failed = true;
+            return Err(error);
+        }
         self.is_unsynced = false;
+        if let Some(retired) = retired {
+            // The slot that was written last is durable now, and so is what it leads to.
+            let joinable = self.slotted.end();
+            self.point_to_checkpoint(io)?;
+            self.give_space_back(io, joinable);
+            // The other slot still leads to these: they go with the next checkpoint.
+            self.dead.extend(retired);
+        }
+        Ok(())
+    }
+
+    fn point_to_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         let slot = Slot {
             ordinal: self.ordinal,
             checkpoint: self.checkpoint,
@@ -37,10 +63,15 @@ impl Log {
             file_size: self.size,
         };
         write_slot(io, &self.identity, &slot)?;
-        self.give_space_back(io);
-        // The other slot still leads to these: they go with the next checkpoint.
-        self.dead = retired;
+        (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
         Ok(())
+    }
+
+    /// The number of the next checkpoint: its slot must not be the one that was written last.
+    fn next_ordinal(&self) -> u64 {
+        let next = self.ordinal + 1;
+        let is_taken = !self.slotted.is_none() && next % 2 == self.slot_ordinal % 2;
+        if is_taken { next + 1 } else { next }
     }
 
     /// Appends the changed pages of the index and a checkpoint; answers the pages replaced.
@@ -66,7 +97,7 @@ impl Log {
             self.apply(io, frame, &[])?;
             self.checkpoint = frame.reference;
         }
-        self.ordinal += 1;
+        self.ordinal = self.next_ordinal();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Ok(retired)
     }
@@ -103,7 +134,7 @@ impl Log {
             })
             .collect();
         let record = CheckpointRecord {
-            ordinal: (self.ordinal + 1).into(),
+            ordinal: self.next_ordinal().into(),
             previous: self.checkpoint.to_record(),
             root: root.to_record(),
             levels: self.index.lock().levels(),
@@ -121,45 +152,34 @@ impl Log {
         let (record, rest) = CheckpointRecord::read_from_prefix(payload).ok()?;
         let count = usize::from(record.segments.get());
         let segments = <[SegmentRecord]>::ref_from_bytes(rest).ok()?;
-        if segments.len() != count || record.levels > super::format::LEVELS_MAX {
+        let root = Reference::from_record(&record.root);
+        let is_sound = segments.len() == count
+            && record.levels <= LEVELS_MAX
+            && root.is_sound()
+            && record.ordinal.get() <= SIZE_MAX;
+        if !is_sound {
             return None;
         }
         self.segments.clear();
         for segment in segments {
-            let entry = Entry::from_record(&segment.entry);
-            self.segments.entry(segment.chunk.get()).or_default().push(entry);
+            let entry = Entry::from_record(&segment.entry)?;
+            let chunk = segment.chunk.get();
+            if chunk > SIZE_MAX >> self.identity.chunk_log2 {
+                return None;
+            }
+            self.segments.entry(chunk).or_default().push(entry);
         }
-        *self.index.lock() = Index::stored(record.levels, Reference::from_record(&record.root));
+        *self.index.lock() = Index::stored(record.levels, root);
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        self.live_bytes = record.live_bytes.get();
+        self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.ordinal = record.ordinal.get();
         self.checkpoint = frame.reference;
+        (self.slotted, self.slot_ordinal) = (frame.reference, self.ordinal);
         self.size = frame.file_size;
         self.sequence = frame.sequence;
         self.end = frame.reference.end();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Some(())
-    }
-
-    /// Punches whole blocks out of the bodies of frames that are no longer of use.
-    fn give_space_back(&mut self, io: Io<'_>) {
-        let header_bytes = self.identity.header_bytes() as u64;
-        for frame in std::mem::take(&mut self.dead) {
-            let start = (frame.offset + header_bytes).next_multiple_of(BLOCK_BYTES);
-            let end = frame.end() / BLOCK_BYTES * BLOCK_BYTES;
-            if start >= end {
-                continue;
-            }
-            match io.lower.punch(io.request, start, end - start) {
-                Ok(()) => {}
-                // The file system below has no holes: space comes back with packing.
-                Err(error) if error.errno() == Errno::OPNOTSUPP => return,
-                Err(error) => {
-                    tracing::warn!(%error, ino = io.lower.ino.0, "could not give space back");
-                    return;
-                }
-            }
-        }
     }
 }

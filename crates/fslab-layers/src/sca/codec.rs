@@ -64,6 +64,9 @@ impl Levels {
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 }
 
+/// Makes the end of a packed file from the lengths of what lies before: encoded and decoded.
+pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
+
 /// How frames are wrapped so that the ordinary tools take them.
 #[derive(Debug)]
 pub struct Container {
@@ -82,7 +85,7 @@ pub struct Container {
     /// Records in the head are printable.
     pub is_text: bool,
     /// What ends a packed file, from the lengths of its frames.
-    pub closing: Option<fn(&[(u32, u32)]) -> Vec<u8>>,
+    pub closing: Option<Closing>,
 }
 
 /// What the body of a frame holds.

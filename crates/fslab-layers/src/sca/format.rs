@@ -96,7 +96,8 @@ pub struct FrameRecord {
     pub offset: U64,
     /// Rises with each frame of a file.
     pub sequence: U64,
-    /// Data, segment, hole, index: the first chunk. Kept: where the bytes lay.
+    /// Data, segment, hole, index: the first chunk. Kept: where the bytes lay. Gap: how many more
+    /// sequences than its own it stands for.
     pub position: U64,
     /// The logical size of the file once this frame counts.
     pub file_size: U64,

@@ -65,6 +65,11 @@ impl Reference {
         self.offset == 0
     }
 
+    /// Whether it lies where a frame can lie.
+    pub fn is_sound(self) -> bool {
+        self.offset <= SIZE_MAX
+    }
+
     /// The first byte behind the frame.
     pub fn end(self) -> u64 {
         self.offset + u64::from(self.stored_length)
@@ -103,12 +108,12 @@ impl Entry {
         EntryRecord { frame: self.frame.to_record(), from: self.from.into(), to: self.to.into() }
     }
 
-    pub fn from_record(record: &EntryRecord) -> Self {
-        Self {
-            frame: Reference::from_record(&record.frame),
-            from: record.from.get(),
-            to: record.to.get(),
-        }
+    /// `None` for what makes no sense, in a record whose checksum was right all the same.
+    pub fn from_record(record: &EntryRecord) -> Option<Self> {
+        let frame = Reference::from_record(&record.frame);
+        let (from, to) = (record.from.get(), record.to.get());
+        let is_sound = from <= to && u64::from(to) <= 1 << CHUNK_LOG2.end() && frame.is_sound();
+        is_sound.then_some(Self { frame, from, to })
     }
 }
 
@@ -145,9 +150,14 @@ impl Frame {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
     }
 
+    /// The sequence that the next frame follows: a gap may stand for several.
+    pub fn last_sequence(&self) -> u64 {
+        if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
+    }
+
     /// Bytes of the body.
     pub fn body_bytes(&self, identity: &Identity) -> usize {
-        self.reference.stored_length as usize - identity.header_bytes()
+        (self.reference.stored_length as usize).saturating_sub(identity.header_bytes())
     }
 }
 
@@ -162,20 +172,24 @@ pub fn append(
     let offset = base + out.len() as u64;
     let stored_length = (identity.header_bytes() + body.len()) as u32;
     let frame = build(identity, draft, offset, stored_length, crc32c::crc32c(body));
-    let how = if draft.kind.has_content() || draft.kind == Kind::Gap {
-        Body::Content
-    } else {
-        Body::Metadata(draft.length as usize)
-    };
-    out.extend((identity.codec.container.wrap)(&record_of(identity, &frame), how));
+    out.extend(header(identity, &frame));
     out.extend(body);
     frame
 }
 
 /// The header of a gap: its body is what lies there.
 pub fn gap(identity: &Identity, draft: &Draft, offset: u64, stored_length: u32) -> Vec<u8> {
-    let frame = build(identity, draft, offset, stored_length, 0);
-    (identity.codec.container.wrap)(&record_of(identity, &frame), Body::Content)
+    header(identity, &build(identity, draft, offset, stored_length, 0))
+}
+
+/// The header of a frame, as it was written.
+pub fn header(identity: &Identity, frame: &Frame) -> Vec<u8> {
+    let is_wrapped_as_content = frame.kind.has_content() || frame.kind == Kind::Gap;
+    let body = match is_wrapped_as_content {
+        true => Body::Content,
+        false => Body::Metadata(frame.length as usize),
+    };
+    (identity.codec.container.wrap)(&record_of(identity, frame), body)
 }
 
 fn build(
@@ -269,6 +283,8 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
     let is_bounded = (identity.header_bytes() as u64..=longest).contains(&u64::from(stored_length))
         && from + length <= identity.chunk_bytes().max(super::format::METADATA_BYTES_MAX as u64)
         && record.file_size.get() <= SIZE_MAX
+        && record.sequence.get() <= SIZE_MAX
+        && record.position.get() <= SIZE_MAX
         && record.offset.get() <= SIZE_MAX
         && (!kind.has_content() || from + length <= identity.chunk_bytes())
         && (!kind.has_content() || record.position.get() <= SIZE_MAX >> identity.chunk_log2);

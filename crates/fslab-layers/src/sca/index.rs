@@ -367,12 +367,13 @@ impl Slots {
             match &mut slots {
                 Self::Leaf(entries) => {
                     let (record, behind) = EntryRecord::read_from_prefix(rest).ok()?;
-                    entries[index] = Some(Entry::from_record(&record));
+                    entries[index] = Some(Entry::from_record(&record)?);
                     rest = behind;
                 }
                 Self::Inner(links) => {
                     let (record, behind) = ReferenceRecord::read_from_prefix(rest).ok()?;
-                    links[index] = Link::Stored(Reference::from_record(&record));
+                    let reference = Reference::from_record(&record);
+                    links[index] = Link::Stored(Some(reference).filter(|found| found.is_sound())?);
                     rest = behind;
                 }
             }

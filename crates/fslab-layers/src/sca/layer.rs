@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
+    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
     KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
     WriteOptions, XattrMode,
 };
@@ -76,11 +76,9 @@ impl Sca {
                 }
             }
         };
-        if writes {
-            if let Err(error) = file.make_writable(request) {
-                self.leave(request, ino, &file)?;
-                return Err(error);
-            }
+        if writes && let Err(error) = file.make_writable(request) {
+            self.leave(request, ino, &file)?;
+            return Err(error);
         }
         Ok(file)
     }
@@ -173,10 +171,29 @@ impl Sca {
                 _ => {}
             }
         }
-        let file = self.enter(request, attr.ino, false)?;
-        let size = file.size().unwrap_or(attr.size);
-        self.leave(request, attr.ino, &file)?;
-        Ok(size)
+        self.peek(request, attr)
+    }
+
+    /// The size of a file that nobody uses, from the file itself; its access time stays.
+    fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
+        // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
+        let files = self.files.lock();
+        if let Some(known) = files.get(&attr.ino) {
+            return Ok(known.file.size().unwrap_or(attr.size));
+        }
+        let opened = match self.lower.open(request, attr.ino, OpenMode::NO_ACCESS_TIME) {
+            // Only the owner of a file may do that.
+            Err(error) if error.errno() == Errno::PERM => {
+                self.lower.open(request, attr.ino, OpenMode::empty())?
+            }
+            opened => opened?,
+        };
+        let key = (attr.ino, opened.handle, false);
+        let size = StoredFile::look(&self.lower, &self.settings, request, key)
+            .and_then(|file| file.settle(request).map(|()| file.size().unwrap_or(attr.size)));
+        self.lower.release(request, attr.ino, opened.handle)?;
+        drop(files);
+        size
     }
 
     fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
@@ -261,6 +278,15 @@ impl Sca {
 impl FileSystem for Sca {
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         self.lower.attach(cache);
+    }
+
+    fn claim_tree(&self, claim: Claim) -> Result<()> {
+        self.lower.claim_tree(claim)
+    }
+
+    /// Whoever lies over this layer is in the same stack; the file below is claimed already.
+    fn claim_file(&self, _ino: Ino, handle: Handle, _claim: Claim) -> Result<()> {
+        self.handle(handle).map(drop)
     }
 
     fn shutdown(&self) -> Result<()> {

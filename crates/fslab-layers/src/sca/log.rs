@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_vfs::Result;
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ pub struct Log {
     /// Where the next frame goes.
     pub end: u64,
     pub index: Mutex<Index>,
+    /// A page of the index could not be read: all is to be found by the frames again.
+    pub index_is_damaged: AtomicBool,
     /// Raw pieces behind what the index says of a chunk, in the order they were appended.
     pub segments: BTreeMap<u64, Vec<Entry>>,
     /// Where in the logical file the content of the last data frame in order ends.
@@ -35,9 +38,18 @@ pub struct Log {
     pub live_bytes: u64,
     /// Frames of no more use whose space was not given back.
     pub dead: Vec<Reference>,
+    /// Dead frames whose headers could be joined.
+    pub fragments: Vec<Reference>,
     /// The last checkpoint: how many there were, and where it is.
     pub ordinal: u64,
     pub checkpoint: Reference,
+    /// The checkpoint that the slot written last leads to, and that slot's number.
+    pub slotted: Reference,
+    pub slot_ordinal: u64,
+    /// The file below failed to make something durable.
+    pub sync_has_failed: bool,
+    /// The head must be written anew: it was lost, and the file was known by its first frame.
+    pub head_is_damaged: bool,
     /// Frames and bytes written since.
     pub frames_since_checkpoint: u64,
     pub bytes_since_checkpoint: u64,
@@ -49,6 +61,8 @@ pub struct Log {
     pub has_head: bool,
     /// Bytes behind the end that are no frame and not yet kept aside.
     pub leftover: Option<Range<u64>>,
+    /// Recovery left something out, and no checkpoint says so yet.
+    pub has_left_out: bool,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
     /// The chunk written last, decoded.
@@ -96,19 +110,26 @@ impl Log {
             sequence: 0,
             end: HEAD_BYTES,
             index: Mutex::default(),
+            index_is_damaged: AtomicBool::new(false),
             segments: BTreeMap::new(),
             content_end: 0,
             in_order: true,
             live_bytes: 0,
             dead: Vec::new(),
+            fragments: Vec::new(),
             ordinal: 0,
             checkpoint: Reference::NONE,
+            slotted: Reference::NONE,
+            slot_ordinal: 0,
+            sync_has_failed: false,
+            head_is_damaged: false,
             frames_since_checkpoint: 0,
             bytes_since_checkpoint: 0,
             bytes_since_closing: 0,
             is_unsynced: false,
             has_head: false,
             leftover: None,
+            has_left_out: false,
             closing_bytes: 0,
             hot: None,
         }
@@ -121,6 +142,11 @@ impl Log {
     /// Whether ordinary tools decode the file to exactly its content.
     pub fn is_packed(&self) -> bool {
         self.in_order && self.content_end == self.size && self.leftover.is_none()
+    }
+
+    /// Whether the next who opens the file finds what is here without looking at bodies.
+    pub fn is_whole(&self) -> bool {
+        self.has_head && self.leftover.is_none() && !self.has_left_out
     }
 
     /// What the index says of a chunk.
@@ -137,6 +163,14 @@ impl Log {
     }
 
     fn load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
+        let answer = self.try_to_load_page(io, reference, first);
+        if answer.is_err() {
+            self.index_is_damaged.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn try_to_load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
         let (frame, body) = self.read_frame(io, reference)?;
         if frame.kind != Kind::Index || frame.position != first {
             return Err(io.damaged(reference.offset, "an index page that is another"));
@@ -192,7 +226,7 @@ impl Log {
             Kind::Index | Kind::Checkpoint => {}
         }
         self.size = frame.file_size;
-        self.sequence = frame.sequence;
+        self.sequence = frame.last_sequence();
         self.end = frame.reference.end();
         self.frames_since_checkpoint += 1;
         self.bytes_since_checkpoint += u64::from(frame.reference.stored_length);
@@ -205,14 +239,14 @@ impl Log {
         let before = self.set_entry(io, chunk, Some(frame.entry()))?;
         let segments = self.segments.remove(&chunk).unwrap_or_default();
         before.into_iter().chain(segments).for_each(|entry| self.retire(entry.frame));
-        self.live_bytes += u64::from(frame.reference.stored_length);
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         self.follow(frame);
         Ok(())
     }
 
     fn apply_segment(&mut self, frame: &Frame) {
         self.segments.entry(frame.position).or_default().push(frame.entry());
-        self.live_bytes += u64::from(frame.reference.stored_length);
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         self.follow(frame);
     }
 

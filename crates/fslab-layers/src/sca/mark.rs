@@ -132,13 +132,13 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
     let ended_well = known.number == known.durable;
     let durable_from = if ended_well { known.durable_from } else { number };
     let session = Session { number, durable_from, ..known };
-    match write_tree(&**fs, request, &session) {
+    // The number must never be given again, so it is made durable before it is used.
+    match write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request)) {
         Ok(()) => Ok((session, true)),
         Err(error) => match error.errno() {
             // Nothing can be recorded: marks of this session will not be believed by the next.
-            Errno::ROFS | Errno::ACCESS | Errno::PERM => {
-                Ok((Session { number: 0, ..known }, false))
-            }
+            Errno::ROFS => Ok((Session { number: 0, ..known }, true)),
+            Errno::ACCESS | Errno::PERM => Ok((Session { number: 0, ..known }, false)),
             errno if is_absence(errno) => Ok((Session::default(), false)),
             _ => Err(error),
         },
@@ -166,6 +166,13 @@ fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Resu
     record.crc = crc32c::crc32c(record.as_bytes()).into();
     let value = record.as_bytes();
     fs.setxattr(request, Ino::ROOT, OsStr::new(TREE_NAME), value, XattrMode::empty())
+}
+
+fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
+    let handle = fs.opendir(request, Ino::ROOT)?;
+    let synced = fs.fsyncdir(request, Ino::ROOT, handle, false);
+    fs.releasedir(request, Ino::ROOT, handle)?;
+    synced
 }
 
 fn decode_tree(value: &[u8]) -> Option<Session> {

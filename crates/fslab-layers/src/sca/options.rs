@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fslab_vfs::{FileSystem, Request};
+use fslab_vfs::{Claim, Errno, FileSystem, Request};
 use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
@@ -84,7 +84,11 @@ pub fn settings(
             expected: "a power of two from 4 KiB to 1 MiB".to_owned(),
         });
     }
-    let lower = |source| crate::Error::Layer { layer: codec.name, source };
+    let lower = |source: fslab_vfs::Error| crate::Error::Layer { layer: codec.name, source };
+    fs.claim_tree(Claim::Exclusive).map_err(|source| match source.errno() {
+        Errno::BUSY => crate::Error::InUse { layer: codec.name },
+        _ => lower(source),
+    })?;
     let (session, has_xattrs) = mark::begin_session(fs, request).map_err(lower)?;
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
@@ -120,4 +124,26 @@ fn workers(codec: &'static CodecSpec, threads: usize) -> Result<rayon::ThreadPoo
 fn cache(bytes: u64) -> super::context::DecodedCache {
     let chunks = (bytes / (128 * KIB)).clamp(16, 1 << 20) as usize;
     Cache::with_weighter(chunks, bytes, BytesOfContent)
+}
+
+/// Settings for looking at stored files: nothing is written, nothing is kept in memory.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_tools() -> fslab_vfs::Result<Settings> {
+    let codec = &super::codec::copy::SPEC;
+    let workers = rayon::ThreadPoolBuilder::new().num_threads(1).build().or(Err(Errno::AGAIN))?;
+    Ok(Settings {
+        codec,
+        level: 0,
+        chunk_log2: 17,
+        tails: true,
+        least_gain: 0.0,
+        verify: true,
+        size_xattr: false,
+        workers,
+        cache: cache(0),
+        files_made: AtomicU64::new(0),
+        session: super::context::Session::default(),
+    })
 }

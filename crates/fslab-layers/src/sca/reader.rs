@@ -63,10 +63,9 @@ impl Log {
         }
         target.fill(0);
         let whole = u64::from(piece.end - piece.start) == self.chunk_bytes();
-        if let Some(entry) = self.entry(io, piece.chunk)? {
-            if entry.from < piece.end && piece.start < entry.to {
-                self.content_of(io, piece.chunk, entry, !whole)?.copy_to(piece.start, target);
-            }
+        let holds = |entry: &Entry| entry.from < piece.end && piece.start < entry.to;
+        if let Some(entry) = self.entry(io, piece.chunk)?.filter(holds) {
+            self.content_of(io, piece.chunk, entry, !whole)?.copy_to(piece.start, target);
         }
         for segment in self.segments.get(&piece.chunk).into_iter().flatten() {
             if segment.from < piece.end && piece.start < segment.to {

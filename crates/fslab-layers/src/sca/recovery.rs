@@ -4,11 +4,13 @@
 //! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
 //! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
 
+use std::ops::Range;
+
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
 use super::context::Io;
-use super::format::{CheckpointRecord, Kind};
+use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
@@ -32,14 +34,28 @@ pub fn open(
     let slots = roots::slots(&identity, beginning);
     let mut log = from_slots(io, identity, &slots);
     log.has_head = true;
-    let mut walk = Walk { io, length, trusts: mark.is_some(), window: Window::default() };
-    walk.run(&mut log)?;
+    log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
+    Walk::new(io, length, mark.is_some()).run(&mut log)?;
     log.is_unsynced = log.frames_since_checkpoint > 0;
     look_behind(io, &mut log, length)?;
-    let disagrees = |mark: &Clean| mark.file_size != log.size || log.leftover.is_some();
+    let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
     }
+    Ok(log)
+}
+
+/// A stored file as its frames alone tell, whatever slots and index say: every header is walked and
+/// every body checked.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
+    let mut log = Log::new(identity);
+    log.has_head = true;
+    Walk::new(io, length, false).run(&mut log)?;
+    log.is_unsynced = true;
+    look_behind(io, &mut log, length)?;
     Ok(log)
 }
 
@@ -96,26 +112,33 @@ fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
 
 /// A walk over frames.
 pub struct Walk<'a> {
-    pub io: Io<'a>,
+    io: Io<'a>,
     /// Of the stored file.
-    pub length: u64,
+    length: u64,
     /// Bodies need not be looked at.
-    pub trusts: bool,
-    pub window: Window,
+    trusts: bool,
+    window: Window,
+    /// Chunks that were cut off or became holes on the way.
+    emptied: Vec<Range<u64>>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// A walk over a file of `length` bytes.
+    pub fn new(io: Io<'a>, length: u64, trusts: bool) -> Self {
+        Self { io, length, trusts, window: Window::default(), emptied: Vec::new() }
+    }
+
     /// Applies every frame from the end of what is known to the end of what is there.
     pub fn run(&mut self, log: &mut Log) -> Result<()> {
         // Frames that are not whole, with no whole one behind them yet.
         let mut torn: Vec<Frame> = Vec::new();
         let (mut end, mut sequence) = (log.end, log.sequence);
         while let Some(frame) = self.next(&log.identity, end, sequence)? {
-            (end, sequence) = (frame.reference.end(), frame.sequence);
+            (end, sequence) = (frame.reference.end(), frame.last_sequence());
             match self.body(log, &frame)? {
                 Some(payload) => {
                     for lost in torn.drain(..) {
-                        lose(self.io, log, &lost)?;
+                        self.lose(log, &lost)?;
                     }
                     self.take(log, &frame, &payload)?;
                 }
@@ -160,13 +183,45 @@ impl Walk<'_> {
             Kind::Index => log.dead.push(frame.reference),
             Kind::Checkpoint => {
                 if let Ok((record, _)) = CheckpointRecord::read_from_prefix(payload) {
-                    log.ordinal = log.ordinal.max(record.ordinal.get());
+                    log.ordinal = log.ordinal.max(record.ordinal.get().min(SIZE_MAX));
                     log.checkpoint = frame.reference;
                 }
+            }
+            Kind::Size if frame.file_size < log.size => {
+                self.emptied.push(frame.file_size / log.chunk_bytes()..u64::MAX);
+            }
+            Kind::Hole => {
+                let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                self.emptied.push(frame.position..frame.position.saturating_add(count));
             }
             _ => {}
         }
         log.apply(self.io, frame, payload)
+    }
+
+    /// A frame is not whole, and a whole one lies behind it: what the chunk held before stays,
+    /// zeros where it was emptied; where it never held anything is a place that can't be read.
+    fn lose(&self, log: &mut Log, frame: &Frame) -> Result<()> {
+        if !frame.kind.has_content() {
+            return Ok(());
+        }
+        tracing::warn!(
+            ino = self.io.lower.ino.0,
+            chunk = frame.position,
+            offset = frame.reference.offset,
+            "a frame is not whole and was left out"
+        );
+        (log.in_order, log.has_left_out) = (false, true);
+        let entry = Entry { frame: Reference::NONE, ..frame.entry() };
+        if frame.kind == Kind::Segment {
+            log.segments.entry(frame.position).or_default().push(entry);
+            return Ok(());
+        }
+        let was_emptied = self.emptied.iter().any(|chunks| chunks.contains(&frame.position));
+        if was_emptied || log.entry(self.io, frame.position)?.is_some() {
+            return Ok(());
+        }
+        log.mark_lost(self.io, frame.position, entry)
     }
 
     fn get(&mut self, at: u64, length: usize) -> Result<Option<Vec<u8>>> {
@@ -176,30 +231,6 @@ impl Walk<'_> {
         let ahead = if self.trusts { HEADER_WINDOW_BYTES } else { WINDOW_BYTES };
         self.window.get(self.io, at, length, ahead)
     }
-}
-
-/// A frame is not whole, and a whole one lies behind it: what the chunk held before stays, and
-/// where it held nothing there is a place that can't be read.
-fn lose(io: Io<'_>, log: &mut Log, frame: &Frame) -> Result<()> {
-    if !frame.kind.has_content() {
-        return Ok(());
-    }
-    tracing::warn!(
-        ino = io.lower.ino.0,
-        chunk = frame.position,
-        offset = frame.reference.offset,
-        "a frame is not whole and was left out"
-    );
-    let entry = Entry { frame: Reference::NONE, ..frame.entry() };
-    let held = log.entry(io, frame.position)?.is_some();
-    if frame.kind == Kind::Segment {
-        log.segments.entry(frame.position).or_default().push(entry);
-    } else if !held {
-        let chunk = frame.position;
-        log.mark_lost(io, chunk, entry)?;
-    }
-    log.in_order = false;
-    Ok(())
 }
 
 /// A piece of the stored file that was read ahead.

@@ -45,6 +45,25 @@ pub fn new_head(identity: &Identity) -> Vec<u8> {
     head
 }
 
+/// Whether the head says what file this is.
+pub fn is_head_whole(identity: &Identity, beginning: &[u8]) -> bool {
+    by_identity(beginning) == Some(*identity)
+}
+
+/// Writes the head anew but for its slots.
+pub fn mend_head(io: Io<'_>, identity: &Identity) -> Result<()> {
+    let mut head = new_head(identity);
+    let present = io.lower.read(io.request, 0, head.len())?;
+    let length = armoured(&identity.codec.container, &[0_u8; size_of::<SlotRecord>()]).len();
+    for offset in SLOT_OFFSETS {
+        let range = offset..offset + length;
+        if slot_record(&identity.codec.container, &present, offset).is_some() {
+            head[range.clone()].copy_from_slice(&present[range]);
+        }
+    }
+    io.lower.write(io.request, 0, &head, WriteOptions::default())
+}
+
 /// A record as it stands in the head.
 fn armoured(container: &Container, record: &(impl IntoBytes + Immutable)) -> Vec<u8> {
     if container.is_text {
@@ -139,6 +158,26 @@ pub fn slots(identity: &Identity, beginning: &[u8]) -> Vec<Slot> {
     let mut slots: Vec<_> = found.collect();
     slots.sort_by_key(|slot| std::cmp::Reverse(slot.ordinal));
     slots
+}
+
+/// Parts of a head that are neither whole nor empty: where, and what.
+pub fn damaged_parts(identity: &Identity, beginning: &[u8]) -> Vec<(u64, &'static str)> {
+    let container = &identity.codec.container;
+    let mut damaged = Vec::new();
+    if by_identity(beginning) != Some(*identity) {
+        damaged.push((IDENTITY_OFFSET as u64, "a damaged identity"));
+    }
+    for offset in SLOT_OFFSETS {
+        let length = armoured(container, &[0_u8; size_of::<SlotRecord>()]).len();
+        let bytes = beginning.get(offset..offset + length).unwrap_or_default();
+        let is_empty = bytes.iter().all(|byte| matches!(byte, 0 | b' '));
+        let is_whole = slot_record(container, beginning, offset)
+            .is_some_and(|record| record.file_id.get() == identity.file_id);
+        if !is_empty && !is_whole {
+            damaged.push((offset as u64, "a damaged root slot"));
+        }
+    }
+    damaged
 }
 
 /// Points to a checkpoint that is durable.

@@ -1,7 +1,8 @@
 //! Leaving a stored file in order when its writers are done with it for now.
 
-use fslab_vfs::{Result, WriteOptions};
+use fslab_vfs::{Errno, Result, WriteOptions};
 
+use super::codec::Closing;
 use super::context::Io;
 use super::frame::{Entry, Reference};
 use super::log::Log;
@@ -20,10 +21,22 @@ const CLOSING_PART: u64 = 16;
 
 impl Log {
     /// Encodes a tail that got long, gives space back, and ends a packed file as its format wants.
+    /// Where there is no room for that, everything stays as it is, which is right too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
+        match self.try_to_settle(io) {
+            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         if let Some(chunk) = self.ripe_tail(io)? {
-            self.encode_tail(io, chunk)?;
+            match self.encode_tail(io, chunk) {
+                // What is damaged stays in pieces, of which some can be read.
+                Err(error) if error.errno() == Errno::IO => {}
+                answer => answer?,
+            }
             self.hot = None;
         }
         let garbage = self.garbage_bytes();
@@ -56,11 +69,19 @@ impl Log {
         if estimate > 4096 && estimate > self.bytes_since_closing / CLOSING_PART {
             return Ok(());
         }
-        let table = closing(&self.frames_in_order(io)?);
-        io.lower.write(io.request, self.end, &table, WriteOptions::default())?;
+        let table = self.closing(io, closing)?;
+        if let Err(error) = io.lower.write(io.request, self.end, &table, WriteOptions::default()) {
+            io.lower.truncate(io.request, self.end)?;
+            return Err(error);
+        }
         self.closing_bytes = table.len() as u64;
         self.bytes_since_closing = 0;
         Ok(())
+    }
+
+    /// What ends a packed file.
+    pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
+        Ok(closing(&self.frames_in_order(io)?))
     }
 
     /// Lengths of everything in the stored file, as the tools see it: encoded and decoded.
@@ -70,11 +91,11 @@ impl Log {
         let mut place = 0;
         let mut add = |frame: Reference, length: u32| {
             if frame.offset > place {
-                frames.push(((frame.offset - place) as u32, 0));
+                frames.push(((frame.offset - place).min(u64::from(u32::MAX)) as u32, 0));
             }
             if length > 0 {
                 frames.push((header_bytes, 0));
-                frames.push((frame.stored_length - header_bytes, length));
+                frames.push((frame.stored_length.saturating_sub(header_bytes), length));
             }
             place = frame.end();
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_vfs::{
-    Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
+    Claim, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
 };
 use parking_lot::RwLock;
 
@@ -18,7 +18,7 @@ use super::log::Log;
 use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
 use super::writer::check_range;
-use super::{aside, recovery, roots};
+use super::{recovery, roots};
 
 /// Bytes taken from one write at a time: what is encoded side by side.
 const BATCH_BYTES: usize = 8 << 20;
@@ -36,16 +36,18 @@ struct State {
     lower: LowerFile,
     is_writable: bool,
     mark: MarkState,
+    /// Whether the next who asks for the size will take the mark's word for it.
+    is_believed: bool,
     kind: Kind,
 }
 
 /// What is known of the size xattr.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MarkState {
-    /// There is none, or one that nobody will believe.
+    /// There is none, or one that says to believe nothing.
     Void,
-    /// It is right as long as nothing is changed.
-    Right,
+    /// It gives a size.
+    Given,
     /// It says that the file is foreign.
     Foreign,
 }
@@ -66,8 +68,21 @@ pub enum Place {
 }
 
 impl StoredFile {
-    /// Finds out what an open file below is. It is closed by [`Self::close`].
+    /// Takes over an open file below, alone if it is to be written. It is closed by
+    /// [`Self::close`].
     pub fn open(
+        fs: &Arc<dyn FileSystem>,
+        settings: &Arc<Settings>,
+        request: &Request,
+        (ino, handle, is_writable): (Ino, Handle, bool),
+    ) -> Result<Self> {
+        let claim = if is_writable { Claim::Exclusive } else { Claim::Shared };
+        fs.claim_file(ino, handle, claim)?;
+        Self::look(fs, settings, request, (ino, handle, is_writable))
+    }
+
+    /// Finds out what an open file below is, without a claim: for a short look.
+    pub fn look(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
@@ -76,11 +91,11 @@ impl StoredFile {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io { lower: &lower, request, settings };
         let found = if settings.size_xattr { mark::read(&**fs, request, ino)? } else { None };
-        let (kind, mark) = classify(io, found)?;
+        let (kind, mark, is_believed) = classify(io, found)?;
         Ok(Self {
             fs: Arc::clone(fs),
             settings: Arc::clone(settings),
-            state: RwLock::new(State { lower, is_writable, mark, kind }),
+            state: RwLock::new(State { lower, is_writable, mark, is_believed, kind }),
             access_is_due: AtomicBool::new(true),
         })
     }
@@ -94,8 +109,11 @@ impl StoredFile {
         let ino = state.lower.ino;
         let opened = self.fs.open(request, ino, mark::lower_mode(true))?;
         let before = std::mem::replace(&mut state.lower.handle, opened.handle);
+        // The claim of the first handle must end before the other can have its own.
+        self.fs.release(request, ino, before)?;
+        self.fs.claim_file(ino, opened.handle, Claim::Exclusive)?;
         state.is_writable = true;
-        self.fs.release(request, ino, before)
+        Ok(())
     }
 
     /// The handle of the file below.
@@ -118,20 +136,17 @@ impl StoredFile {
         }
     }
 
-    /// Looks at the stored file while nobody changes it; nothing for others.
-    pub fn inspect<T>(
-        &self,
-        request: &Request,
-        look: impl FnOnce(Io<'_>, &Log) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let state = self.state.read();
-        match &state.kind {
-            Kind::Stored(log) => look(state.io(request, &self.settings), log).map(Some),
-            _ => Ok(None),
+    /// Reads; finds everything by the frames again if the index turns out to be damaged.
+    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.read_once(request, offset, buffer) {
+            Err(_) if self.state.write().heal(request, &self.settings)? => {
+                self.read_once(request, offset, buffer)
+            }
+            answer => answer,
         }
     }
 
-    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_once(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let state = self.state.read();
         let io = state.io(request, &self.settings);
         let count = match &state.kind {
@@ -166,6 +181,7 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
+        state.heal(request, &self.settings)?;
         let (io, log) = state.begin_change(request, &self.settings)?;
         let mut done = 0;
         for batch in data[..length].chunks(BATCH_BYTES) {
@@ -261,22 +277,26 @@ impl StoredFile {
         }
     }
 
-    /// Leaves the file in order: called when a writer closes it.
+    /// Leaves the file in order: called when a writer closes it, and by the last who does.
     pub fn settle(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
-        let State { lower, kind, is_writable, mark, .. } = &mut *state;
+        let State { lower, kind, is_writable, mark, is_believed } = &mut *state;
         let io = Io { lower, request, settings: &self.settings };
-        match kind {
-            Kind::Stored(log) if *is_writable && *mark == MarkState::Void => {
-                lower.keeping_times(request, || log.settle(io))?;
-                if self.settings.size_xattr {
-                    mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?)?;
-                    *mark = MarkState::Right;
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+        let Kind::Stored(log) = kind else { return Ok(()) };
+        let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
+        if was_changed {
+            lower.keeping_times(request, || log.settle(io))?;
         }
+        if !self.settings.size_xattr || *is_believed || !log.is_whole() {
+            return Ok(());
+        }
+        match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?) {
+            Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
+            Err(error) if was_changed => return Err(error),
+            // Who only reads does without.
+            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
+        }
+        Ok(())
     }
 }
 
@@ -297,6 +317,24 @@ impl State {
 
     fn stored_size(&self) -> u64 {
         if let Kind::Stored(log) = &self.kind { log.size } else { 0 }
+    }
+
+    /// Replaces an index that is damaged by what the frames tell; answers whether it did.
+    fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
+        let Kind::Stored(log) = &self.kind else { return Ok(false) };
+        if !log.index_is_damaged.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let io = Io { lower: &self.lower, request, settings };
+        let length = self.lower.length(request)?;
+        let healed = recovery::by_frames(io, log.identity, length)?;
+        if healed.end < log.end || healed.size != log.size {
+            return Ok(false);
+        }
+        tracing::warn!(ino = self.lower.ino.0, "a damaged index was made anew from the frames");
+        let ordinal = log.ordinal;
+        self.kind = Kind::Stored(Box::new(Log { ordinal, ..healed }));
+        Ok(true)
     }
 
     /// The stored file, to be changed: the mark is void from here on.
@@ -326,7 +364,7 @@ impl State {
         if settings.size_xattr && self.mark != MarkState::Void {
             mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
         }
-        self.mark = MarkState::Void;
+        (self.mark, self.is_believed) = (MarkState::Void, false);
         Ok(())
     }
 
@@ -357,15 +395,19 @@ impl State {
     }
 }
 
-/// What a file below is, by its mark and its beginning.
-fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState)> {
-    let void = if found.is_some() { MarkState::Right } else { MarkState::Void };
+/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
+fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
+    let mark = match found {
+        Some(Mark::Clean(_)) => MarkState::Given,
+        Some(Mark::Foreign) => MarkState::Foreign,
+        Some(Mark::Dirty) | None => MarkState::Void,
+    };
     let length = io.lower.length(io.request)?;
     if length == 0 {
-        return Ok((Kind::Empty, void));
+        return Ok((Kind::Empty, mark, false));
     }
-    if found == Some(Mark::Foreign) {
-        return Ok((Kind::Foreign, MarkState::Foreign));
+    if mark == MarkState::Foreign {
+        return Ok((Kind::Foreign, mark, true));
     }
     let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
     if let Some(identity) = roots::identify(&beginning) {
@@ -374,12 +416,12 @@ fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState)> {
             _ => None,
         };
         let log = recovery::open(io, identity, &beginning, length, clean)?;
-        return Ok((Kind::Stored(Box::new(log)), void));
+        return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
     }
     if roots::is_newer(&beginning) {
         return Err(io.damaged(0, "a stored file of a version that is not known here"));
     }
-    classify_unknown(io, found, &beginning, length).map(|kind| (kind, void))
+    classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
 }
 
 /// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
@@ -403,10 +445,7 @@ fn classify_unknown(
                 file_id: io.settings.new_file_id(io.request, io.lower.ino),
             };
             let mut log = Log::new(identity);
-            let behind = log.end..length;
-            if length > log.end && !aside::is_zero(io, &behind)? {
-                log.leftover = Some(behind);
-            }
+            log.leftover = (length > log.end).then_some(log.end..length);
             tracing::warn!(ino = io.lower.ino.0, "nothing of a file survived: it is empty");
             Ok(Kind::Stored(Box::new(log)))
         }

@@ -47,7 +47,9 @@ impl Log {
         let length = data.len() as u64;
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         end.ok_or_else(too_large)?;
-        self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        if offset == self.size {
+            self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        }
         let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
         let plans: Vec<Plan<'_>> =
             pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
@@ -99,9 +101,10 @@ impl Log {
     /// Only one chunk has a tail: that of another is encoded before this one gets one.
     fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
         let other = self.segments.keys().copied().find(|other| *other != chunk);
-        match other {
-            Some(other) => self.encode_tail(io, other),
-            None => Ok(()),
+        match other.map_or(Ok(()), |other| self.encode_tail(io, other)) {
+            // What is damaged stays in pieces, of which some can be read.
+            Err(error) if error.errno() == Errno::IO => Ok(()),
+            answer => answer,
         }
     }
 
@@ -210,10 +213,8 @@ impl Log {
         self.clear_the_end(io)?;
         self.load_paths(io, &frames)?;
         let (mut out, base) = self.begin_batch();
-        let mut sequence = self.sequence;
         let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
-        for frame in frames {
-            sequence += 1;
+        for (sequence, frame) in (self.sequence + 1..).zip(frames) {
             let draft = Draft { sequence, ..frame.draft };
             written
                 .push((append(&mut out, base, &self.identity, &draft, &frame.body), frame.payload));

@@ -106,7 +106,7 @@ impl FileSystem for Panics {
 fn an_operation_that_panicked_is_not_in_flight_for_ever() {
     let surroundings = Surroundings::default();
     let stats: LayerChoice = "stats".parse().unwrap();
-    let file_system = stats.over(Arc::new(Panics(MemFs::default())), &surroundings).unwrap();
+    let file_system = stats.build_in(Arc::new(Panics(MemFs::default())), &surroundings).unwrap();
     let request = Client::new(&*file_system).request();
     let asked = std::panic::AssertUnwindSafe(|| file_system.statfs(&request, Ino::ROOT).is_ok());
     assert!(std::panic::catch_unwind(asked).is_err());

@@ -70,6 +70,7 @@ fn lines(row: &Row, baseline: &Row, index: usize) -> Vec<String> {
     let mut lines: Vec<String> =
         COUNTERS.iter().filter_map(|counter| line(counter, row, baseline, slower)).collect();
     lines.extend(daemon_line(row).filter(|_| slower));
+    lines.extend(requests_line(row, baseline).filter(|_| slower));
     lines
 }
 
@@ -90,6 +91,13 @@ fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<St
     let same_direction = if slower { factor >= FACTOR } else { factor <= 1.0 / FACTOR };
     let shown = if factor > 99.0 { "over 99".to_owned() } else { significant(factor) };
     same_direction.then(|| format!("{shown}\u{d7} {}", counter.name))
+}
+
+/// Requests to a daemon, where the baseline has none to compare them with.
+fn requests_line(row: &Row, baseline: &Row) -> Option<String> {
+    let requests = row.means.fuse_requests.filter(|_| baseline.means.fuse_requests.is_none())?;
+    let each = requests / row.operations.max(1) as f64;
+    (requests >= 16.0).then(|| format!("{} requests to its daemon an operation", significant(each)))
 }
 
 /// A daemon's share of the elapsed time, where it is large.

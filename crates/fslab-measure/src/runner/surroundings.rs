@@ -76,6 +76,11 @@ impl Surroundings {
     }
 }
 
+/// Whether so much waits to be written back that a sample would be marked.
+pub(super) fn is_much_dirty() -> Result<bool> {
+    Ok(Surroundings::look(None)?.dirty_bytes > DIRTY_BYTES)
+}
+
 /// A field of /proc/meminfo, in bytes.
 fn memory_field(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -131,7 +136,8 @@ fn disk(sample: &Sample) -> Option<String> {
 
 fn dirty(sample: &Sample) -> Option<String> {
     let before = sample.machine.dirty_bytes_before;
-    (before > DIRTY_BYTES)
+    let on_disk = sample.device.is_some() || sample.backing.is_some();
+    (on_disk && before > DIRTY_BYTES)
         .then(|| format!("{} MiB waited to be written back when it began", before >> 20))
 }
 
@@ -209,9 +215,11 @@ mod tests {
         check(&hot, None);
         hot.machine.throttled = Some(3);
         check(&hot, Some("heat 3 times"));
-        let mut dirty = sample(1000, 0, 0);
+        let mut dirty = on_disk(1, 1);
         dirty.machine.dirty_bytes_before = 100 << 20;
         check(&dirty, Some("100 MiB"));
+        // Nothing of it competes with what is not on a disk.
+        check(&Sample { device: None, backing: None, ..dirty }, None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `lookup`: the first lookups of many files after a mount, when nothing of them is known, and
-//! then the same ones again: what it costs to make an inode known.
+//! then the same ones again: what it costs to make an inode known. At last each is opened and
+//! closed.
 //!
 //! A layer that keeps attributes of its own has to read them here, as the metadata file of DMFS
 //! (Studenmund 2000) or the index file of the fast-indexing layers (Zadok et al. 2001).
@@ -13,6 +14,7 @@ use super::{DefaultValue, Parameter, Spec, Workload};
 use crate::error::Result;
 use crate::latency::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::Access;
 
 const FILES: Parameter =
     Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };
@@ -32,7 +34,7 @@ const ORDER: Parameter = Parameter {
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
     name: "lookup",
-    help: "look up many files for the first time after a mount, and again",
+    help: "look up many files for the first time after a mount, and again, and open them",
     parameters: &[FILES, PER_DIRECTORY, ORDER],
     construct: |parameters, _seed| {
         Box::new(Lookup {
@@ -60,7 +62,9 @@ impl Workload for Lookup {
         let cold = Phase::new("lookup cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.look_up(timed, &numbers))?;
         let warm = Phase::new("lookup warm").cache(CacheState::Warm);
-        session.measure(warm, |timed| self.look_up(timed, &numbers))
+        session.measure(warm, |timed| self.look_up(timed, &numbers))?;
+        let open = Phase::new("open warm").cache(CacheState::Warm);
+        session.measure(open, |timed| self.open_and_close(timed, &numbers))
     }
 }
 
@@ -104,5 +108,19 @@ impl Lookup {
         timed.record("lookup", stopwatch);
         timed.count(self.files, 0);
         expect("sum of sizes", expected, found)
+    }
+
+    fn open_and_close(&self, timed: &mut Timed<'_>, numbers: &[u64]) -> Result<()> {
+        let tree = timed.tree();
+        let mut stopwatch = Stopwatch::start_along(self.files);
+        for file in numbers {
+            timed.check()?;
+            let path = format!("{}/file-{file}", self.directory(*file));
+            tree.open(&path, Access::Read)?.close()?;
+            stopwatch.lap();
+        }
+        timed.record("open and close", stopwatch);
+        timed.count(self.files, 0);
+        Ok(())
     }
 }

@@ -359,3 +359,16 @@ pub fn large() -> Vec<Record> {
     }
     records
 }
+
+/// Samples of every format there was are read for ever.
+#[test]
+fn samples_of_format_1_are_read() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/samples-1.jsonl");
+    let records = fslab_measure::sample::read(&path).unwrap();
+    let report = Report::new(&records);
+    assert_eq!((report.samples, report.superseded), (2, 0));
+    let row = &report.groups[0].rows[1];
+    assert_eq!((row.target.as_str(), row.proven), ("xfs", 1));
+    assert!(report::terminal(&report).contains("too few rounds"));
+    report::html(&report).unwrap();
+}

@@ -148,12 +148,16 @@ fn a_recorded_image_is_copied_for_each_run() {
 #[test]
 fn what_is_missing_is_said() {
     let targets = target("memory", "in_process = \"mem:\"")
-        + &target("engine", "in_process = \"ext2:x\"\nneeds = \"the ext2 engine\"");
+        + &target("engine", "in_process = \"ext2:x\"\nneeds = \"the ext2 engine\"")
+        + &target("aged", "filesystem = \"ext4\"\naged = \"no.img\"\nneeds = \"an image\"");
     let (outcome, records) =
         compare(&plan(&targets, "[[workload]]\nname = \"names\"\nfiles = 9\n"));
-    let note = outcome.notes.iter().find(|n| n.target.as_deref() == Some("engine")).unwrap();
-    assert_eq!(note.kind, NoteKind::LeftOut);
-    assert!(note.text.contains("missing: the ext2 engine"), "{}", note.text);
+    for (name, what) in [("engine", "missing: the ext2 engine"), ("aged", "missing: an image: no.")]
+    {
+        let note = outcome.notes.iter().find(|n| n.target.as_deref() == Some(name)).unwrap();
+        assert_eq!(note.kind, NoteKind::LeftOut);
+        assert!(note.text.contains(what), "{}", note.text);
+    }
     assert!(samples(&records).iter().all(|sample| sample.target == "memory"));
 }
 

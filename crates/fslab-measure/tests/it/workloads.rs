@@ -16,7 +16,7 @@ use crate::support::{Silent, TestHost, can_mount, has_program, run, samples};
 
 /// Workloads that need no process of their own, small; and how many samples each gives.
 const IN_PROCESS: &[(&str, &str, usize)] = &[
-    // 13 phases: 3 by characters and blocks, 2 rewrites, 2 reads, 2 overwrites, 2 of seeks; 2 sizes.
+    // Of each size: 3 writes, 2 rewrites, 2 reads, 2 overwrites, 2 times seeks.
     (
         "bonnie",
         "smallest = \"64 KiB\"\nlargest = \"128 KiB\"\ncharacters = \"1 KiB\"\nseeks = 40\n\

@@ -7,11 +7,8 @@ use rustix::fs::XattrFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::{acting_as_caller, has_capability, proc_path};
+use crate::host::{has_capability, proc_path};
 use crate::types::{Request, XattrMode};
-
-/// The access ACL: setting it may change the set-group-id bit, depending on the caller's groups.
-const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// Bytes tried first: nearly every value and list fits.
 const FIRST_TRY_BYTES: usize = 512;
@@ -40,20 +37,10 @@ pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     Ok(shown.flatten().copied().collect())
 }
 
-pub(super) fn set(
-    request: &Request,
-    path: &OwnedFd,
-    name: &OsStr,
-    value: &[u8],
-    mode: XattrMode,
-) -> Result<()> {
+/// What an access ACL means for the set-group-id bit is the sender's to say.
+pub(super) fn set(path: &OwnedFd, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
     let flags = XattrFlags::from_bits_retain((mode - XattrMode::KILL_SET_GROUP_ID).bits());
     let path = proc_path(path);
-    let _acting = if name == ACCESS_ACL && request.credentials.are_known() {
-        Some(acting_as_caller(request)?)
-    } else {
-        None
-    };
     Ok(rustix::fs::setxattr(path, name, value, flags)?)
 }
 

@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 
 use crate::error::{Errno, Result};
+use crate::rules::acl::{self, Acl};
 use crate::types::{Attr, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
 
-use super::acl::{self, Acl};
 use super::node::Node;
 use super::tree::Tree;
 

@@ -1,6 +1,7 @@
 //! Open files: reading, writing, reserving, seeking and copying.
 
 use crate::error::{Errno, Error, Result};
+use crate::rules;
 use crate::types::{FallocateMode, FileKind, Handle, Ino, OpenMode, Request, SeekTo, WriteOptions};
 
 use super::data::MAX_SIZE;
@@ -68,8 +69,8 @@ impl Tree {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        let end = check_range(offset, length)?;
-        check_mode(mode)?;
+        let end = rules::check_range(offset, length, MAX_SIZE)?;
+        rules::check_fallocate(mode)?;
         let (ino, _) = self.handles.writable(handle)?;
         let node = self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?;
         let file = node.data_mut()?;
@@ -130,24 +131,5 @@ impl Tree {
             super::node::Content::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::INVAL.into()),
         }
-    }
-}
-
-fn check_range(offset: u64, length: u64) -> Result<u64> {
-    if length == 0 {
-        return Err(Errno::INVAL.into());
-    }
-    let end = offset.checked_add(length).filter(|end| *end <= MAX_SIZE);
-    end.ok_or_else(|| Errno::FBIG.into())
-}
-
-/// Reserving, zeroing and punching; moving ranges is not offered.
-fn check_mode(mode: FallocateMode) -> Result<()> {
-    let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
-    let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
-    if reserve_or_zero.contains(mode) || mode == punch {
-        Ok(())
-    } else {
-        Err(Errno::OPNOTSUPP.into())
     }
 }

@@ -1,19 +1,14 @@
 //! The operations that create: each makes an inode with its name and counts one lookup.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
+use crate::rules;
 use crate::types::{Entry, FileKind, Handle, Ino, Name, OpenMode, Request};
 
 use super::directory::Directory;
 use super::node::Content;
 use super::tree::{NewNode, Tree};
-
-/// The longest target of a symbolic link: a path without its zero byte.
-const TARGET_BYTES_MAX: usize = 4095;
-
-const FORMAT_BITS: u32 = 0o170_000;
 
 impl Tree {
     pub fn mknod(
@@ -24,7 +19,7 @@ impl Tree {
         mode: u32,
         device: u32,
     ) -> Result<Entry> {
-        let kind = special_kind(mode)?;
+        let kind = rules::special_kind(mode)?;
         let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         let device = if is_device { device } else { 0 };
         let new = NewNode { kind, mode, device, content: Content::of_kind(kind) };
@@ -54,11 +49,7 @@ impl Tree {
         name: Name<'_>,
         target: &OsStr,
     ) -> Result<Entry> {
-        match target.as_bytes().len() {
-            0 => return Err(Errno::NOENT.into()),
-            length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
-            _ => {}
-        }
+        rules::check_target(target)?;
         let content = Content::Symlink(target.to_owned());
         let new = NewNode { kind: FileKind::Symlink, mode: 0o777, device: 0, content };
         let ino = self.create(request, parent, name, new)?;
@@ -109,16 +100,4 @@ impl Tree {
 fn new_file(mode: u32) -> NewNode {
     let kind = FileKind::Regular;
     NewNode { kind, mode, device: 0, content: Content::of_kind(kind) }
-}
-
-/// What `mknod(2)` creates; without format bits a regular file.
-fn special_kind(mode: u32) -> Result<FileKind> {
-    if mode & FORMAT_BITS == 0 {
-        return Ok(FileKind::Regular);
-    }
-    match FileKind::from_mode(mode) {
-        Some(FileKind::Directory) => Err(Errno::PERM.into()),
-        None | Some(FileKind::Symlink) => Err(Errno::INVAL.into()),
-        Some(kind) => Ok(kind),
-    }
 }

@@ -5,18 +5,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
-use crate::types::{Attr, FileKind, Ino, Permissions, Request, Timestamp};
+use crate::rules;
+use crate::types::{Attr, FileKind, Ino, Permissions, Timestamp};
 
 use super::data::{Data, PAGE_BYTES};
 use super::directory::Directory;
 
-/// Time after which an access is recorded even if nothing changed since the last one.
-const ACCESS_TIME_AGE_SECONDS: i64 = 24 * 60 * 60;
-
 const SECTOR_BYTES: u64 = 512;
-
-/// The xattr of file capabilities, which a change of contents or owner removes.
-const CAPABILITY: &str = "security.capability";
 
 /// An inode.
 #[derive(Debug)]
@@ -139,25 +134,15 @@ impl Node {
     /// Whether a read must be recorded: only if the last recorded one is not newer than the last
     /// change, or is a day old (Linux's `relatime`).
     pub fn access_is_due(&self, now: Timestamp) -> bool {
-        self.accessed <= self.modified
-            || self.accessed <= self.changed
-            || now.seconds.saturating_sub(self.accessed.seconds) >= ACCESS_TIME_AGE_SECONDS
+        rules::access_is_due(self.accessed, self.modified.max(self.changed), now)
     }
 
     /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
     /// callers who lack the right to keep them.
     pub fn drop_privileges(&mut self, kill_set_id: bool) {
-        self.xattrs.remove(std::ffi::OsStr::new(CAPABILITY));
+        self.xattrs.remove(std::ffi::OsStr::new(rules::CAPABILITY));
         if kill_set_id {
             self.permissions = self.permissions.without_set_id();
         }
-    }
-
-    /// Whether the caller may leave a set-group-id bit on what is made below this directory. Of
-    /// the caller's groups only those are known here that the request names.
-    pub fn may_keep_set_gid(&self, request: &Request) -> bool {
-        let caller = &request.credentials;
-        let named = request.creation.groups.as_deref().unwrap_or_default();
-        caller.uid == 0 || caller.gid == self.gid || named.contains(&self.gid)
     }
 }

@@ -7,17 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 
 use crate::error::{Errno, Error, Result};
+use crate::rules::LINKS_MAX;
+use crate::rules::acl;
+use crate::rules::inherit::{Inherited, Parent};
 use crate::types::{Attr, Entry, FileKind, Handle, Ino, Name, Permissions, Request, Timestamp};
 
 use super::directory::{Directory, Slot};
 use super::handles::{Handles, Open};
-use super::inherit::{self, Inherited};
 use super::node::{Content, Node};
 use super::space::{Capacity, Space};
 use super::xattr;
-
-/// Most names of one file; ext4's bound.
-pub(super) const LINKS_MAX: u32 = 65_000;
 
 /// Numbers are never used again, so that one generation is enough.
 const GENERATION: u64 = 1;
@@ -159,13 +158,12 @@ impl Tree {
         if self.nodes.len() as u64 >= self.space.inodes_all() {
             return Err(Errno::NOSPC.into());
         }
-        let Inherited { permissions, gid, xattrs } =
-            inherit::from_directory(self.node(parent)?, request, new.kind, new.mode);
+        let inherited = self.inherited(request, parent, new.kind, new.mode)?;
         let mut node = Node {
             kind: new.kind,
-            permissions,
+            permissions: inherited.permissions,
             uid: request.credentials.uid,
-            gid,
+            gid: inherited.gid,
             device: new.device,
             links,
             accessed: request.now,
@@ -175,13 +173,32 @@ impl Tree {
             lookups: 0,
             opens: 0,
             linkable: false,
-            xattrs,
+            xattrs: [(acl::ACCESS, inherited.access_acl), (acl::DEFAULT, inherited.default_acl)]
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.into(), value?)))
+                .collect(),
             content: new.content,
         };
         xattr::label(&mut node, &request.creation.labels)?;
         self.last_ino += 1;
         self.nodes.insert(Ino(self.last_ino), node);
         Ok(Ino(self.last_ino))
+    }
+
+    fn inherited(
+        &self,
+        request: &Request,
+        parent: Ino,
+        kind: FileKind,
+        mode: u32,
+    ) -> Result<Inherited> {
+        let node = self.node(parent)?;
+        let parent = Parent {
+            permissions: node.permissions,
+            gid: node.gid,
+            default_acl: node.xattrs.get(OsStr::new(acl::DEFAULT)).map(Vec::as_slice),
+        };
+        Ok(Inherited::new(&parent, request, kind, mode))
     }
 
     /// Makes a name stand for an inode and records the change of the directory.

@@ -7,66 +7,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
-use crate::types::{FileKind, Ino, Permissions, Request, XattrMode};
+use crate::rules::acl;
+use crate::rules::namespace::{Namespace, VALUE_BYTES_MAX};
+use crate::types::{Ino, Permissions, Request, XattrMode};
 
-use super::acl::{self, Acl};
 use super::node::Node;
 use super::tree::Tree;
 
-const NAME_BYTES_MAX: usize = 255;
-const VALUE_BYTES_MAX: usize = 64 << 10;
 const TOTAL_BYTES_MAX: usize = 1 << 20;
-
-/// How a name is treated.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Namespace {
-    /// For files and directories only.
-    User,
-    /// `trusted.` and `security.`: for every kind.
-    Privileged,
-    AccessAcl,
-    DefaultAcl,
-}
-
-impl Namespace {
-    fn of(name: &OsStr) -> Result<Self> {
-        let bytes = name.as_bytes();
-        if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX {
-            return Err(Errno::RANGE.into());
-        }
-        let prefixes: [(&[u8], Self); 3] = [
-            (b"user.", Self::User),
-            (b"trusted.", Self::Privileged),
-            (b"security.", Self::Privileged),
-        ];
-        for (prefix, namespace) in prefixes {
-            match bytes.strip_prefix(prefix) {
-                Some(b"") => return Err(Errno::INVAL.into()),
-                Some(_) => return Ok(namespace),
-                None => {}
-            }
-        }
-        match name.to_str() {
-            Some(acl::ACCESS) => Ok(Self::AccessAcl),
-            Some(acl::DEFAULT) => Ok(Self::DefaultAcl),
-            _ => Err(Errno::OPNOTSUPP.into()),
-        }
-    }
-
-    fn is_acl(self) -> bool {
-        matches!(self, Self::AccessAcl | Self::DefaultAcl)
-    }
-
-    /// Whether inodes of this kind may have attributes of the namespace.
-    fn check_kind(self, kind: FileKind) -> Result<()> {
-        match (self, kind) {
-            (Self::User, FileKind::Regular | FileKind::Directory) => Ok(()),
-            (Self::User, _) => Err(Errno::PERM.into()),
-            (Self::AccessAcl | Self::DefaultAcl, FileKind::Symlink) => Err(Errno::OPNOTSUPP.into()),
-            _ => Ok(()),
-        }
-    }
-}
 
 impl Tree {
     pub fn getxattr(&self, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
@@ -155,35 +103,22 @@ fn set_plain(node: &mut Node, name: &OsStr, value: &[u8], mode: XattrMode) -> Re
     Ok(())
 }
 
-/// A list that says no more than mode bits becomes mode bits; an empty one is removed. The kernel
-/// ignores the create and replace flags here.
 fn set_access_acl(node: &mut Node, value: &[u8]) -> Result<()> {
-    let access = if value.is_empty() { None } else { Acl::parse(value)? };
-    let Some(access) = access else {
-        node.xattrs.remove(OsStr::new(acl::ACCESS));
-        return Ok(());
-    };
-    let bits = (node.permissions.bits() & !0o777) | access.mode_bits();
-    node.permissions = Permissions::new(bits);
-    if access.is_plain_mode() {
-        node.xattrs.remove(OsStr::new(acl::ACCESS));
-    } else {
-        node.xattrs.insert(acl::ACCESS.into(), access.to_bytes());
-    }
+    let (permissions, stored) = acl::set_access(node.permissions, value)?;
+    node.permissions = permissions;
+    store(node, acl::ACCESS, stored);
     Ok(())
 }
 
-/// Whether the list makes sense is looked at only where there can be one, as in the kernel.
 fn set_default_acl(node: &mut Node, value: &[u8]) -> Result<()> {
-    let decoded = if value.is_empty() { None } else { Acl::decode(value)? };
-    match decoded {
-        Some(_) if node.kind != FileKind::Directory => return Err(Errno::ACCESS.into()),
-        Some(default) => {
-            node.xattrs.insert(acl::DEFAULT.into(), default.checked()?.to_bytes());
-        }
-        None => {
-            node.xattrs.remove(OsStr::new(acl::DEFAULT));
-        }
-    }
+    let stored = acl::set_default(node.kind, value)?;
+    store(node, acl::DEFAULT, stored);
     Ok(())
+}
+
+fn store(node: &mut Node, name: &str, value: Option<Vec<u8>>) {
+    match value {
+        Some(value) => node.xattrs.insert(name.into(), value),
+        None => node.xattrs.remove(OsStr::new(name)),
+    };
 }

@@ -198,6 +198,16 @@ impl Args {
         }
     }
 
+    /// The options that choose cells, as they were given.
+    fn chosen(&self) -> Vec<String> {
+        let name = |option: &str, name: &String| format!("{option} {}", quoted(Path::new(name)));
+        let share = self.cells.map(|share| format!("--cells {}/{}", share.number, share.of));
+        let targets = self.only_target.iter().map(|target| name("--only-target", target));
+        let workloads = self.only_workload.iter().map(|label| name("--only-workload", label));
+        let rounds = self.only_rounds.map(|(first, last)| format!("--only-rounds {first}-{last}"));
+        share.into_iter().chain(targets).chain(workloads).chain(rounds).collect()
+    }
+
     /// The command that repeats this comparison.
     fn command(&self, seed: u64, plan: &Plan) -> String {
         let mut words = vec!["fslab compare".to_owned()];
@@ -209,6 +219,7 @@ impl Args {
             words.push(format!("--rounds {rounds}"));
         }
         words.extend(self.reruns.map(|reruns| format!("--reruns {reruns}")));
+        words.extend(self.chosen());
         words.extend(self.work_dir.as_ref().map(|path| format!("--work-dir {}", quoted(path))));
         if !self.run.is_empty() {
             words.push("--".to_owned());

@@ -2,11 +2,13 @@
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
-use fslab_layers::{LAYERS, LEAVES, LayerSpec};
+use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
 use fslab_measure::probe::ATTRIBUTES;
 use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
+
+use crate::leaves::FOREIGN;
 
 /// Arguments of `fslab list`.
 #[derive(Debug, clap::Args)]
@@ -28,10 +30,15 @@ impl Args {
     }
 }
 
+/// The leaves of this house, and those joined to it.
+fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
+    LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
+}
+
 fn as_json() -> Value {
     let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
     let leaves: Vec<_> =
-        LEAVES.iter().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
+        all_leaves().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
     let renderers: Vec<_> =
         RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
@@ -56,6 +63,7 @@ fn layer_as_json(layer: &LayerSpec) -> Value {
                 "help": option.help,
                 "default": option.default,
                 "values": option.value.expected(),
+                "place": option.value == ValueKind::Place,
             })
         })
         .collect();
@@ -93,7 +101,7 @@ fn as_tables() -> String {
         }
     }
     let mut leaves = table(["leaf", "", "what it is"]);
-    for leaf in LEAVES {
+    for leaf in all_leaves() {
         leaves.add_row([leaf.name, "", leaf.help]);
     }
     let mut workloads = table(["workload", "", "what it does"]);

@@ -16,6 +16,8 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 
 use options::Options;
 
+use crate::leaves::FOREIGN;
+
 /// Arguments of `fslab mount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = options::HELP)]
@@ -41,10 +43,16 @@ pub struct Args {
     /// Started by a waiting `fslab mount`
     #[arg(long, hide = true)]
     daemon: bool,
-    /// The lower file system: a directory, or mem:
+    /// The lower file system: a directory, mem:, or ext2:IMAGE
+    #[arg(value_parser = parse_leaf)]
     lower: Leaf,
     /// Where to mount; may be LOWER itself
     mount_point: PathBuf,
+}
+
+/// What lies below, as a user names it.
+pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
+    Ok(Leaf::parse(text, FOREIGN))
 }
 
 /// A mount, checked and ready to be made.

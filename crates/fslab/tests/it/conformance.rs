@@ -55,6 +55,20 @@ fn mounted_memory_conforms() {
 }
 
 #[test]
+fn mounted_sca_stacks_conform() {
+    require_mounting!();
+    for layer in ["copy", "gzip", "zstd", "lz4", "uuencode"] {
+        conforms(&Place::mounted(&["-l", layer, "-o", "suid,dev"]), &[]);
+    }
+}
+
+#[test]
+fn a_mounted_sca_stack_with_writeback_conforms() {
+    require_mounting!();
+    conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
+}
+
+#[test]
 fn a_mounted_fault_layer_without_faults_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);

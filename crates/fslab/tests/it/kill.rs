@@ -1,5 +1,4 @@
-//! The daemon is killed under load: what completed is in the lower directory, and the place can be
-//! mounted again.
+//! The daemon is killed under load: the place can be mounted again, and what completed is there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -12,7 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, require_mounting, run};
 
 /// How often the daemon is killed; `FSLAB_KILLS` asks for more.
-const KILLS: u64 = 10;
+const KILLS: u64 = 14;
+
+/// The operation that was under way when the daemon died.
+struct Doubt {
+    name: String,
+    /// Whether it added to a file; else it was about names.
+    appended: bool,
+}
 
 /// Contents of files by name, as completed operations made them.
 type Made = BTreeMap<String, Vec<u8>>;
@@ -23,12 +29,21 @@ fn what_completed_survives_the_daemon() {
     let kills = number_from("FSLAB_KILLS").unwrap_or(KILLS);
     let seed = number_from("FSLAB_SEED").unwrap_or_else(seed_from_clock);
     eprintln!("FSLAB_SEED={seed}");
-    for (layer, round) in
-        ["null", "null:passthrough=off"].iter().zip(0..).cycle().take(kills as usize)
-    {
+    for (layer, round) in LAYERS.iter().cycle().zip(0..kills) {
         killed_once(layer, seed.wrapping_add(round));
     }
 }
+
+/// Stacks whose daemons are killed, in turn.
+const LAYERS: &[&str] = &[
+    "null",
+    "gzip:chunk=4KiB",
+    "null:passthrough=off",
+    "zstd",
+    "copy:chunk=16KiB,tails=off",
+    "lz4:chunk=4KiB",
+    "uuencode:chunk=8KiB",
+];
 
 fn killed_once(layer: &str, seed: u64) {
     let place = Place::mounted(&["-l", layer]);
@@ -46,21 +61,22 @@ fn killed_once(layer: &str, seed: u64) {
         .collect();
     let made: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     killer.join().unwrap();
+    mount_again(&place, layer);
     for (made, in_doubt) in &made {
-        check(&place.lower, made, in_doubt.as_deref());
+        check(layer, &place.point, made, in_doubt.as_ref());
     }
-    mount_again(&place);
+    place.umount();
 }
 
 /// Creates, appends, renames and removes until the connection breaks. Answers what completed, and
-/// the name that the last, failed operation was about.
-fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<String>) {
+/// what the last, failed operation was about.
+fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<Doubt>) {
     let mut made = Made::new();
     for step in seed.. {
         let name = format!("{writer}-{}", step % 17);
         let operation = (step / 3 + writer) % 4;
         if apply(point, &name, step, operation, &mut made).is_err() {
-            return (made, Some(name));
+            return (made, Some(Doubt { name, appended: operation < 2 }));
         }
     }
     (made, None)
@@ -81,6 +97,9 @@ fn apply(
             made.entry(name.to_owned()).or_default();
             file.write_all(&data)?;
             made.entry(name.to_owned()).or_default().extend(data);
+            if step % 5 == 0 {
+                file.sync_all()?;
+            }
         }
         2 if made.contains_key(name) => {
             let renamed = format!("{name}-renamed");
@@ -97,26 +116,31 @@ fn apply(
     Ok(())
 }
 
-/// Every completed operation is there; only what the failed one was about may be either way.
-fn check(lower: &Path, made: &Made, in_doubt: Option<&str>) {
-    let doubtful = |name: &str| in_doubt.is_some_and(|doubt| name.starts_with(doubt));
-    for (name, contents) in made.iter().filter(|(name, _)| !doubtful(name)) {
-        let found = fs::read(lower.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(found.len(), contents.len(), "{name}");
-        assert!(&found == contents, "{name} holds other bytes");
+/// Every completed operation is there, and of one that failed nothing but its own bytes is open.
+fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
+    for (name, contents) in made {
+        let doubt = in_doubt.filter(|doubt| name.starts_with(&doubt.name));
+        let found = match (fs::read(point.join(name)), doubt) {
+            // It was being renamed or removed.
+            (Err(_), Some(doubt)) if !doubt.appended => continue,
+            (found, _) => found.unwrap_or_else(|error| panic!("{layer}, {name}: {error}")),
+        };
+        let expected =
+            if doubt.is_some() { found.len().max(contents.len()) } else { contents.len() };
+        assert_eq!(found.len(), expected, "{layer}, {name}");
+        assert!(found.starts_with(contents), "{layer}: {name} holds other bytes");
     }
 }
 
-fn mount_again(place: &Place) {
+fn mount_again(place: &Place, layer: &str) {
     let point = place.point.to_str().unwrap();
-    let (code, message) = place.try_mount(&[]);
+    let (code, message) = place.try_mount(&["-l", layer]);
     assert_eq!(code, 3, "over a dead mount: {message}");
     assert!(message.contains("daemon is dead; run `fslab umount"), "{message}");
     assert_eq!(run(&["umount", "--lazy", point]), (0, String::new()));
-    place.mount(&["-l", "null"]);
+    place.mount(&["-l", layer]);
     fs::write(place.point.join("after"), "alive").unwrap();
-    place.umount();
-    assert_eq!(fs::read(place.lower.join("after")).unwrap(), b"alive");
+    assert_eq!(fs::read(place.point.join("after")).unwrap(), b"alive");
 }
 
 fn number_from(variable: &str) -> Option<u64> {

@@ -5,6 +5,7 @@ mod boundary;
 mod command_line;
 mod comparing;
 mod conformance;
+mod ext2;
 mod fault;
 mod kill;
 mod mounting;

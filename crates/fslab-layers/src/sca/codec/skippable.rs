@@ -1,6 +1,6 @@
 //! Skippable frames, which zstd and lz4 have in common: a magic number, a length, and any bytes.
 
-use super::{Body, Container, RECORD_BYTES, RecordBytes, record_behind};
+use super::{Body, Closing, Container, RECORD_BYTES, RecordBytes, record_behind};
 use crate::sca::format::HEAD_BYTES;
 
 /// The first of the sixteen magic numbers that mean "skip this".
@@ -8,7 +8,7 @@ const MAGIC: u32 = 0x184D_2A50;
 const PREFIX_BYTES: usize = 8;
 
 /// A container of skippable frames; `closing` may end a packed file.
-pub const fn container(closing: Option<fn(&[(u32, u32)]) -> Vec<u8>>) -> Container {
+pub const fn container(closing: Option<Closing>) -> Container {
     Container {
         header_bytes: PREFIX_BYTES + RECORD_BYTES,
         wrap,

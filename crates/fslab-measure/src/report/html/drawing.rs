@@ -60,22 +60,19 @@ impl Drawing {
     /// Samples as dots. All of a kind are one path of points without length, which round caps
     /// make dots: a large report would otherwise have hundreds of thousands of elements.
     pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {
-        let path = |wanted: &dyn Fn(&Mark) -> bool| -> String {
+        let path = |wanted: fn(&Mark) -> bool| -> String {
             let chosen = dots.iter().filter(|(_, mark)| wanted(mark));
             chosen.map(|((x, y), _)| format!("M{x:.1} {y:.1}h0")).collect()
         };
         let size = if small { " small" } else { "" };
-        let kinds: [(&str, &dyn Fn(&Mark) -> bool); 4] = [
-            ("ring", &|mark| mark.ringed),
-            ("dot", &|mark| !mark.hollow),
-            ("dot", &|mark| mark.hollow),
-            ("hole", &|mark| mark.hollow),
+        let paths = [
+            ("ring", path(|mark| mark.ringed)),
+            ("dot", path(|mark| !mark.hollow)),
+            ("dot", path(|mark| mark.hollow)),
+            ("hole", path(|mark| mark.hollow)),
         ];
-        for (class, wanted) in kinds {
-            let path = path(wanted);
-            if !path.is_empty() {
-                self.raw(&format!("<path class=\"{class}{size}\" d=\"{path}\"/>"));
-            }
+        for (class, path) in paths.into_iter().filter(|(_, path)| !path.is_empty()) {
+            self.raw(&format!("<path class=\"{class}{size}\" d=\"{path}\"/>"));
         }
     }
 

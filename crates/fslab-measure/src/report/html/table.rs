@@ -43,10 +43,13 @@ impl Cell {
     }
 }
 
-/// Names a column and makes its cell for a row.
+/// A column's cell for a row.
+type MakeCell = dyn Fn(&Group, &Row) -> Cell;
+
+/// Names a column and makes its cells.
 struct Column {
     heading: Heading,
-    cell: Box<dyn Fn(&Group, &Row) -> Cell>,
+    cell: Box<MakeCell>,
 }
 
 fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Column {

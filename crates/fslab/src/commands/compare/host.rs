@@ -8,6 +8,8 @@ use fslab_layers::{LayerChoice, Stack};
 use fslab_measure::{Host, HostError};
 use fslab_vfs::FileSystem;
 
+use crate::leaves::FOREIGN;
+
 /// This binary, called again for every mount.
 pub struct Binary {
     path: PathBuf,
@@ -42,6 +44,6 @@ impl Host for Binary {
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
-        Ok(Box::new(specification.parse::<Stack>()?.build()?))
+        Ok(Box::new(Stack::parse(specification, FOREIGN)?.build()?))
     }
 }

@@ -8,6 +8,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
 use fslab_vfs::{Credentials, FileSystem};
 
+use crate::commands::mount::parse_leaf;
 use crate::units::{bytes, duration};
 
 const HELP: &str = "\
@@ -34,7 +35,8 @@ pub struct Args {
     strict: bool,
     /// The trace: its directory, or one file of it
     trace: PathBuf,
-    /// On what to do it: a directory, which should be as the traced one was at first; or mem:
+    /// On what to do it, as the traced tree was at first: a directory, mem:, or ext2:IMAGE
+    #[arg(value_parser = parse_leaf)]
     target: Leaf,
 }
 

@@ -6,12 +6,12 @@
 //! while one is looked at. Nothing here checks whether somebody may do something.
 
 use crate::error::Errno;
-use crate::types::Permissions;
+use crate::types::{FileKind, Permissions};
 
 /// The xattr of a file's own list.
-pub(super) const ACCESS: &str = "system.posix_acl_access";
+pub const ACCESS: &str = "system.posix_acl_access";
 /// The xattr of the list that a directory hands down.
-pub(super) const DEFAULT: &str = "system.posix_acl_default";
+pub const DEFAULT: &str = "system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
@@ -35,18 +35,24 @@ struct AclEntry {
 
 /// A valid list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Acl {
+pub struct Acl {
     entries: Vec<AclEntry>,
 }
 
 impl Acl {
     /// Reads the wire format and checks the list; `None` for one without entries, which means no
     /// list.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for another version, `EINVAL` for what is no list or means nothing.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         Self::decode(bytes)?.map(Self::checked).transpose()
     }
 
     /// Reads the wire format of a list that may be nonsense; `None` for one without entries.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), for what is no list.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(Errno::INVAL)?;
         if header != VERSION.to_le_bytes() {
@@ -61,6 +67,9 @@ impl Acl {
     }
 
     /// Refuses a list that means nothing.
+    ///
+    /// # Errors
+    /// `EINVAL`.
     pub fn checked(self) -> Result<Self, Errno> {
         let permissions_exist = self.entries.iter().all(|entry| entry.permissions <= 7);
         if permissions_exist && self.is_well_formed() { Ok(self) } else { Err(Errno::INVAL) }
@@ -76,6 +85,7 @@ impl Acl {
     }
 
     /// The wire format.
+    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.entries {
@@ -87,11 +97,13 @@ impl Acl {
     }
 
     /// Whether the mode bits say all that the list says.
+    #[must_use]
     pub fn is_plain_mode(&self) -> bool {
         self.entries.len() == 3
     }
 
     /// The nine mode bits that show the list: the group's place shows the mask where there is one.
+    #[must_use]
     pub fn mode_bits(&self) -> u32 {
         let of = |tag| {
             let found = self.entries.iter().find(|entry| entry.tag == tag);
@@ -105,6 +117,7 @@ impl Acl {
     }
 
     /// The list after a `chmod`.
+    #[must_use]
     pub fn with_mode(mut self, permissions: Permissions) -> Self {
         self.update_classes(|_, class| class, permissions.bits());
         self
@@ -112,6 +125,7 @@ impl Acl {
 
     /// The access list of a new file below a directory with this default list: no class may do
     /// more than the creator asked for. Its [`mode_bits`](Self::mode_bits) are the file's.
+    #[must_use]
     pub fn for_new_file(mut self, mode: u32) -> Self {
         self.update_classes(|present, class| present & class, mode);
         self
@@ -128,6 +142,36 @@ impl Acl {
             };
             entry.permissions = update(entry.permissions, (mode >> shift & 7) as u16);
         }
+    }
+}
+
+/// What setting a file's own list does: the new permissions and the list to be stored. A list that
+/// says no more than mode bits becomes mode bits; an empty one is removed.
+///
+/// # Errors
+/// As [`Acl::parse`].
+pub fn set_access(
+    permissions: Permissions,
+    value: &[u8],
+) -> Result<(Permissions, Option<Vec<u8>>), Errno> {
+    let access = if value.is_empty() { None } else { Acl::parse(value)? };
+    let Some(access) = access else { return Ok((permissions, None)) };
+    let bits = (permissions.bits() & !0o777) | access.mode_bits();
+    let stored = (!access.is_plain_mode()).then(|| access.to_bytes());
+    Ok((Permissions::new(bits), stored))
+}
+
+/// What setting the list that is handed down does: the list to be stored. Whether it makes sense is
+/// looked at only where there can be one, as in the kernel.
+///
+/// # Errors
+/// `EACCES` for anything but a directory; as [`Acl::parse`].
+pub fn set_default(kind: FileKind, value: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let decoded = if value.is_empty() { None } else { Acl::decode(value)? };
+    match decoded {
+        Some(_) if kind != FileKind::Directory => Err(Errno::ACCESS),
+        Some(default) => Ok(Some(default.checked()?.to_bytes())),
+        None => Ok(None),
     }
 }
 

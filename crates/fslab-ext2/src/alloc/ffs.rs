@@ -1,0 +1,194 @@
+//! The Fast File System as 4.4BSD-Lite2 has it, without fragments and rotational tables.
+//!
+//! A directory goes to the group with the fewest directories among those with enough inodes; a
+//! file goes where its directory is. Blocks follow each other. When the inode's own twelve are
+//! used up, and again at each multiple of what an indirect block maps, the file moves on to a
+//! group with at least average space, so that no file fills a group.
+
+use super::hash_search::hash_search;
+use super::space::{Run, Space};
+use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy, PolicySpec, Preference};
+use crate::error::Result;
+use crate::geometry::Geometry;
+use crate::numbers::{BlockNo, GroupNo, InodeNo};
+
+/// How it is declared.
+pub(crate) const SPEC: PolicySpec = PolicySpec {
+    name: "ffs",
+    help: "4.4BSD: another group after 12 blocks and after each indirect block's worth",
+    build: |geometry, _seed| Box::new(Ffs::new(geometry, true)),
+};
+
+/// The policy, with or without the move after the twelfth block.
+pub(crate) struct Ffs {
+    switch_at_12: bool,
+    /// For each group, where a search for a block without preference starts.
+    block_rotors: Vec<u32>,
+    /// The same for inodes.
+    inode_rotors: Vec<u32>,
+}
+
+impl Ffs {
+    pub(crate) fn new(geometry: &Geometry, switch_at_12: bool) -> Self {
+        let groups = geometry.groups as usize;
+        Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
+    }
+
+    /// Where the block at `index` of a map should go; `before` is what the map has before it.
+    fn wish(
+        &self,
+        space: &dyn Space,
+        request: &BlockRequest,
+        index: u32,
+        before: Option<BlockNo>,
+    ) -> Preference {
+        let geometry = space.geometry();
+        let per_map = geometry.block_size.pointers();
+        if let Some(before) = before.filter(|_| !index.is_multiple_of(per_map)) {
+            return Preference::behind(geometry, before, request.home);
+        }
+        if request.logical.0 < DIRECT_BLOCKS {
+            return Preference { group: request.home, block: Some(start(geometry, request.home)) };
+        }
+        if !self.switch_at_12
+            && request.logical.0 == DIRECT_BLOCKS
+            && let Some(last) = request.last_direct
+        {
+            let before = request.first_indirect.unwrap_or(last);
+            return Preference::behind(geometry, before, request.home);
+        }
+        let first = GroupNo((request.home.0 + request.logical.0 / per_map) % geometry.groups);
+        let average = space.totals().blocks / geometry.groups;
+        let roomy =
+            geometry.groups_from(first).find(|group| space.counts(*group).blocks >= average);
+        match roomy {
+            Some(group) => Preference { group, block: Some(start(geometry, group)) },
+            None => Preference { group: request.home, block: None },
+        }
+    }
+
+    /// The wished block, else the first free one behind it or behind the group's rotor, around.
+    fn block_in_group(
+        &mut self,
+        space: &mut dyn Space,
+        group: GroupNo,
+        wished: Option<BlockNo>,
+        wanted: u32,
+    ) -> Result<Option<Run>> {
+        if space.counts(group).blocks == 0 {
+            return Ok(None);
+        }
+        let geometry = *space.geometry();
+        let rotor = self.block_rotors[group.0 as usize];
+        let from = wished.map_or(rotor, |block| geometry.bit_of(block));
+        let bitmap = space.blocks(group)?;
+        let exact = wished.is_some() && bitmap.is_free(from);
+        let Some(bit) = bitmap.next_free(from).or_else(|| bitmap.next_free(0)) else {
+            return Ok(None);
+        };
+        let end = bitmap.run_end(bit, bit + wanted);
+        if !exact {
+            self.block_rotors[group.0 as usize] = bit;
+        }
+        Ok(Some(Run { start: geometry.block_at(group, bit), length: end - bit }))
+    }
+
+    fn inode_in_group(
+        &mut self,
+        space: &mut dyn Space,
+        group: GroupNo,
+        slot: Option<u32>,
+    ) -> Result<Option<InodeNo>> {
+        if space.counts(group).inodes == 0 {
+            return Ok(None);
+        }
+        let geometry = *space.geometry();
+        let inodes = space.inodes(group)?;
+        if let Some(slot) = slot.filter(|slot| inodes.is_free(*slot)) {
+            return Ok(Some(geometry.inode_at(group, slot)));
+        }
+        let rotor = &mut self.inode_rotors[group.0 as usize];
+        let Some(bit) = inodes.next_free(*rotor).or_else(|| inodes.next_free(0)) else {
+            return Ok(None);
+        };
+        *rotor = bit;
+        Ok(Some(geometry.inode_at(group, bit)))
+    }
+}
+
+/// The first block of a group. It holds metadata; the search goes on behind that.
+fn start(geometry: &Geometry, group: GroupNo) -> BlockNo {
+    geometry.block_at(group, 0)
+}
+
+/// The group with the fewest directories among those with at least average free inodes.
+fn emptiest(space: &dyn Space) -> GroupNo {
+    let geometry = space.geometry();
+    let average = space.totals().inodes / geometry.groups;
+    (0..geometry.groups)
+        .map(|group| (space.counts(GroupNo(group)), GroupNo(group)))
+        .filter(|(counts, _)| counts.inodes >= average)
+        .min_by_key(|(counts, group)| (counts.directories, *group))
+        .map_or(GroupNo(0), |(_, group)| group)
+}
+
+impl Policy for Ffs {
+    fn place_inode(
+        &mut self,
+        space: &mut dyn Space,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeNo>> {
+        let (group, slot) = if request.directory {
+            (emptiest(space), 0)
+        } else {
+            let geometry = space.geometry();
+            (geometry.group_of_inode(request.parent), geometry.bit_of_inode(request.parent))
+        };
+        hash_search(space, group, |space, group, preferred| {
+            self.inode_in_group(space, group, preferred.then_some(slot))
+        })
+    }
+
+    fn place_blocks(
+        &mut self,
+        space: &mut dyn Space,
+        file: &mut FileState,
+        request: &BlockRequest,
+    ) -> Result<Option<Run>> {
+        let wish = if request.missing > 0 {
+            // All indirect blocks of a request are wished to the place of the first.
+            let wish = match file.indirect {
+                Some(wish) => wish,
+                None => self.wish(space, request, 0, None),
+            };
+            file.indirect = (request.missing > 1).then_some(wish);
+            wish
+        } else {
+            self.preference(space, file, request)?
+        };
+        let per_map = space.geometry().block_size.pointers();
+        let until_move = per_map - request.index % per_map;
+        let wanted = if request.missing > 0 { 1 } else { request.wanted.min(until_move) };
+        hash_search(space, wish.group, |space, group, preferred| {
+            let wished = wish.block.filter(|_| preferred);
+            self.block_in_group(space, group, wished, wanted)
+        })
+    }
+
+    fn preference(
+        &mut self,
+        space: &mut dyn Space,
+        _file: &FileState,
+        request: &BlockRequest,
+    ) -> Result<Preference> {
+        Ok(self.wish(space, request, request.index, request.before))
+    }
+
+    fn inode_freed(&mut self, geometry: &Geometry, inode: InodeNo) {
+        let group = geometry.group_of_inode(inode).0 as usize;
+        let bit = geometry.bit_of_inode(inode);
+        if let Some(rotor) = self.inode_rotors.get_mut(group) {
+            *rotor = (*rotor).min(bit);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The order in which FFS looks for a group that has what is wanted: the preferred one, then
+//! groups at distances that double, then all of them.
+
+use super::space::Space;
+use crate::error::Result;
+use crate::geometry::Geometry;
+use crate::numbers::GroupNo;
+
+/// The first answer of `search`, which is told whether it looks in the preferred group.
+pub(crate) fn hash_search<T>(
+    space: &mut dyn Space,
+    preferred: GroupNo,
+    mut search: impl FnMut(&mut dyn Space, GroupNo, bool) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    if let Some(found) = search(space, preferred, true)? {
+        return Ok(Some(found));
+    }
+    let geometry = *space.geometry();
+    for group in others(&geometry, preferred) {
+        if let Some(found) = search(space, group, false)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The groups after the preferred one: +1, +3, +7, ..., then one by one from +2 on. The group at
+/// +1 is not looked at again.
+fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
+    let groups = geometry.groups;
+    let far = std::iter::successors(Some(1_u32), |step| step.checked_mul(2))
+        .take_while(move |step| *step < groups)
+        .scan(preferred.0, move |group, step| {
+            *group = (*group + step) % groups;
+            Some(*group)
+        });
+    let rest = (2..groups).map(move |step| (preferred.0 + step) % groups);
+    far.chain(rest).map(GroupNo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_double_and_then_every_group_is_looked_at() {
+        let geometry = super::super::tests::geometry(8, 1000);
+        let order: Vec<u32> = others(&geometry, GroupNo(5)).map(|group| group.0).collect();
+        assert_eq!(order, [6, 0, 4, 7, 0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Reservation windows: ranges of blocks that one file allocates from and others stay out of, so
+//! that files written at the same time don't lie mixed. They exist in memory only and hold used
+//! blocks as well as free ones; only which range is whose counts.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use super::space::Space;
+use crate::error::Result;
+use crate::geometry::Geometry;
+use crate::numbers::{BlockNo, GroupNo};
+
+/// Blocks of a window that a file has not asked for more of.
+const SIZE_DEFAULT: u32 = 8;
+/// The most blocks of a window.
+const SIZE_MAX: u32 = 1027;
+
+/// A file's window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    range: Option<(u32, u32)>,
+    /// Blocks wanted for the next window, if more than the default.
+    size: u32,
+    /// Blocks taken from the present one.
+    hits: u32,
+}
+
+impl Window {
+    /// First and last block.
+    pub(crate) fn blocks(&self) -> Option<RangeInclusive<u32>> {
+        self.range.map(|(start, end)| start..=end)
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.size.max(SIZE_DEFAULT)
+    }
+
+    /// The next window has room for this many blocks.
+    pub(crate) fn want(&mut self, blocks: u32) {
+        self.size = self.size().max(blocks);
+    }
+
+    pub(crate) fn took(&mut self, blocks: u32) {
+        self.hits += blocks;
+    }
+
+    /// Whether a search from `goal`, or anywhere in the group, is one in this window.
+    pub(crate) fn covers(
+        &self,
+        geometry: &Geometry,
+        group: GroupNo,
+        goal: Option<BlockNo>,
+    ) -> bool {
+        self.range.is_some_and(|(start, end)| {
+            let (first, last) = ends(geometry, group);
+            start <= last && end >= first && goal.is_none_or(|goal| (start..=end).contains(&goal.0))
+        })
+    }
+}
+
+/// The first and last block of a group.
+pub(crate) fn ends(geometry: &Geometry, group: GroupNo) -> (u32, u32) {
+    let first = geometry.block_at(group, 0).0;
+    (first, first + geometry.blocks_in(group) - 1)
+}
+
+/// The windows of all files.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    /// First to last block; they don't overlap.
+    by_start: BTreeMap<u32, u32>,
+}
+
+impl Windows {
+    /// Gives a window up.
+    pub(crate) fn discard(&mut self, window: &mut Window) {
+        if let Some((start, _)) = window.range.take() {
+            self.by_start.remove(&start);
+        }
+        window.hits = 0;
+    }
+
+    /// Makes a window longer, by up to `more` blocks, as far as the next one lets it.
+    pub(crate) fn extend(&mut self, window: &mut Window, more: u32) {
+        let Some((start, end)) = window.range else { return };
+        let next = self.by_start.range(end + 1..).next().map_or(u32::MAX, |(start, _)| *start);
+        let end = (end.saturating_add(more)).min(next - 1);
+        self.by_start.insert(start, end);
+        window.range = Some((start, end));
+    }
+
+    /// Gives a file a new window that begins in the group, at or behind the goal, and has a free
+    /// block there; `false` if there is none, and then the file has no window.
+    pub(crate) fn renew(
+        &mut self,
+        space: &mut dyn Space,
+        window: &mut Window,
+        group: GroupNo,
+        goal: Option<BlockNo>,
+    ) -> Result<bool> {
+        let geometry = *space.geometry();
+        let (first, last) = ends(&geometry, group);
+        let mut from = goal.map_or(first, |goal| goal.0);
+        if let Some((start, end)) = window.range {
+            // The part of it in the next group is still good; the search comes there.
+            if start <= last && end > last && from >= start {
+                return Ok(false);
+            }
+            if window.hits > (end - start).div_ceil(2) {
+                window.size = (window.size() * 2).min(SIZE_MAX);
+            }
+        }
+        self.discard(window);
+        loop {
+            let Some(start) = self.gap(from, last, window.size()) else { return Ok(false) };
+            let free = space.blocks(group)?.next_free(start - first);
+            let Some(free) = free.map(|bit| first + bit) else { return Ok(false) };
+            let end = start + window.size() - 1;
+            if free <= end {
+                self.by_start.insert(start, end);
+                window.range = Some((start, end));
+                return Ok(true);
+            }
+            from = free;
+        }
+    }
+
+    /// The first place at or behind `from`, and not behind `last`, with `size` blocks up to the
+    /// next window.
+    fn gap(&self, from: u32, last: u32, size: u32) -> Option<u32> {
+        let mut at = match self.by_start.range(..=from).next_back() {
+            Some((_, end)) if *end >= from => end + 1,
+            _ => from,
+        };
+        while at <= last {
+            match self.by_start.range(at..).next() {
+                Some((start, end)) if start - at < size => at = end + 1,
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+}

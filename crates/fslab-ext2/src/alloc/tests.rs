@@ -1,0 +1,319 @@
+//! Policies against a plain set of blocks, and the placements that make each what it is.
+
+use std::collections::HashSet;
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::volume::{Grown, Volume};
+use super::*;
+use crate::geometry::Geometry;
+use crate::numbers::BlockSize;
+
+pub(super) fn geometry(groups: u32, blocks_per_group: u32) -> Geometry {
+    Geometry {
+        block_size: BlockSize::MIN,
+        blocks: 1 + groups * blocks_per_group,
+        first_data_block: 1,
+        blocks_per_group,
+        inodes_per_group: 256,
+        inode_size: 128,
+        first_inode: InodeNo::FIRST_FREE,
+        groups,
+        sparse_super: true,
+        reserved_descriptor_blocks: 0,
+    }
+}
+
+const OVERHEAD: u32 = 40;
+
+fn volume(spec: &PolicySpec, clustering: Clustering, geometry: Geometry, seed: u64) -> Volume {
+    let space = MemorySpace::new(geometry, OVERHEAD, 10);
+    Volume::new(space, (spec.build)(&geometry, seed), clustering)
+}
+
+fn file_in(parent: InodeNo) -> InodeRequest {
+    InodeRequest { parent, directory: false, top_level: false }
+}
+
+fn directory_in(parent: InodeNo) -> InodeRequest {
+    InodeRequest { parent, directory: true, top_level: parent == InodeNo::ROOT }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| Pcg64::seed_from_u64(std::process::id().into()).next_u64());
+    println!("FSLAB_SEED={seed}");
+    seed
+}
+
+/// A volume beside a plain account of who has which block.
+struct Account {
+    volume: Volume,
+    files: Vec<(InodeNo, u32)>,
+    free_at_first: Counts,
+}
+
+impl Account {
+    fn new(volume: Volume) -> Self {
+        let free_at_first = volume.space().totals();
+        Self { volume, files: Vec::new(), free_at_first }
+    }
+
+    /// Each block belongs to one file, none to the file system's own, and the counts are right.
+    fn check(&mut self) {
+        let mut owned = HashSet::new();
+        let geometry = *self.volume.space().geometry();
+        for &(inode, length) in &self.files {
+            let blocks = self.volume.blocks(inode);
+            assert_eq!(blocks.len() as u32, length);
+            for block in blocks.iter().copied().chain(self.volume.indirect_blocks(inode)) {
+                assert!(owned.insert(block), "block {block} has two owners");
+                assert!(geometry.bit_of(block) >= OVERHEAD, "block {block} is metadata");
+                assert!(block.0 < geometry.blocks, "block {block} does not exist");
+            }
+        }
+        let inodes: HashSet<_> = self.files.iter().map(|(inode, _)| inode).collect();
+        assert_eq!(inodes.len(), self.files.len());
+        let now = self.volume.space().totals();
+        assert_eq!(now.blocks as usize + owned.len(), self.free_at_first.blocks as usize);
+        assert_eq!(now.inodes as usize + inodes.len(), self.free_at_first.inodes as usize);
+        let by_group: u32 = (0..geometry.groups)
+            .map(|group| self.volume.space().counts(GroupNo(group)).blocks)
+            .sum();
+        assert_eq!(by_group, now.blocks);
+    }
+
+    fn step(&mut self, random: &mut Pcg64) {
+        let pick = |files: &Vec<_>, random: &mut Pcg64| random.random_range(0..files.len());
+        match random.random_range(0..100) {
+            0..30 => {
+                let parent = self.files.first().map_or(InodeNo::ROOT, |(inode, _)| *inode);
+                let request =
+                    if random.random_bool(0.1) { directory_in(parent) } else { file_in(parent) };
+                if let Some(inode) = self.volume.create(&request).unwrap() {
+                    self.files.push((inode, 0));
+                }
+            }
+            _ if self.files.is_empty() => {}
+            30..75 => {
+                let at = pick(&self.files, random);
+                let count = match random.random_range(0..10) {
+                    0 => random.random_range(1..900),
+                    _ => random.random_range(1..20),
+                };
+                let inode = self.files[at].0;
+                let (full, writer) = (random.random_bool(0.8), random.random_range(0..20));
+                let grown = self.volume.append(inode, count, full, writer).unwrap();
+                let length = self.volume.blocks(inode).len() as u32;
+                assert!(grown == Grown::NoSpace || length == self.files[at].1 + count);
+                self.files[at].1 = length;
+            }
+            75..85 => {
+                let at = pick(&self.files, random);
+                let length = random.random_range(0..=self.files[at].1);
+                self.volume.truncate(self.files[at].0, length);
+                self.files[at].1 = length;
+            }
+            85..90 => self.volume.close(self.files[pick(&self.files, random)].0),
+            _ => {
+                let (inode, _) = self.files.swap_remove(pick(&self.files, random));
+                self.volume.remove(inode);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_policy_keeps_the_account_of_blocks() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    for spec in POLICIES {
+        for clustering in Clustering::ALL {
+            let geometry = geometry(random.random_range(1..12), 8 * random.random_range(30..150));
+            let volume = volume(spec, clustering, geometry, random.next_u64());
+            let mut account = Account::new(volume);
+            for step in 0..6000 {
+                account.step(&mut random);
+                if step % 50 == 0 {
+                    account.check();
+                }
+            }
+            while let Some((inode, _)) = account.files.pop() {
+                account.volume.remove(inode);
+            }
+            account.check();
+            assert_eq!(account.volume.space().totals(), account.free_at_first);
+        }
+    }
+}
+
+#[test]
+fn a_full_volume_gives_its_last_block_and_inode() {
+    for spec in POLICIES {
+        let geometry = geometry(3, 400);
+        let mut volume = volume(spec, Clustering::Dumb, geometry, 1);
+        let mut made = Vec::new();
+        while let Some(inode) = volume.create(&file_in(InodeNo::ROOT)).unwrap() {
+            made.push(inode);
+        }
+        assert_eq!(made.len() as u32, 3 * 256 - 10, "{}", spec.name);
+        for inode in made {
+            let grown = volume.append(inode, 3, true, 0).unwrap();
+            assert!(grown == Grown::Whole || volume.space().totals().blocks == 0, "{}", spec.name);
+        }
+        assert_eq!(volume.space().totals().blocks, 0, "{}", spec.name);
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_placements() {
+    for spec in POLICIES {
+        let run = |seed| {
+            let mut account = Account::new(volume(spec, Clustering::Smart, geometry(9, 800), seed));
+            let mut random = Pcg64::seed_from_u64(7);
+            for _ in 0..2000 {
+                account.step(&mut random);
+            }
+            let blocks = |inode: InodeNo| account.volume.blocks(inode).to_vec();
+            account.files.iter().map(|(inode, _)| (*inode, blocks(*inode))).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1), "{}", spec.name);
+    }
+}
+
+/// The groups of a file's blocks, without repetitions in a row.
+fn groups_of(volume: &Volume, inode: InodeNo) -> Vec<u32> {
+    let geometry = volume.space().geometry();
+    let mut groups: Vec<_> =
+        volume.blocks(inode).iter().map(|block| geometry.group_of(*block).0).collect();
+    groups.dedup();
+    groups
+}
+
+#[track_caller]
+fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
+    let mut volume = volume(policy(name).unwrap(), Clustering::Dumb, geometry(8, 2048), 1);
+    let inode = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
+    assert_eq!(volume.append(inode, blocks, true, 0).unwrap(), Grown::Whole);
+    (volume, inode)
+}
+
+#[test]
+fn ffs_leaves_the_group_where_it_has_less_than_average() {
+    // Block 12 looks for a group from the inode's own on. That one lost twelve blocks and the
+    // others none, so that it is below the average.
+    let (volume, inode) = one_file("ffs", 12 + 256 + 256);
+    assert_eq!(groups_of(&volume, inode), [0, 1, 2]);
+    let first = volume.blocks(inode)[0];
+    assert_eq!(volume.blocks(inode)[11].0, first.0 + 11);
+    // The indirect block goes to the new group first, and its data behind it.
+    let indirect = volume.indirect_blocks(inode).next().unwrap();
+    assert_eq!(volume.blocks(inode)[12].0, indirect.0 + 1);
+}
+
+#[test]
+fn ffs_without_the_switch_puts_the_indirect_block_between() {
+    let (volume, inode) = one_file("ffs-noswitch", 12 + 256 + 256);
+    assert_eq!(groups_of(&volume, inode), [0, 1]);
+    let blocks = volume.blocks(inode);
+    assert_eq!(blocks[12].0, blocks[11].0 + 2);
+    assert_eq!(volume.indirect_blocks(inode).next().unwrap().0, blocks[11].0 + 1);
+}
+
+#[test]
+fn ext2_stays_and_puts_indirect_blocks_before_their_data() {
+    let (volume, inode) = one_file("ext2", 12 + 256 + 256);
+    assert_eq!(groups_of(&volume, inode), [0]);
+    let blocks = volume.blocks(inode);
+    let breaks = blocks.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
+    assert_eq!(breaks, 2, "one for each array of indirect blocks");
+    assert_eq!(blocks[12].0, blocks[11].0 + 2);
+    assert_eq!(blocks[12 + 256].0, blocks[12 + 255].0 + 3);
+}
+
+#[test]
+fn ext2_keeps_files_written_at_once_apart() {
+    let breaks = |name: &str| {
+        let mut volume = volume(policy(name).unwrap(), Clustering::Dumb, geometry(8, 2048), 1);
+        let files: Vec<_> =
+            (0..4).map(|_| volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap()).collect();
+        for _ in 0..12 {
+            for (writer, file) in (0..).zip(&files) {
+                assert_eq!(volume.append(*file, 1, true, writer).unwrap(), Grown::Whole);
+            }
+        }
+        let breaks = |blocks: &[BlockNo]| {
+            blocks.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count()
+        };
+        files.iter().map(|file| breaks(volume.blocks(*file))).sum::<usize>()
+    };
+    assert!(breaks("ext2") <= 4, "{}", breaks("ext2"));
+    assert!(breaks("ffs") > 20, "{}", breaks("ffs"));
+}
+
+#[test]
+fn ffs_spreads_directories_and_keeps_files_beside_them() {
+    let mut volume = volume(policy("ffs").unwrap(), Clustering::Dumb, geometry(8, 2048), 1);
+    let geometry = *volume.space().geometry();
+    let mut groups = Vec::new();
+    for _ in 0..8 {
+        let directory = volume.create(&directory_in(InodeNo::ROOT)).unwrap().unwrap();
+        groups.push(geometry.group_of_inode(directory).0);
+        let file = volume.create(&file_in(directory)).unwrap().unwrap();
+        assert_eq!(geometry.group_of_inode(file), geometry.group_of_inode(directory));
+    }
+    // Group 0 has fewer free inodes than average: ten are the file system's own.
+    assert_eq!(groups[..7], [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn ext2_keeps_directories_near_their_parents_and_spreads_those_at_the_top() {
+    let mut volume = volume(policy("ext2").unwrap(), Clustering::Dumb, geometry(16, 2048), 1);
+    let geometry = *volume.space().geometry();
+    let group = |inode| geometry.group_of_inode(inode).0;
+    let tops: Vec<_> =
+        (0..8).map(|_| volume.create(&directory_in(InodeNo::ROOT)).unwrap().unwrap()).collect();
+    let groups: HashSet<_> = tops.iter().map(|inode| group(*inode)).collect();
+    assert!(groups.len() >= 6, "{groups:?}");
+    let below = volume.create(&directory_in(tops[0])).unwrap().unwrap();
+    assert_eq!(group(below), group(tops[0]));
+}
+
+/// Fills a volume with small files, removes every other one, and writes a file into the gaps.
+fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
+    let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
+    let mut small = Vec::new();
+    for number in 0.. {
+        let Some(inode) = volume.create(&file_in(InodeNo::ROOT)).unwrap() else { break };
+        let count = if number % 10 == 4 { 63 } else { 3 };
+        let grown = volume.append(inode, count, false, 0).unwrap();
+        volume.close(inode);
+        small.push(inode);
+        if grown == Grown::NoSpace {
+            break;
+        }
+    }
+    small.iter().step_by(2).for_each(|inode| volume.remove(*inode));
+    let file = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
+    for _ in 0..12 {
+        assert_eq!(volume.append(file, 1, true, 0).unwrap(), Grown::Whole);
+    }
+    volume.blocks(file).windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count()
+}
+
+#[test]
+fn smart_clustering_moves_what_was_placed_apart() {
+    for name in ["ffs", "ffs-noswitch"] {
+        let dumb = breaks_in_gaps(name, Clustering::Dumb);
+        let smart = breaks_in_gaps(name, Clustering::Smart);
+        assert!(smart < dumb, "{name}: {smart} breaks against {dumb}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_lead_to_their_policies() {
+    for spec in POLICIES {
+        assert_eq!(policy(spec.name).map(|found| found.help), Some(spec.help));
+    }
+    assert!(policy("nothing").is_none());
+}

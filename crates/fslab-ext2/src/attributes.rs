@@ -1,0 +1,250 @@
+//! Attributes of inodes, and what a change of them or of contents does to others.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::XattrMode;
+use fslab_vfs::rules::acl::{self, Acl};
+use fslab_vfs::rules::namespace::{Namespace, VALUE_BYTES_MAX};
+use fslab_vfs::rules::{self};
+use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
+
+use crate::error::Result;
+use crate::format::{INODE_APPEND, INODE_IMMUTABLE};
+use crate::inode::Inode;
+use crate::numbers::InodeNo;
+use crate::volume::Volume;
+
+impl Volume {
+    /// What `stat` shows.
+    pub(crate) fn attr(&self, ino: Ino, inode: &Inode) -> Attr {
+        Attr {
+            ino,
+            size: inode.size,
+            blocks: inode.sectors.into(),
+            block_size: self.block_size().bytes_u32(),
+            kind: inode.kind,
+            permissions: inode.permissions,
+            links: inode.links,
+            uid: inode.uid,
+            gid: inode.gid,
+            device: inode.device(),
+            accessed: inode.accessed,
+            modified: inode.modified,
+            changed: inode.changed,
+            created: inode.created,
+        }
+    }
+
+    /// Applies the changes in the order size, owner, permissions, times: a later one has the last
+    /// word (a new size sets times and may clear set-id bits, and so does a new owner).
+    pub(crate) fn set_attributes(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        changes: &SetAttr,
+    ) -> Result<()> {
+        self.begin(request.now)?;
+        let mut inode = self.inode(no)?;
+        check_changeable(&inode)?;
+        if let Some(size) = changes.size {
+            self.resize(request, no, &mut inode, size, changes.kill_set_id)?;
+        }
+        if changes.uid.is_some() || changes.gid.is_some() {
+            self.change_owner(no, &mut inode, changes)?;
+        }
+        if let Some(permissions) = changes.permissions {
+            self.change_permissions(no, &mut inode, permissions)?;
+        }
+        change_time(&mut inode.accessed, changes.accessed, request.now);
+        change_time(&mut inode.modified, changes.modified, request.now);
+        if *changes != (SetAttr { kill_set_id: changes.kill_set_id, ..SetAttr::default() }) {
+            inode.changed = request.now;
+        }
+        self.store_inode(no, &inode)
+    }
+
+    /// Sets the size of a regular file.
+    pub(crate) fn resize(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        inode: &mut Inode,
+        size: u64,
+        kill_set_id: bool,
+    ) -> Result<()> {
+        check_regular(inode)?;
+        let answer = self.truncate(no, inode, size);
+        // Blocks that were freed before a failure must not stay in the map.
+        self.store_inode(no, inode)?;
+        answer?;
+        self.drop_privileges(no, inode, kill_set_id)?;
+        (inode.modified, inode.changed) = (request.now, request.now);
+        Ok(())
+    }
+
+    /// A new owner does not get the set-id bits the old one gave; directories keep theirs, which
+    /// mean inheritance. This holds for every caller.
+    fn change_owner(&mut self, no: InodeNo, inode: &mut Inode, changes: &SetAttr) -> Result<()> {
+        if inode.kind != FileKind::Directory {
+            self.drop_privileges(no, inode, true)?;
+        }
+        inode.uid = changes.uid.unwrap_or(inode.uid);
+        inode.gid = changes.gid.unwrap_or(inode.gid);
+        Ok(())
+    }
+
+    /// Whether the caller may set the set-group-id bit was checked by the sender, who knows all
+    /// groups.
+    fn change_permissions(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        permissions: Permissions,
+    ) -> Result<()> {
+        if inode.kind == FileKind::Symlink {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let name = OsStr::new(acl::ACCESS);
+        if self.may_have_xattrs(no, inode)?
+            && let Some(bytes) = self.xattr(no, inode, name)?
+            && let Some(access) = Acl::parse(&bytes)?
+        {
+            let value = access.with_mode(permissions).to_bytes();
+            self.set_xattr(no, inode, name, &value, XattrMode::empty())?;
+        }
+        inode.permissions = permissions;
+        Ok(())
+    }
+
+    /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
+    /// callers who lack the right to keep them.
+    pub(crate) fn drop_privileges(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        kill_set_id: bool,
+    ) -> Result<()> {
+        if self.may_have_xattrs(no, inode)? {
+            self.remove_xattr(no, inode, OsStr::new(rules::CAPABILITY))?;
+        }
+        if kill_set_id {
+            inode.permissions = inode.permissions.without_set_id();
+        }
+        Ok(())
+    }
+
+    /// Sets an extended attribute, with what that means for an access control list.
+    pub(crate) fn change_xattr(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let kill_set_group_id = mode.contains(XattrMode::KILL_SET_GROUP_ID);
+        let mode = mode - XattrMode::KILL_SET_GROUP_ID;
+        if !(XattrMode::CREATE | XattrMode::REPLACE).contains(mode) {
+            return Err(Errno::INVAL.into());
+        }
+        let namespace = Namespace::of(name)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        self.begin(request.now)?;
+        let mut inode = self.inode(no)?;
+        check_changeable(&inode)?;
+        namespace.check_kind(inode.kind)?;
+        match namespace {
+            Namespace::AccessAcl => {
+                let (permissions, stored) = acl::set_access(inode.permissions, value)?;
+                self.change_acl(no, &mut inode, name, stored)?;
+                inode.permissions = permissions;
+            }
+            Namespace::DefaultAcl => {
+                let stored = acl::set_default(inode.kind, value)?;
+                self.change_acl(no, &mut inode, name, stored)?;
+            }
+            _ => self.set_xattr(no, &mut inode, name, value, mode)?,
+        }
+        if kill_set_group_id {
+            let bits = inode.permissions.bits() & !Permissions::SET_GID;
+            inode.permissions = Permissions::new(bits);
+        }
+        inode.changed = request.now;
+        self.store_inode(no, &inode)
+    }
+
+    fn change_acl(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        name: &OsStr,
+        value: Option<Vec<u8>>,
+    ) -> Result<()> {
+        match value {
+            Some(value) => self.set_xattr(no, inode, name, &value, XattrMode::empty()),
+            None => self.remove_xattr(no, inode, name).map(|_| ()),
+        }
+    }
+
+    /// Removes an extended attribute. Removing a list that is not there succeeds, as in the
+    /// kernel.
+    pub(crate) fn drop_xattr(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        name: &OsStr,
+    ) -> Result<()> {
+        let namespace = Namespace::of(name)?;
+        self.begin(request.now)?;
+        let mut inode = self.inode(no)?;
+        check_changeable(&inode)?;
+        namespace.check_kind(inode.kind)?;
+        if !self.remove_xattr(no, &mut inode, name)? && !namespace.is_acl() {
+            return Err(Errno::NODATA.into());
+        }
+        inode.changed = request.now;
+        self.store_inode(no, &inode)
+    }
+
+    /// Records an access.
+    pub(crate) fn touch_access(&mut self, no: InodeNo, now: Timestamp) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.begin(now)?;
+        let mut inode = self.inode(no)?;
+        inode.accessed = now;
+        self.store_inode(no, &inode)
+    }
+}
+
+/// Whether an access is to be recorded.
+pub(crate) fn access_is_due(inode: &Inode, now: Timestamp) -> bool {
+    rules::access_is_due(inode.accessed, inode.modified.max(inode.changed), now)
+}
+
+/// Refuses what was made unchangeable (`chattr +i` or `+a`); the kernel checks this for a mount of
+/// its own, and doesn't know of it here.
+pub(crate) fn check_changeable(inode: &Inode) -> Result<()> {
+    let fixed = inode.flags & (INODE_IMMUTABLE | INODE_APPEND) != 0;
+    if fixed { Err(Errno::PERM.into()) } else { Ok(()) }
+}
+
+/// Refuses what has no bytes of its own, with the errno of reading or writing it.
+pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+fn change_time(time: &mut Timestamp, change: Option<SetTime>, now: Timestamp) {
+    match change {
+        Some(SetTime::Now) => *time = now,
+        Some(SetTime::To(given)) => *time = given,
+        None => {}
+    }
+}

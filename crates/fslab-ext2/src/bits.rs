@@ -1,0 +1,61 @@
+//! Bitmaps as the format has them: bit 0 is the lowest of the first byte.
+
+use std::ops::Range;
+
+/// Whether a bit is set.
+pub(crate) fn is_set(bits: &[u8], index: u32) -> bool {
+    bits[(index / 8) as usize] >> (index % 8) & 1 == 1
+}
+
+/// Sets a bit.
+pub(crate) fn set(bits: &mut [u8], index: u32) {
+    bits[(index / 8) as usize] |= 1 << (index % 8);
+}
+
+/// Clears a bit.
+pub(crate) fn clear(bits: &mut [u8], index: u32) {
+    bits[(index / 8) as usize] &= !(1 << (index % 8));
+}
+
+/// Sets all bits of a range.
+pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
+    let whole = range.start.next_multiple_of(8)..range.end / 8 * 8;
+    if whole.start >= whole.end {
+        range.for_each(|index| set(bits, index));
+        return;
+    }
+    (range.start..whole.start).for_each(|index| set(bits, index));
+    bits[(whole.start / 8) as usize..(whole.end / 8) as usize].fill(0xff);
+    (whole.end..range.end).for_each(|index| set(bits, index));
+}
+
+/// Calls for every bit that is set.
+pub(crate) fn each_set(bits: &[u8], mut call: impl FnMut(u32)) {
+    for (at, byte) in bits.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+        (0..8).filter(|bit| byte >> bit & 1 == 1).for_each(|bit| call(at as u32 * 8 + bit));
+    }
+}
+
+/// How many of the first `length` bits are clear.
+#[cfg(test)]
+pub(crate) fn count_clear(bits: &[u8], length: u32) -> u32 {
+    (0..length).filter(|index| !is_set(bits, *index)).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_set_whole() {
+        for (start, end) in [(0, 0), (1, 7), (0, 8), (3, 21), (8, 24), (7, 9)] {
+            let mut bits = [0; 4];
+            set_range(&mut bits, start..end);
+            let mut set = Vec::new();
+            each_set(&bits, |index| set.push(index));
+            assert!(set.iter().all(|index| is_set(&bits, *index)));
+            assert_eq!(set, (start..end).collect::<Vec<_>>());
+            assert_eq!(count_clear(&bits, 32), 32 - (end - start));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Blocks of metadata in memory: those that were changed, and some of those that were read.
+//!
+//! A changed block stays until it is written, and is written only when the volume says that its
+//! turn has come ([`Role`]): which blocks reach the device before which is what a file system
+//! without a journal survives by. Unchanged blocks are kept as long as there is room. The bytes of
+//! files don't come here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::BlockDevice;
+use parking_lot::RwLock;
+use quick_cache::sync::Cache;
+
+use crate::error::Result;
+use crate::numbers::{BlockNo, BlockSize};
+
+/// The bytes of a block.
+pub(crate) type Block = Arc<[u8]>;
+
+/// Most bytes that are written to the device in one piece.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// What a block is for, in the order in which changed blocks are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// Nothing on the device leads here yet, or only pointers that stay right: new blocks of all
+    /// kinds, indirect blocks, extended attributes.
+    Map,
+    /// Inodes.
+    Inodes,
+    /// Directory blocks that names are added to.
+    Directory,
+    /// Directory blocks that names are taken from, after they were added elsewhere.
+    DirectoryLate,
+    /// Bitmaps, which can be made again from all the others.
+    Bitmap,
+}
+
+/// The cache.
+pub(crate) struct BlockCache {
+    device: Arc<dyn BlockDevice>,
+    block_size: BlockSize,
+    clean: Cache<BlockNo, Block>,
+    dirty: RwLock<HashMap<BlockNo, Dirty>>,
+}
+
+struct Dirty {
+    role: Role,
+    bytes: Block,
+}
+
+impl BlockCache {
+    /// Keeps up to `clean_bytes` of unchanged blocks.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, clean_bytes: usize) -> Self {
+        let clean = Cache::new((clean_bytes / block_size.bytes()).max(16));
+        Self { device, block_size, clean, dirty: RwLock::default() }
+    }
+
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// Bytes of changed blocks.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty.read().len() * self.block_size.bytes()
+    }
+
+    pub fn read(&self, block: BlockNo) -> Result<Block> {
+        if let Some(dirty) = self.dirty.read().get(&block) {
+            return Ok(Arc::clone(&dirty.bytes));
+        }
+        if let Some(bytes) = self.clean.get(&block) {
+            return Ok(bytes);
+        }
+        let bytes = self.load(block)?;
+        self.clean.insert(block, Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    fn load(&self, block: BlockNo) -> Result<Block> {
+        let mut bytes = vec![0; self.block_size.bytes()];
+        self.device.read_at(self.offset(block), &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    fn offset(&self, block: BlockNo) -> u64 {
+        u64::from(block.0) * self.block_size.bytes_u64()
+    }
+
+    /// Changes a block. One that is already to be written early stays so.
+    pub fn modify<R>(
+        &self,
+        block: BlockNo,
+        role: Role,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let mut dirty = self.dirty.write();
+        if let Some(entry) = dirty.get_mut(&block) {
+            entry.role = entry.role.min(role);
+            return Ok(change(Arc::make_mut(&mut entry.bytes)));
+        }
+        let mut bytes = match self.clean.remove(&block) {
+            Some((_, bytes)) => bytes,
+            None => self.load(block)?,
+        };
+        let answer = change(Arc::make_mut(&mut bytes));
+        dirty.insert(block, Dirty { role, bytes });
+        Ok(answer)
+    }
+
+    /// Makes a block zeros, whatever it held. It will be written first of all.
+    pub fn create(&self, block: BlockNo) {
+        self.clean.remove(&block);
+        let bytes = vec![0; self.block_size.bytes()].into();
+        self.dirty.write().insert(block, Dirty { role: Role::Map, bytes });
+    }
+
+    /// Lets a changed block of a directory wait for the others.
+    pub fn delay(&self, block: BlockNo) {
+        if let Some(entry) = self.dirty.write().get_mut(&block)
+            && entry.role == Role::Directory
+        {
+            entry.role = Role::DirectoryLate;
+        }
+    }
+
+    /// The role a block is to be written in; `None` for one that is unchanged.
+    pub fn role(&self, block: BlockNo) -> Option<Role> {
+        self.dirty.read().get(&block).map(|dirty| dirty.role)
+    }
+
+    /// Drops a block that is no longer used.
+    pub fn forget(&self, block: BlockNo) {
+        self.dirty.write().remove(&block);
+        self.clean.remove(&block);
+    }
+
+    /// Whether a block of the role was changed.
+    pub fn has(&self, role: Role) -> bool {
+        self.dirty.read().values().any(|dirty| dirty.role == role)
+    }
+
+    /// Writes all changed blocks of a role. What could not be written stays changed.
+    pub fn write_out(&self, role: Role) -> Result<()> {
+        let mut dirty = self.dirty.write();
+        let mut blocks: Vec<BlockNo> =
+            dirty.iter().filter(|(_, entry)| entry.role == role).map(|(block, _)| *block).collect();
+        blocks.sort_unstable();
+        let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
+        for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {
+            for piece in run.chunks(run_max) {
+                self.write_run(&mut dirty, piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_run(&self, dirty: &mut HashMap<BlockNo, Dirty>, run: &[BlockNo]) -> Result<()> {
+        let Some(first) = run.first() else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(run.len() * self.block_size.bytes());
+        for block in run {
+            bytes.extend_from_slice(&dirty[block].bytes);
+        }
+        self.device.write_at(self.offset(*first), &bytes)?;
+        for block in run {
+            if let Some(entry) = dirty.remove(block) {
+                self.clean.insert(*block, entry.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a block's bytes with some changed, without calling the block written.
+    pub fn write_patched(&self, block: BlockNo, patch: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = self.read(block)?.to_vec();
+        patch(&mut bytes);
+        Ok(self.device.write_at(self.offset(block), &bytes)?)
+    }
+
+    /// Gives a changed block another role; answers nothing for an unchanged one.
+    pub fn set_role(&self, block: BlockNo, role: Role) {
+        if let Some(entry) = self.dirty.write().get_mut(&block) {
+            entry.role = role;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What all passes of a check look at, and what they note for the next.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use fslab_vfs::{BlockDevice, FileKind};
+
+use super::finding::{Problem, Report, Subject};
+use crate::bits;
+use crate::cache::BlockCache;
+use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
+use crate::error::Result;
+use crate::format::{compat, incompat};
+use crate::geometry::Geometry;
+use crate::group::Group;
+use crate::numbers::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
+use crate::superblock::Superblock;
+
+/// Unchanged blocks that are kept, in bytes.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// An image that is checked, and what is known of it so far.
+pub(super) struct Image {
+    pub(super) superblock: Superblock,
+    pub(super) groups: Vec<Group>,
+    pub(super) cache: BlockCache,
+    pub(super) report: Report,
+    /// A bit for each block in use.
+    claimed: Vec<u8>,
+    /// By inode number, from 0.
+    pub(super) inodes: Vec<Known>,
+    pub(super) directories: BTreeMap<InodeNo, Directory>,
+    /// Blocks of attributes: what they say, how many inodes have them.
+    pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
+}
+
+/// What is known of an inode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// `None` for one that is not in use.
+    pub(super) kind: Option<FileKind>,
+    /// Names, as the inode counts them.
+    pub(super) stored: u32,
+    /// Names that were found.
+    pub(super) counted: u32,
+}
+
+/// A directory: its blocks, and where it hangs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directory {
+    pub(super) blocks: Vec<BlockNo>,
+    pub(super) indexed: bool,
+    /// What `..` says.
+    pub(super) dotdot: Option<InodeNo>,
+    /// The directory that has an entry for it.
+    pub(super) parent: Option<InodeNo>,
+}
+
+impl Image {
+    /// Reads superblock and descriptors.
+    pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let superblock = Superblock::read(&*device)?;
+        let geometry = *superblock.geometry();
+        let groups = Group::read_all(&*device, &geometry)?;
+        let cache = BlockCache::new(device, geometry.block_size, CACHE_BYTES);
+        let mut image = Self {
+            superblock,
+            groups,
+            cache,
+            report: Report::default(),
+            claimed: vec![0; geometry.blocks.div_ceil(8) as usize + 8],
+            inodes: vec![Known::default(); geometry.inodes() as usize + 1],
+            directories: BTreeMap::new(),
+            attributes: HashMap::new(),
+        };
+        image.claim_metadata();
+        Ok(image)
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        self.superblock.geometry()
+    }
+
+    fn claim_metadata(&mut self) {
+        let geometry = *self.geometry();
+        for no in geometry.all_groups() {
+            let group = self.groups[no.0 as usize];
+            let head = geometry.first_block(no).0;
+            bits::set_range(&mut self.claimed, head..head + geometry.head_blocks(no));
+            let table = group.inode_table.0;
+            bits::set_range(&mut self.claimed, table..table + geometry.inode_table_blocks());
+            bits::set(&mut self.claimed, group.block_bitmap.0);
+            bits::set(&mut self.claimed, group.inode_bitmap.0);
+        }
+    }
+
+    pub(super) fn is_claimed(&self, block: BlockNo) -> bool {
+        bits::is_set(&self.claimed, block.0)
+    }
+
+    /// Notes that an inode has a block; `false` where it can't have it.
+    pub(super) fn claim(&mut self, no: InodeNo, pointer: u32) -> bool {
+        let subject = Subject::Inode(no);
+        let block = BlockNo(pointer);
+        if self.geometry().place_of_block(block).is_none() {
+            self.report.add(subject, None, Problem::BadPointer(pointer));
+            return false;
+        }
+        if self.is_claimed(block) {
+            self.report.add(subject, Some(block), Problem::SharedBlock(pointer));
+            return false;
+        }
+        bits::set(&mut self.claimed, pointer);
+        true
+    }
+
+    /// What an inode is; `None` for one that is not in use or does not exist.
+    pub(super) fn kind(&self, no: InodeNo) -> Option<FileKind> {
+        self.inodes.get(no.0 as usize).and_then(|known| known.kind)
+    }
+
+    /// Whether an inode is one of the file system's own.
+    pub(super) fn is_reserved(&self, no: InodeNo) -> bool {
+        no != InodeNo::ROOT && no < self.geometry().first_inode
+    }
+
+    pub(super) fn rules(&self) -> Rules {
+        let superblock = &self.superblock;
+        let large = superblock.has_incompat(incompat::LARGE_DIR);
+        Rules {
+            hasher: Hasher::new(
+                superblock.hash_version(),
+                superblock.hash_is_signed(),
+                superblock.hash_seed(),
+            ),
+            form: if self.has_index() { Form::Indexed } else { Form::Linear },
+            levels: if large { Rules::LEVELS_LARGE } else { Rules::LEVELS },
+            shrink: false,
+            kinds: superblock.has_incompat(incompat::FILETYPE),
+        }
+    }
+
+    pub(super) fn has_index(&self) -> bool {
+        self.superblock.has_compat(compat::DIR_INDEX)
+    }
+
+    pub(super) fn all_groups(&self) -> impl Iterator<Item = GroupNo> + use<> {
+        self.geometry().all_groups()
+    }
+}
+
+/// A directory's blocks, for reading its index.
+pub(super) struct Blocks<'a> {
+    pub(super) cache: &'a BlockCache,
+    pub(super) block_size: BlockSize,
+    pub(super) no: InodeNo,
+    pub(super) directory: &'a Directory,
+}
+
+impl DirectoryBlocks for Blocks<'_> {
+    fn inode(&self) -> InodeNo {
+        self.no
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    fn count(&self) -> u32 {
+        self.directory.blocks.len() as u32
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.directory.indexed
+    }
+
+    fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        Ok(look(&self.cache.read(self.directory.blocks[block.0 as usize])?))
+    }
+}

@@ -1,0 +1,287 @@
+//! First pass: every inode by itself, and the blocks it has.
+
+use fslab_vfs::FileKind;
+use zerocopy::FromBytes;
+
+use super::finding::{Problem, Subject};
+use super::image::{Directory, Image, Known};
+use crate::error::{Error, Result};
+use crate::format::{
+    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode,
+};
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, InodeNo};
+use crate::xattr_region::{Region, reference_count};
+
+/// `s_feature_compat`: blocks are kept for more descriptors, by an inode of their own.
+const RESIZE_INODE: u32 = 0x10;
+/// That inode.
+const RESIZE: InodeNo = InodeNo(7);
+/// The place in its map from which these blocks are reached.
+const RESIZE_SLOT: usize = 13;
+/// What is said of an inode that lacks a time of deletion.
+pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
+/// What is said of one that should have none.
+pub(super) const DELETED_IN_USE: &str = "is in use and has a time of deletion";
+
+/// Looks at every inode.
+pub(super) fn check(image: &mut Image) -> Result<()> {
+    let geometry = *image.geometry();
+    for group in image.all_groups() {
+        let table = image.groups[group.0 as usize].inode_table;
+        let size = geometry.inode_size as usize;
+        for block in 0..geometry.inode_table_blocks() {
+            let bytes = image.cache.read(BlockNo(table.0 + block))?;
+            for (index, bytes) in (0..).zip(bytes.chunks_exact(size)) {
+                let index = block * geometry.inodes_per_block() + index;
+                if index < geometry.inodes_per_group {
+                    check_inode(image, geometry.inode_at(group, index), bytes)?;
+                }
+            }
+        }
+    }
+    check_attribute_owners(image);
+    Ok(())
+}
+
+fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
+    let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
+    if no == RESIZE && image.superblock.has_compat(RESIZE_INODE) {
+        // What it leads to are the blocks kept behind the descriptors.
+        if raw.i_block[RESIZE_SLOT].get() != 0 {
+            image.claim(no, raw.i_block[RESIZE_SLOT].get());
+        }
+        return Ok(());
+    }
+    let links = raw.i_links_count.get();
+    if links == 0 {
+        if raw.i_mode.get() != 0 && !is_gone(image, raw) && !image.is_reserved(no) {
+            bad(image, no, NOT_DELETED);
+        }
+        return Ok(());
+    }
+    if raw.i_dtime.get() != 0 {
+        bad(image, no, DELETED_IN_USE);
+    }
+    check_used(image, no, raw, bytes)
+}
+
+/// Whether the time of deletion of an inode without names can be one: it is no inode number.
+fn is_gone(image: &Image, raw: &RawInode) -> bool {
+    raw.i_dtime.get() > image.geometry().inodes()
+}
+
+fn bad(image: &mut Image, no: InodeNo, what: &'static str) {
+    image.report.add(Subject::Inode(no), None, Problem::BadInode(what));
+}
+
+fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> Result<()> {
+    let mode = u32::from(raw.i_mode.get());
+    let stored = u32::from(raw.i_links_count.get());
+    let Some(kind) = FileKind::from_mode(mode) else {
+        bad(image, no, "is of no known kind");
+        return Ok(());
+    };
+    image.inodes[no.0 as usize] = Known { kind: Some(kind), stored, counted: 0 };
+    image.report.inodes += 1;
+    if raw.i_flags.get() & INODE_FOREIGN != 0 {
+        bad(image, no, "has flags of features that the file system doesn't have");
+    }
+    let inode = match Inode::parse(no, bytes) {
+        Ok(Some(inode)) => inode,
+        Ok(None) => return Ok(()),
+        Err(Error::Damaged(damage)) => {
+            bad(image, no, damage.what);
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    check_attributes(image, no, &inode, bytes)?;
+    check_flags(image, no, &inode);
+    check_blocks(image, no, &inode)
+}
+
+fn check_flags(image: &mut Image, no: InodeNo, inode: &Inode) {
+    if inode.flags & INODE_INDEX == 0 {
+        return;
+    }
+    if inode.kind != FileKind::Directory {
+        bad(image, no, "is indexed and no directory");
+    } else if !image.has_index() {
+        bad(image, no, "is an indexed directory, which the file system doesn't have");
+    }
+}
+
+/// What was counted while walking through an inode's pointers.
+#[derive(Default)]
+struct Walk {
+    /// Data blocks in the order of the file, for directories.
+    data: Vec<BlockNo>,
+    keep: bool,
+    blocks: u64,
+    /// One more than the last block of the file that is mapped.
+    end: u64,
+    hole: Option<u32>,
+}
+
+fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
+    let block_sectors = image.geometry().block_size.bytes_u32() / 512;
+    let has_map = match inode.kind {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => return check_symlink(image, no, inode, block_sectors),
+        _ => false,
+    };
+    if !has_map && inode.size != 0 {
+        bad(image, no, "is a special file and has a size");
+    }
+    let mut walk = Walk { keep: inode.kind == FileKind::Directory, ..Walk::default() };
+    if has_map {
+        walk_map(image, no, inode, &mut walk)?;
+    }
+    check_counts(image, no, inode, &walk, block_sectors);
+    if inode.kind == FileKind::Directory {
+        image.report.directories += 1;
+        let indexed = inode.flags & INODE_INDEX != 0 && image.has_index();
+        if let Some(hole) = walk.hole {
+            image.report.add(Subject::Inode(no), None, Problem::Hole(hole));
+        }
+        let directory = Directory { blocks: walk.data, indexed, ..Directory::default() };
+        image.directories.insert(no, directory);
+    }
+    Ok(())
+}
+
+fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u32) -> Result<()> {
+    let attributes = if inode.xattr_block.is_some() { block_sectors } else { 0 };
+    let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
+    let target: Vec<u8> = if inode.sectors == attributes {
+        inode.map.iter().flat_map(|word| word.to_le_bytes()).collect()
+    } else {
+        walk_map(image, no, inode, &mut walk)?;
+        match walk.data.first() {
+            Some(block) => image.cache.read(*block)?.to_vec(),
+            None => Vec::new(),
+        }
+    };
+    let length = target.iter().position(|byte| *byte == 0);
+    let ends_in_time = length.is_none_or(|length| length as u64 == size);
+    if size == 0
+        || size > target.len() as u64
+        || (length.is_none() && walk.blocks == 0)
+        || !ends_in_time
+    {
+        bad(image, no, "is a symbolic link whose target contradicts its size");
+    }
+    check_sectors(image, no, inode, &walk, block_sectors);
+    Ok(())
+}
+
+fn walk_map(image: &mut Image, no: InodeNo, inode: &Inode, walk: &mut Walk) -> Result<()> {
+    let fan = u64::from(image.geometry().block_size.pointers());
+    let mut first = 0;
+    for slot in 0..MAP_ENTRIES {
+        let level = slot.saturating_sub(DIRECT_BLOCKS - 1) as u32;
+        walk_pointer(image, no, inode.map[slot], level, first, walk)?;
+        first += fan.pow(level);
+    }
+    Ok(())
+}
+
+fn walk_pointer(
+    image: &mut Image,
+    no: InodeNo,
+    pointer: u32,
+    level: u32,
+    first: u64,
+    walk: &mut Walk,
+) -> Result<()> {
+    if pointer == 0 || !image.claim(no, pointer) {
+        return Ok(());
+    }
+    walk.blocks += 1;
+    if level == 0 {
+        walk.note(first, BlockNo(pointer));
+        return Ok(());
+    }
+    let fan = u64::from(image.geometry().block_size.pointers());
+    let bytes = image.cache.read(BlockNo(pointer))?;
+    for (index, word) in (0..).zip(bytes.as_chunks::<4>().0) {
+        let first = first + index * fan.pow(level - 1);
+        walk_pointer(image, no, u32::from_le_bytes(*word), level - 1, first, walk)?;
+    }
+    Ok(())
+}
+
+impl Walk {
+    fn note(&mut self, logical: u64, block: BlockNo) {
+        if logical > self.end && self.hole.is_none() {
+            self.hole = u32::try_from(self.end).ok();
+        }
+        self.end = logical + 1;
+        if self.keep {
+            self.data.push(block);
+        }
+    }
+}
+
+fn check_counts(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+    let block = image.geometry().block_size.bytes_u64();
+    let (size, end) = (inode.size, walk.end);
+    let fits = match inode.kind {
+        FileKind::Directory => size == end * block && end > 0,
+        // A file may end within its last block; blocks behind that were kept for it.
+        _ => end == 0 || size >= (end - 1) * block,
+    };
+    let largest = image.geometry().size_max();
+    if !fits || size > largest {
+        image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: end });
+    }
+    check_sectors(image, no, inode, walk, block_sectors);
+}
+
+fn check_sectors(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+    let attributes = u64::from(inode.xattr_block.is_some());
+    let counted = (walk.blocks + attributes) * u64::from(block_sectors);
+    if u64::from(inode.sectors) != counted {
+        let problem = Problem::Sectors { stored: inode.sectors, counted };
+        image.report.add(Subject::Inode(no), None, problem);
+    }
+}
+
+fn check_attributes(image: &mut Image, no: InodeNo, inode: &Inode, bytes: &[u8]) -> Result<()> {
+    if let Some(region) = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..))
+        && region.len() >= 4
+        && bytes.len() > INODE_BYTES
+        && let Err(what) = Region::Inode.parse(region)
+    {
+        image.report.add(Subject::Inode(no), None, Problem::Unreadable(what));
+    }
+    let Some(block) = inode.xattr_block else { return Ok(()) };
+    if let Some((_, owners)) = image.attributes.get_mut(&block) {
+        *owners += 1;
+        return Ok(());
+    }
+    if !image.claim(no, block.0) {
+        return Ok(());
+    }
+    let bytes = image.cache.read(block)?;
+    if let Err(what) = Region::Block.parse(&bytes) {
+        image.report.add(Subject::Inode(no), Some(block), Problem::Unreadable(what));
+    }
+    image.attributes.insert(block, (reference_count(&bytes), 1));
+    Ok(())
+}
+
+fn check_attribute_owners(image: &mut Image) {
+    let mut wrong: Vec<_> = image
+        .attributes
+        .iter()
+        .filter(|(_, (stored, counted))| stored != counted)
+        .map(|(block, counts)| (*block, *counts))
+        .collect();
+    wrong.sort_unstable();
+    for (block, (stored, counted)) in wrong {
+        let problem = Problem::AttributeOwners { stored, counted };
+        image.report.add(Subject::Block(block), Some(block), problem);
+    }
+}

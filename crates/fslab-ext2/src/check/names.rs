@@ -1,0 +1,212 @@
+//! Second pass: directories, entry by entry; third: whether each hangs where it says.
+
+use std::collections::{HashMap, HashSet};
+
+use fslab_vfs::FileKind;
+
+use super::finding::{Finding, Problem, Subject};
+use super::image::{Blocks, Directory, Image};
+use crate::dir::entry::{Entries, Entry};
+use crate::dir::{Rules, verify};
+use crate::error::Result;
+use crate::kinds::entry_kind;
+use crate::numbers::{BlockNo, InodeNo};
+
+/// Looks at every directory.
+pub(super) fn check(image: &mut Image) -> Result<()> {
+    let rules = image.rules();
+    let all: Vec<InodeNo> = image.directories.keys().copied().collect();
+    for no in all {
+        let mut directory = image.directories.remove(&no).unwrap_or_default();
+        check_directory(image, &rules, no, &mut directory)?;
+        image.directories.insert(no, directory);
+    }
+    resolve_parents(image);
+    Ok(())
+}
+
+fn check_directory(
+    image: &mut Image,
+    rules: &Rules,
+    no: InodeNo,
+    directory: &mut Directory,
+) -> Result<()> {
+    for (index, &block) in (0..).zip(&directory.blocks) {
+        let bytes = image.cache.read(block)?;
+        let mut page = Page { no, block, index, rules, names: HashSet::new() };
+        for (number, entry) in Entries::of(&bytes).enumerate() {
+            match entry {
+                Ok(entry) if index == 0 && number < 2 => {
+                    let dotdot = page.check_dot(image, number, &entry);
+                    directory.dotdot = directory.dotdot.or(dotdot);
+                }
+                Ok(entry) => page.check_entry(image, &entry),
+                Err(what) => page.complain(image, what),
+            }
+        }
+    }
+    if directory.indexed {
+        check_index(image, rules, no, directory)?;
+    }
+    Ok(())
+}
+
+fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Directory) -> Result<()> {
+    let (cache, block_size) = (&image.cache, image.geometry().block_size);
+    let (_, flaws) = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
+    for flaw in flaws {
+        let block = flaw.block.0;
+        image.report.push(Finding {
+            subject: Subject::Inode(no),
+            problem: Problem::DirectoryBlock { block, what: flaw.what },
+            block: directory.blocks.get(block as usize).copied(),
+            path: None,
+            beyond_e2fsck: flaw.is_beyond_e2fsck(),
+        });
+    }
+    Ok(())
+}
+
+/// One block of a directory.
+struct Page<'a> {
+    no: InodeNo,
+    block: BlockNo,
+    /// Counted within the directory.
+    index: u32,
+    rules: &'a Rules,
+    names: HashSet<Vec<u8>>,
+}
+
+impl Page<'_> {
+    fn complain(&self, image: &mut Image, what: &'static str) {
+        let problem = Problem::DirectoryBlock { block: self.index, what };
+        image.report.add(Subject::Inode(self.no), Some(self.block), problem);
+    }
+
+    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: &'static str) {
+        let Some(target) = entry.inode else { return };
+        let problem = Problem::Entry { target, offset: entry.offset as u32, what };
+        image.report.add(Subject::Inode(self.no), Some(self.block), problem);
+    }
+
+    /// The first two entries; answers what `..` says.
+    fn check_dot(&self, image: &mut Image, number: usize, entry: &Entry<'_>) -> Option<InodeNo> {
+        let expected: &[u8] = if number == 0 { b"." } else { b".." };
+        let Some(target) = entry.inode.filter(|_| entry.name == expected) else {
+            self.complain(image, "doesn't start with '.' and '..'");
+            return None;
+        };
+        if number == 0 && target != self.no {
+            self.wrong(image, entry, "is its '.'");
+        }
+        let told = self.rules.told(entry_kind(FileKind::Directory));
+        if entry.kind != told {
+            self.wrong(image, entry, "has the wrong kind");
+        }
+        if let Some(known) = image.inodes.get_mut(target.0 as usize) {
+            known.counted += 1;
+        }
+        (number == 1).then_some(target)
+    }
+
+    fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) {
+        let Some(target) = entry.inode else { return };
+        if let Some(what) = self.flaw_of_name(entry.name) {
+            return self.wrong(image, entry, what);
+        }
+        if target != InodeNo::ROOT && image.is_reserved(target)
+            || target.0 > image.geometry().inodes()
+        {
+            return self.wrong(image, entry, "can't have a name");
+        }
+        let Some(kind) = image.kind(target) else {
+            return self.wrong(image, entry, "is not in use");
+        };
+        if target == InodeNo::ROOT {
+            return self.wrong(image, entry, "is the root directory");
+        }
+        if entry.kind != self.rules.told(entry_kind(kind)) {
+            self.wrong(image, entry, "has the wrong kind");
+        }
+        if kind == FileKind::Directory && !self.adopt(image, target) {
+            return self.wrong(image, entry, "is a directory with another name");
+        }
+        image.inodes[target.0 as usize].counted += 1;
+    }
+
+    fn flaw_of_name(&mut self, name: &[u8]) -> Option<&'static str> {
+        if name.is_empty() {
+            Some("has no name")
+        } else if matches!(name, b"." | b"..") {
+            Some("is one more '.' or '..'")
+        } else if name.contains(&b'/') || name.contains(&0) {
+            Some("has a name with a '/' or a zero byte")
+        } else if !self.names.insert(name.to_vec()) {
+            Some("has a name that is there twice")
+        } else {
+            None
+        }
+    }
+
+    /// Notes where a directory hangs; `false` if it already hangs elsewhere.
+    fn adopt(&self, image: &mut Image, child: InodeNo) -> bool {
+        // A directory can't be in the map while its own entries are looked at.
+        match image.directories.get_mut(&child) {
+            Some(directory) if directory.parent.is_none() => {
+                directory.parent = Some(self.no);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Each directory must be reached from the root, and its `..` be where it hangs.
+fn resolve_parents(image: &mut Image) {
+    let mut reached: HashMap<InodeNo, bool> = HashMap::from([(InodeNo::ROOT, true)]);
+    if !image.directories.contains_key(&InodeNo::ROOT) {
+        let problem = Problem::BadInode("is no directory, and should be the root");
+        image.report.add(Subject::Inode(InodeNo::ROOT), None, problem);
+    }
+    let all: Vec<_> = image.directories.iter().map(|(no, one)| (*no, one.clone_place())).collect();
+    for &(no, (parent, dotdot)) in &all {
+        let parent = if no == InodeNo::ROOT { Some(no) } else { parent };
+        if let (Some(parent), Some(stored)) = (parent, dotdot)
+            && parent != stored
+        {
+            let problem = Problem::Parent { stored, parent };
+            image.report.add(Subject::Inode(no), None, problem);
+        }
+        if !reaches_root(image, no, &mut reached) && parent.is_some() {
+            // One without any parent is told of where names are counted.
+            image.report.add(Subject::Inode(no), None, Problem::Unattached);
+        }
+    }
+}
+
+fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>) -> bool {
+    let mut way = Vec::new();
+    let mut at = no;
+    let answer = loop {
+        if let Some(&known) = reached.get(&at) {
+            break known;
+        }
+        // Whoever comes back here went in a circle.
+        reached.insert(at, false);
+        way.push(at);
+        match image.directories.get(&at).and_then(|directory| directory.parent) {
+            Some(parent) => at = parent,
+            None => break false,
+        }
+    };
+    way.into_iter().for_each(|no| {
+        reached.insert(no, answer);
+    });
+    answer
+}
+
+impl Directory {
+    fn clone_place(&self) -> (Option<InodeNo>, Option<InodeNo>) {
+        (self.parent, self.dotdot)
+    }
+}

@@ -1,0 +1,340 @@
+//! The bytes of files: reading, writing, cutting, punching, reserving, seeking.
+//!
+//! Bytes go straight to the device; only the way to them is cached. A block that was a hole is
+//! written whole, so that nothing an earlier file left there is ever read. Bytes behind the end of
+//! a file are made zeros when they come to lie within it.
+
+use std::ops::Range;
+
+use fslab_vfs::{Errno, SeekTo};
+
+use crate::error::{Error, Place, Result};
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::volume::Volume;
+
+/// The part of a range that lies in one block of a file.
+struct Piece {
+    block: FileBlock,
+    /// Within the block.
+    start: usize,
+    length: usize,
+}
+
+/// Cuts a range at the borders of blocks. It ends where a file can.
+fn pieces(block_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Piece> {
+    let mut next = range.start;
+    std::iter::from_fn(move || {
+        let start = next % block_bytes;
+        let length = (block_bytes - start).min(range.end.saturating_sub(next));
+        let block = FileBlock((next / block_bytes) as u32);
+        next += length;
+        (length > 0).then_some(Piece { block, start: start as usize, length: length as usize })
+    })
+}
+
+impl Volume {
+    fn block_bytes(&self) -> u64 {
+        self.block_size().bytes_u64()
+    }
+
+    /// Reads what lies between `offset` and the end; answers how much that was.
+    pub(crate) fn read_data(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let within = at % self.block_bytes();
+            let left = (length - done) as u64 + within;
+            let most = left.div_ceil(self.block_bytes()).min(u64::from(u32::MAX)) as u32;
+            let Some(first) = self.block_at(at) else {
+                buffer[done..length].fill(0);
+                break;
+            };
+            let run = self.map_run(no, inode, first, most)?;
+            let bytes = u64::from(run.length) * self.block_bytes() - within;
+            let piece = &mut buffer[done..][..bytes.min((length - done) as u64) as usize];
+            match run.physical {
+                None => piece.fill(0),
+                Some(block) => {
+                    let at = self.geometry().offset_of(block) + within;
+                    self.cache.device().read_data_at(at, piece)?;
+                }
+            }
+            done += piece.len();
+        }
+        Ok(length)
+    }
+
+    /// The block of a file that holds a byte; `None` where no pointer reaches.
+    fn block_at(&self, offset: u64) -> Option<FileBlock> {
+        let reach = self.geometry().size_max();
+        (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
+    }
+
+    /// Writes as much as there is room for, at least one byte. The inode is changed, not stored.
+    pub(crate) fn write_data(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        offset: u64,
+        data: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
+        let size_max = self.geometry().size_max();
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if offset >= size_max {
+            return Err(Errno::FBIG.into());
+        }
+        let data = &data[..(size_max - offset).min(data.len() as u64) as usize];
+        if offset > inode.size {
+            self.zero_mapped(no, inode, inode.size..offset)?;
+        }
+        let mut batch = Batch::default();
+        let mut taken: Vec<FileBlock> = Vec::new();
+        let answer = self.map_all(no, inode, offset, data, privileged, &mut batch, &mut taken);
+        let written = answer.and_then(|length| {
+            self.write_batch(&batch, data)?;
+            Ok(length)
+        });
+        match written {
+            Ok(length) => {
+                inode.size = inode.size.max(offset + length as u64);
+                Ok(length)
+            }
+            Err(error) => {
+                // What was taken holds what somebody else left there.
+                for block in taken {
+                    self.unmap(no, inode, u64::from(block.0)..u64::from(block.0) + 1)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps the blocks for a write; answers for how many bytes there is room.
+    #[allow(clippy::too_many_arguments, reason = "one step of write_data")]
+    fn map_all(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        offset: u64,
+        data: &[u8],
+        privileged: bool,
+        batch: &mut Batch,
+        taken: &mut Vec<FileBlock>,
+    ) -> Result<usize> {
+        let mut done = 0;
+        for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
+            let mapped = match self.map_for_writing(no, inode, piece.block, privileged) {
+                Ok(mapped) => mapped,
+                Err(error) if done == 0 || !error.is(Errno::NOSPC) => return Err(error),
+                Err(_) => break,
+            };
+            let at = self.geometry().offset_of(mapped.block) + piece.start as u64;
+            if mapped.fresh {
+                taken.push(piece.block);
+                self.zero_around(mapped.block, &piece)?;
+            }
+            batch.add(at, done..done + piece.length);
+            done += piece.length;
+        }
+        Ok(done)
+    }
+
+    /// Makes the rest of a block zeros that was a hole and is written in part.
+    fn zero_around(&mut self, block: BlockNo, piece: &Piece) -> Result<()> {
+        if piece.length == self.block_size().bytes() {
+            return Ok(());
+        }
+        let zeros = vec![0; self.block_size().bytes()];
+        self.data_written = true;
+        let at = self.geometry().offset_of(block);
+        Ok(self.cache.device().write_data_at(at, &zeros)?)
+    }
+
+    fn write_batch(&mut self, batch: &Batch, data: &[u8]) -> Result<()> {
+        self.data_written = true;
+        for (at, range) in &batch.parts {
+            self.cache.device().write_data_at(*at, &data[range.clone()])?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range zeros where the file has blocks; holes stay. The range is taken as bytes of
+    /// the map, whatever the size.
+    fn zero_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+        // Only the block that the old end lies in can hold something: all behind it are holes.
+        let block_end = range.start.next_multiple_of(self.block_bytes());
+        let range = range.start..range.end.min(block_end);
+        self.zero_range_mapped(no, inode, range)
+    }
+
+    fn zero_range_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+        for piece in pieces(self.block_bytes(), range) {
+            if let Some(block) = self.map(no, inode, piece.block)? {
+                let at = self.geometry().offset_of(block) + piece.start as u64;
+                self.data_written = true;
+                self.cache.device().write_data_at(at, &vec![0; piece.length])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the size; what lies behind it is freed. The inode is changed, not stored.
+    pub(crate) fn truncate(&mut self, no: InodeNo, inode: &mut Inode, size: u64) -> Result<()> {
+        if size > self.geometry().size_max() {
+            return Err(Errno::FBIG.into());
+        }
+        if size > inode.size {
+            self.zero_mapped(no, inode, inode.size..size)?;
+        } else {
+            self.unmap(no, inode, size.div_ceil(self.block_bytes())..u64::MAX)?;
+            self.zero_mapped(no, inode, size..u64::MAX)?;
+        }
+        inode.size = size;
+        Ok(())
+    }
+
+    /// Makes the range a hole as far as whole blocks go, and zeros elsewhere.
+    pub(crate) fn punch(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let bytes = self.block_bytes();
+        let end = range.end.min(inode.size.next_multiple_of(bytes));
+        let first = range.start.div_ceil(bytes);
+        let last = end / bytes;
+        if first >= last {
+            return self.zero_range_mapped(no, inode, range.start..end);
+        }
+        self.zero_range_mapped(no, inode, range.start..first * bytes)?;
+        self.unmap(no, inode, first..last)?;
+        self.zero_range_mapped(no, inode, last * bytes..end)
+    }
+
+    /// Fills the holes of a range with blocks of zeros, all or none.
+    pub(crate) fn fill_holes(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        range: Range<u64>,
+        privileged: bool,
+    ) -> Result<()> {
+        let bytes = self.block_bytes();
+        let blocks = range.start / bytes..range.end.div_ceil(bytes);
+        let missing = self.count_holes(no, inode, blocks.clone())?;
+        let indirect = missing / u64::from(self.block_size().pointers());
+        if !self.space.has_blocks(missing + indirect, privileged) {
+            return Err(Errno::NOSPC.into());
+        }
+        let mut taken = Vec::new();
+        let answer = self.fill_each(no, inode, blocks, privileged, &mut taken);
+        if answer.is_err() {
+            for block in taken {
+                self.unmap(no, inode, block..block + 1)?;
+            }
+        }
+        answer
+    }
+
+    fn fill_each(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        blocks: Range<u64>,
+        privileged: bool,
+        taken: &mut Vec<u64>,
+    ) -> Result<()> {
+        let zeros = vec![0; self.block_size().bytes()];
+        for block in blocks {
+            let mapped = self.map_for_writing(no, inode, FileBlock(block as u32), privileged)?;
+            if mapped.fresh {
+                taken.push(block);
+                self.data_written = true;
+                let at = self.geometry().offset_of(mapped.block);
+                self.cache.device().write_data_at(at, &zeros)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_holes(&self, no: InodeNo, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
+        let mut holes = 0;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let most = (blocks.end - at).min(u64::from(u32::MAX)) as u32;
+            let run = self.map_run(no, inode, FileBlock(at as u32), most)?;
+            if run.physical.is_none() {
+                holes += u64::from(run.length);
+            }
+            at += u64::from(run.length);
+        }
+        Ok(holes)
+    }
+
+    /// Makes the range zeros, without holes within the file.
+    pub(crate) fn zero(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        range: Range<u64>,
+        privileged: bool,
+    ) -> Result<()> {
+        self.fill_holes(no, inode, range.clone(), privileged)?;
+        self.zero_range_mapped(no, inode, range)
+    }
+
+    /// The next data or hole at or after `offset`.
+    pub(crate) fn seek(&self, no: InodeNo, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
+        if offset >= inode.size {
+            return Err(Errno::NXIO.into());
+        }
+        let mut at = offset;
+        // Every block of data counts once: more than there are is a circle.
+        let mut budget = u64::from(self.geometry().blocks);
+        while at < inode.size {
+            let Some(first) = self.block_at(at) else { break };
+            let left = (inode.size - at).div_ceil(self.block_bytes()) + 1;
+            let most = left.min(u64::from(u32::MAX)) as u32;
+            let run = self.map_run(no, inode, first, most)?;
+            if run.physical.is_some() == (to == SeekTo::Data) {
+                return Ok(at);
+            }
+            if run.physical.is_some() {
+                budget = budget.checked_sub(run.length.into()).ok_or_else(|| {
+                    Error::damaged(Place::Inode(no), "has more blocks than the file system")
+                })?;
+            }
+            at = (u64::from(first.0) + u64::from(run.length)) * self.block_bytes();
+        }
+        if to == SeekTo::Hole { Ok(inode.size) } else { Err(Errno::NXIO.into()) }
+    }
+}
+
+/// Writes to the device, those that continue each other as one: place, and range of the data.
+#[derive(Default)]
+struct Batch {
+    parts: Vec<(u64, Range<usize>)>,
+}
+
+impl Batch {
+    fn add(&mut self, at: u64, range: Range<usize>) {
+        match self.parts.last_mut() {
+            Some((start, last)) if *start + last.len() as u64 == at && last.end == range.start => {
+                last.end = range.end;
+            }
+            _ => self.parts.push((at, range)),
+        }
+    }
+}

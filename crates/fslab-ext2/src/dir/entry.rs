@@ -1,0 +1,373 @@
+//! Directory entries within one block: reading them as they come from an untrusted image, and
+//! changing them in place.
+//!
+//! ```text
+//! offset  0         4        6         7        8
+//!         inode u32 | length u16 | name length u8 | kind u8 | name, then slack to `length`
+//! ```
+//!
+//! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
+//! is free space, and so is whatever a record has beyond its name.
+
+use crate::numbers::InodeNo;
+
+/// What an entry says its inode is, as the format stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EntryKind(pub u8);
+
+impl EntryKind {
+    /// Not told: the file system has no `filetype` feature.
+    pub const UNKNOWN: Self = Self(0);
+    /// A regular file.
+    pub const REGULAR: Self = Self(1);
+    /// A directory.
+    pub const DIRECTORY: Self = Self(2);
+    /// A symbolic link.
+    pub const SYMLINK: Self = Self(7);
+}
+
+/// Bytes of a record before the name.
+pub(crate) const HEADER: usize = 8;
+/// The longest name, in bytes.
+pub(crate) const NAME_MAX: usize = 255;
+/// The shortest record that can hold a name.
+pub(crate) const RECORD_MIN: usize = 12;
+
+/// Bytes that a record for a name of `length` bytes needs.
+#[must_use]
+pub(crate) fn record_size(length: usize) -> usize {
+    (HEADER + length).next_multiple_of(4)
+}
+
+/// One record of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where the record starts in its block, in bytes.
+    pub offset: usize,
+    /// Bytes to the next record.
+    pub length: usize,
+    /// The inode; `None` for a record that is free space.
+    pub inode: Option<InodeNo>,
+    /// What the inode is.
+    pub kind: EntryKind,
+    /// The name; empty or left over from an earlier use in a free record.
+    pub name: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Bytes that the record could give to another.
+    #[must_use]
+    pub(crate) fn room(&self) -> usize {
+        if self.is_live() { self.length - record_size(self.name.len()) } else { self.length }
+    }
+
+    /// Whether it names a file.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.inode.is_some() && !self.name.is_empty()
+    }
+}
+
+/// What is wrong with a block; the place is known to whoever reads it.
+pub type Flaw = &'static str;
+
+/// What was found in a block, if that was not damage.
+pub type Checked<T> = std::result::Result<T, Flaw>;
+
+/// The records of a block in order; ends after the first that is damaged.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    next: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// Of a whole block, or of one that continues to be records from `start` on.
+    #[must_use]
+    pub fn from(block: &'a [u8], start: usize) -> Self {
+        Self { block, next: start }
+    }
+
+    /// Of a whole block.
+    #[must_use]
+    pub fn of(block: &'a [u8]) -> Self {
+        Self::from(block, 0)
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Checked<Entry<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.block.len() {
+            return None;
+        }
+        let answer = entry_at(self.block, self.next);
+        self.next = match &answer {
+            Ok(entry) => entry.offset + entry.length,
+            Err(_) => self.block.len(),
+        };
+        Some(answer)
+    }
+}
+
+/// The record at an offset, checked to lie within its block.
+#[inline]
+pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
+    let Some(header) = block.get(offset..).and_then(<[u8]>::first_chunk::<HEADER>) else {
+        return Err("a directory record goes beyond its block");
+    };
+    let header = u64::from_le_bytes(*header);
+    let inode = header as u32;
+    let length = decode_length((header >> 32) as u16, block.len());
+    let name_length = (header >> 48) as usize & 0xff;
+    if length < RECORD_MIN || !length.is_multiple_of(4) {
+        return Err("a directory record has an impossible length");
+    }
+    if length > block.len() - offset {
+        return Err("a directory record goes beyond its block");
+    }
+    if HEADER + name_length > length {
+        return Err("a name is longer than its directory record");
+    }
+    Ok(Entry {
+        offset,
+        length,
+        inode: (inode != 0).then_some(InodeNo(inode)),
+        kind: EntryKind((header >> 56) as u8),
+        name: &block[offset + HEADER..][..name_length],
+    })
+}
+
+/// In blocks of 64 KiB the length of a record that fills one doesn't fit 16 bits. The two bits
+/// that a multiple of 4 has to spare are its highest, and 0 or 65535 stands for all of the block.
+#[inline]
+fn decode_length(stored: u16, block_size: usize) -> usize {
+    let stored = usize::from(stored);
+    match (block_size, stored) {
+        (0x1_0000.., 0 | 0xffff) => block_size,
+        (0x1_0000.., _) => (stored & 0xfffc) | (stored & 3) << 16,
+        _ => stored,
+    }
+}
+
+#[inline]
+fn encode_length(length: usize) -> u16 {
+    if length > 0xffff { 0xffff } else { length as u16 }
+}
+
+/// Writes a record; its place was checked before, and the name fits.
+pub(crate) fn put(
+    block: &mut [u8],
+    offset: usize,
+    length: usize,
+    inode: InodeNo,
+    kind: EntryKind,
+    name: &[u8],
+) {
+    put_header(block, offset, length, inode, name.len(), kind);
+    block[offset + HEADER..][..name.len()].copy_from_slice(name);
+    // Nothing of what was there before shows up in the bytes that round up the length.
+    let end = record_size(name.len()).min(length);
+    block[offset + HEADER + name.len()..offset + end].fill(0);
+}
+
+/// Writes a record that is free space. The word behind its header becomes 0, because e2fsck takes
+/// a free block for an index node if that word is what a node has there.
+pub(crate) fn put_free(block: &mut [u8], offset: usize, length: usize) {
+    put_header(block, offset, length, InodeNo(0), 0, EntryKind::UNKNOWN);
+    block[offset + HEADER..offset + RECORD_MIN].fill(0);
+}
+
+fn put_header(
+    block: &mut [u8],
+    offset: usize,
+    length: usize,
+    inode: InodeNo,
+    name_length: usize,
+    kind: EntryKind,
+) {
+    let header = u64::from(inode.0)
+        | u64::from(encode_length(length)) << 32
+        | (name_length as u64) << 48
+        | u64::from(kind.0) << 56;
+    block[offset..offset + HEADER].copy_from_slice(&header.to_le_bytes());
+}
+
+/// Gives a record another length.
+pub(crate) fn set_length(block: &mut [u8], offset: usize, length: usize) {
+    block[offset + 4..offset + 6].copy_from_slice(&encode_length(length).to_le_bytes());
+}
+
+/// Gives a record another inode and kind.
+pub(crate) fn set_inode(block: &mut [u8], offset: usize, inode: InodeNo, kind: EntryKind) {
+    block[offset..offset + 4].copy_from_slice(&inode.0.to_le_bytes());
+    block[offset + 7] = kind.0;
+}
+
+/// Puts a name into a record that has room for it: the whole of a free record, or what a record
+/// in use has beyond its name.
+///
+/// # Errors
+/// When the record is not what the caller believed it to be; the block is unchanged then.
+pub(crate) fn insert(
+    block: &mut [u8],
+    offset: usize,
+    name: &[u8],
+    inode: InodeNo,
+    kind: EntryKind,
+) -> Checked<()> {
+    let host = entry_at(block, offset)?;
+    if host.room() < record_size(name.len()) {
+        return Err("a directory record has less room than it had");
+    }
+    let (start, length) = match host.is_live() {
+        true => (offset + host.length - host.room(), host.room()),
+        false => (offset, host.length),
+    };
+    if host.is_live() {
+        set_length(block, offset, start - offset);
+    }
+    put(block, start, length, inode, kind, name);
+    Ok(())
+}
+
+/// Takes a record out: the one before it takes its space, the first of a block becomes free.
+///
+/// # Errors
+/// When the records are not what the caller believed; the block is unchanged then.
+pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -> Checked<()> {
+    let entry = entry_at(block, offset)?;
+    let length = entry.length;
+    let Some(previous) = previous else {
+        put_free(block, offset, length);
+        return Ok(());
+    };
+    let before = entry_at(block, previous)?;
+    if previous + before.length != offset {
+        return Err("directory records are not where they were");
+    }
+    let whole = before.length + length;
+    set_length(block, previous, whole);
+    set_inode(block, offset, InodeNo(0), EntryKind::UNKNOWN);
+    Ok(())
+}
+
+/// Makes a block, from `start` on, one free record.
+pub(crate) fn clear(block: &mut [u8], start: usize) {
+    block[start..].fill(0);
+    put_free(block, start, block.len() - start);
+}
+
+/// Bytes that the live records of a block need, without slack.
+///
+/// # Errors
+/// Where a record is damaged.
+pub(crate) fn live_bytes(block: &[u8], start: usize) -> Checked<usize> {
+    Entries::from(block, start).try_fold(0, |sum, entry| {
+        let entry = entry?;
+        Ok(sum + if entry.is_live() { record_size(entry.name.len()) } else { 0 })
+    })
+}
+
+/// Adds records to the end of a block without slack, and gives the last one the rest.
+pub(crate) struct Packer<'a> {
+    block: &'a mut [u8],
+    start: usize,
+    end: usize,
+    last: Option<usize>,
+}
+
+impl<'a> Packer<'a> {
+    /// Begins at `start`; what is there is overwritten.
+    pub(crate) fn new(block: &'a mut [u8], start: usize) -> Self {
+        Self { block, start, end: start, last: None }
+    }
+
+    /// Adds a record; the caller counted that it fits.
+    pub(crate) fn push(&mut self, inode: InodeNo, kind: EntryKind, name: &[u8]) {
+        let size = record_size(name.len());
+        put(self.block, self.end, size, inode, kind, name);
+        self.last = Some(self.end);
+        self.end += size;
+    }
+
+    /// Stretches the last record to the end of the block; the slack is zeros.
+    pub(crate) fn finish(self) {
+        let Self { block, start, end, last } = self;
+        block[end..].fill(0);
+        match last {
+            Some(last) => set_length(block, last, block.len() - last),
+            None => clear(block, start),
+        }
+    }
+}
+
+/// What a search of one block for a name found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scan {
+    /// The record with the name.
+    pub(crate) found: Option<Spot>,
+    /// The first record with room for the name, as far as the search went.
+    pub(crate) room: Option<u32>,
+}
+
+/// A record that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: EntryKind,
+    /// Where in its block, in bytes.
+    pub(crate) offset: u32,
+    /// The record before it in the block.
+    pub(crate) previous: Option<u32>,
+}
+
+/// A name prepared for being compared with many: those that differ mostly differ in length or in
+/// their last bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    name: &'a [u8],
+    tail: [u8; 4],
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn new(name: &'a [u8]) -> Self {
+        Self { name, tail: name.last_chunk().copied().unwrap_or_default() }
+    }
+
+    pub(crate) fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    #[inline]
+    fn is(&self, other: &[u8]) -> bool {
+        other.len() == self.name.len()
+            && other.last_chunk::<4>().is_none_or(|tail| *tail == self.tail)
+            && other == self.name
+    }
+
+    /// Searches a block for the name and for room to put it.
+    #[inline]
+    pub(crate) fn scan(&self, block: &[u8]) -> Checked<Scan> {
+        let need = record_size(self.name.len());
+        let mut scan = Scan::default();
+        let mut previous = None;
+        for entry in Entries::of(block) {
+            let entry = entry?;
+            if self.is(entry.name)
+                && let Some(inode) = entry.inode
+            {
+                let offset = entry.offset as u32;
+                scan.found = Some(Spot { inode, kind: entry.kind, offset, previous });
+                return Ok(scan);
+            }
+            previous = Some(entry.offset as u32);
+            if scan.room.is_none() && entry.room() >= need {
+                scan.room = previous;
+            }
+        }
+        Ok(scan)
+    }
+}

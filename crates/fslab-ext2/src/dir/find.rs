@@ -1,0 +1,117 @@
+//! Finding a name, or the place for it.
+
+use super::entry::{EntryKind, Spot, Wanted};
+use super::hash::NameHash;
+use super::path::{LeafBudget, Path};
+use super::{DirectoryBlocks, Rules, read_checked};
+use crate::error::Result;
+use crate::numbers::{FileBlock, InodeNo};
+
+/// What a search for a name ends in.
+#[derive(Clone, Copy, Debug)]
+pub enum Search {
+    /// The name is there.
+    Found(Found),
+    /// It is not, and could go here.
+    Absent(Vacancy),
+}
+
+impl Search {
+    /// The inode of the name, if it is there.
+    #[must_use]
+    pub fn inode(&self) -> Option<InodeNo> {
+        match self {
+            Self::Found(found) => Some(found.inode()),
+            Self::Absent(_) => None,
+        }
+    }
+}
+
+/// A name that was found, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub(crate) block: FileBlock,
+    pub(crate) spot: Spot,
+    /// The way to its leaf and its hash, in an indexed directory.
+    pub(crate) leaf: Option<(Path, NameHash)>,
+}
+
+impl Found {
+    /// The inode the name stands for.
+    #[must_use]
+    pub fn inode(&self) -> InodeNo {
+        self.spot.inode
+    }
+
+    /// What the entry says the inode is.
+    #[must_use]
+    pub fn kind(&self) -> EntryKind {
+        self.spot.kind
+    }
+
+    /// The block of the directory that holds the entry.
+    #[must_use]
+    pub fn block(&self) -> FileBlock {
+        self.block
+    }
+}
+
+/// Where a name that was not found could go.
+#[derive(Clone, Copy, Debug)]
+pub struct Vacancy {
+    /// The block and the record in it that has room.
+    pub(crate) room: Option<(FileBlock, u32)>,
+    /// The way to the first leaf for the name's hash, and that hash, in an indexed directory.
+    pub(crate) leaf: Option<(Path, NameHash)>,
+}
+
+/// Searches a directory for a name other than `.` and `..`.
+///
+/// # Errors
+/// [`crate::Error::Damaged`] where a block on the way is, and what the store answers.
+pub fn find<B: DirectoryBlocks>(blocks: &B, rules: &Rules, name: &[u8]) -> Result<Search> {
+    let wanted = Wanted::new(name);
+    if blocks.is_indexed() {
+        find_indexed(blocks, rules, &wanted)
+    } else {
+        find_linear(blocks, &wanted)
+    }
+}
+
+fn find_linear<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<Search> {
+    let mut room = None;
+    for block in (0..blocks.count()).map(FileBlock) {
+        let scan = read_checked(blocks, block, |bytes| wanted.scan(bytes))?;
+        if let Some(spot) = scan.found {
+            return Ok(Search::Found(Found { block, spot, leaf: None }));
+        }
+        room = room.or(scan.room.map(|offset| (block, offset)));
+    }
+    Ok(Search::Absent(Vacancy { room, leaf: None }))
+}
+
+fn find_indexed<B: DirectoryBlocks>(
+    blocks: &B,
+    rules: &Rules,
+    wanted: &Wanted<'_>,
+) -> Result<Search> {
+    let (mut path, hash) = Path::to_name(blocks, rules, wanted.name())?;
+    let first = path;
+    let mut room = None;
+    let mut budget = LeafBudget::new(blocks);
+    loop {
+        let block = path.leaf();
+        let scan = read_checked(blocks, block, |bytes| wanted.scan(bytes))?;
+        if let Some(spot) = scan.found {
+            return Ok(Search::Found(Found { block, spot, leaf: Some((path, hash)) }));
+        }
+        // Only the first leaf: where the kernel puts a name of a hash that several leaves have.
+        if block == first.leaf() {
+            room = scan.room.map(|offset| (block, offset));
+        }
+        if !path.continues(hash.major) || !path.advance(blocks)? {
+            return Ok(Search::Absent(Vacancy { room, leaf: Some((first, hash)) }));
+        }
+        budget.spend(blocks)?;
+    }
+}

@@ -1,0 +1,253 @@
+//! The hash of a name, by which an indexed directory finds it.
+//!
+//! Three functions, each in a variant for signed and for unsigned characters (a heritage of the
+//! machines that wrote the first images), seeded per file system. The results are those of the
+//! kernel; libext2fs differs in one value only (see [`NameHash::LAST`]).
+
+/// Which hash function a directory uses, as its root stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashVersion {
+    /// Phillips's first: multiply and subtract. Unseeded.
+    Legacy,
+    /// Two rounds fewer than MD4, 32 bytes a step. The default of mke2fs.
+    HalfMd4,
+    /// The Tiny Encryption Algorithm as a hash, 16 bytes a step.
+    Tea,
+}
+
+impl HashVersion {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Legacy, Self::HalfMd4, Self::Tea];
+
+    /// From the byte that the superblock and a directory's root store.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The byte that the superblock and a directory's root store.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The name by which e2fsprogs knows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::HalfMd4 => "half_md4",
+            Self::Tea => "tea",
+        }
+    }
+}
+
+/// What a name hashes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameHash {
+    /// What the index is ordered by. The lowest bit is 0: an index entry uses it to say that the
+    /// leaf before holds names of the same hash.
+    pub major: u32,
+    /// Tells names of the same major hash apart, mostly; 0 for the legacy function.
+    pub minor: u32,
+}
+
+impl NameHash {
+    /// The greatest major hash. The next one marks the end of a directory for the kernel, which
+    /// therefore moves names that hash to it here; libext2fs does not.
+    pub const LAST: u32 = 0xffff_fffc;
+}
+
+/// The seed used where the superblock has none (all zeros).
+const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+/// Hashes the names of one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hasher {
+    version: HashVersion,
+    signed: bool,
+    seed: [u32; 4],
+}
+
+impl Hasher {
+    /// `signed` is how the file system's flags say characters are to be taken; `seed` is the
+    /// superblock's `s_hash_seed` as four little-endian words.
+    #[must_use]
+    pub fn new(version: HashVersion, signed: bool, seed: [u32; 4]) -> Self {
+        let seed = if seed == [0; 4] { DEFAULT_SEED } else { seed };
+        Self { version, signed, seed }
+    }
+
+    /// The function in use.
+    #[must_use]
+    pub fn version(self) -> HashVersion {
+        self.version
+    }
+
+    /// The same file system's hasher for a directory that uses another function.
+    #[must_use]
+    pub fn with_version(self, version: HashVersion) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The hash of a name of up to 255 bytes.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> NameHash {
+        let (major, minor) = match self.version {
+            HashVersion::Legacy => (legacy(name, self.signed), 0),
+            HashVersion::HalfMd4 => half_md4(name, self.signed, self.seed),
+            HashVersion::Tea => tea(name, self.signed, self.seed),
+        };
+        NameHash { major: (major & !1).min(NameHash::LAST), minor }
+    }
+}
+
+/// A character as the machine that made the image would widen it.
+fn widen(byte: u8, signed: bool) -> u32 {
+    if signed { byte as i8 as u32 } else { u32::from(byte) }
+}
+
+/// Packs the first `4 * N` bytes of a name into words, padded with its length.
+fn pack<const N: usize>(name: &[u8], signed: bool) -> [u32; N] {
+    // The length in each byte; a name has at most 255.
+    let pad = (name.len() as u32 & 0xff) * 0x0101_0101;
+    let mut words = [pad; N];
+    for (word, bytes) in words.iter_mut().zip(name.chunks(4)) {
+        *word = bytes
+            .iter()
+            .fold(pad, |word, &byte| widen(byte, signed).wrapping_add(word.wrapping_shl(8)));
+    }
+    words
+}
+
+fn legacy(name: &[u8], signed: bool) -> u32 {
+    let (mut last, mut before) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
+    for &byte in name {
+        let scattered = widen(byte, signed).wrapping_mul(7_152_373);
+        let mut next = before.wrapping_add(last ^ scattered);
+        if next & 0x8000_0000 != 0 {
+            next = next.wrapping_sub(0x7fff_ffff);
+        }
+        (before, last) = (last, next);
+    }
+    last << 1
+}
+
+fn tea(name: &[u8], signed: bool, seed: [u32; 4]) -> (u32, u32) {
+    const DELTA: u32 = 0x9e37_79b9;
+    let [mut first, mut second, ..] = seed;
+    for part in Parts::<16>::of(name) {
+        let words: [u32; 4] = pack(part, signed);
+        let (mut x, mut y, mut sum) = (first, second, 0_u32);
+        for _ in 0..16 {
+            sum = sum.wrapping_add(DELTA);
+            x = x.wrapping_add(tea_mix(y, sum, words[0], words[1]));
+            y = y.wrapping_add(tea_mix(x, sum, words[2], words[3]));
+        }
+        first = first.wrapping_add(x);
+        second = second.wrapping_add(y);
+    }
+    (first, second)
+}
+
+fn tea_mix(other: u32, sum: u32, left: u32, right: u32) -> u32 {
+    (other << 4).wrapping_add(left) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(right)
+}
+
+/// The name from each multiple of `STEP` on, to its end: the packing of a step knows how much is
+/// left, not only its own bytes.
+struct Parts<'a, const STEP: usize>(&'a [u8]);
+
+impl<'a, const STEP: usize> Parts<'a, STEP> {
+    fn of(name: &'a [u8]) -> Self {
+        Self(name)
+    }
+}
+
+impl<'a, const STEP: usize> Iterator for Parts<'a, STEP> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let part = self.0;
+        self.0 = part.get(STEP..).unwrap_or_default();
+        (!part.is_empty()).then_some(part)
+    }
+}
+
+/// One step of half-MD4: `a` becomes what the others and one word make of it.
+macro_rules! steps {
+    ($function:expr, $constant:expr, $state:ident, $words:ident,
+     [$($index:expr),*], [$s0:expr, $s1:expr, $s2:expr, $s3:expr]) => {{
+        let shifts = [$s0, $s1, $s2, $s3];
+        for (step, index) in [$($index),*].into_iter().enumerate() {
+            let [a, b, c, d] = $state;
+            let sum = a
+                .wrapping_add($function(b, c, d))
+                .wrapping_add($words[index])
+                .wrapping_add($constant);
+            // The next step works on what is d now.
+            $state = [d, sum.rotate_left(shifts[step % 4]), b, c];
+        }
+    }};
+}
+
+fn half_md4(name: &[u8], signed: bool, seed: [u32; 4]) -> (u32, u32) {
+    let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    let majority = |x: u32, y: u32, z: u32| (x & y).wrapping_add((x ^ y) & z);
+    let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
+    let mut buffer = seed;
+    for part in Parts::<32>::of(name) {
+        let words: [u32; 8] = pack(part, signed);
+        let mut state = buffer;
+        steps!(choose, 0, state, words, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]);
+        steps!(majority, 0x5a82_7999, state, words, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]);
+        steps!(parity, 0x6ed9_eba1, state, words, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]);
+        for (total, part) in buffer.iter_mut().zip(state) {
+            *total = total.wrapping_add(part);
+        }
+    }
+    (buffer[1], buffer[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: [u32; 4] = [0x0403_0201, 0x0807_0605, 0x0c0b_0a09, 0x100f_0e0d];
+
+    #[test]
+    fn codes_are_those_of_the_format() {
+        let codes: Vec<_> = HashVersion::ALL.map(HashVersion::code).into();
+        assert_eq!(codes, [0, 1, 2]);
+        assert_eq!(HashVersion::from_code(3), None);
+    }
+
+    #[test]
+    fn a_seed_of_zeros_is_the_default_seed() {
+        let zero = Hasher::new(HashVersion::HalfMd4, true, [0; 4]);
+        let default = Hasher::new(HashVersion::HalfMd4, true, DEFAULT_SEED);
+        assert_eq!(zero.hash(b"name"), default.hash(b"name"));
+        let other = Hasher::new(HashVersion::HalfMd4, true, SEED);
+        assert_ne!(zero.hash(b"name"), other.hash(b"name"));
+    }
+
+    #[test]
+    fn signed_and_unsigned_differ_for_names_beyond_ascii_only() {
+        for version in HashVersion::ALL {
+            let signed = Hasher::new(version, true, SEED);
+            let unsigned = Hasher::new(version, false, SEED);
+            assert_eq!(signed.hash(b"plain"), unsigned.hash(b"plain"), "{version:?}");
+            assert_ne!(signed.hash(b"caf\xe9"), unsigned.hash(b"caf\xe9"), "{version:?}");
+        }
+    }
+
+    #[test]
+    fn the_lowest_bit_is_free_and_the_end_mark_unused() {
+        let hasher = Hasher::new(HashVersion::Tea, true, SEED);
+        for number in 0..20_000_u32 {
+            let hash = hasher.hash(&number.to_le_bytes());
+            assert_eq!(hash.major & 1, 0);
+            assert!(hash.major <= NameHash::LAST);
+        }
+    }
+}

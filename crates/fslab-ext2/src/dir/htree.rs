@@ -1,0 +1,268 @@
+//! The indexed form: growing and splitting, as the kernel does it.
+//!
+//! A full leaf is cut at half of its bytes, in the order of the hashes; names of one hash may come
+//! to lie on both sides, which the new index entry then says by its lowest bit. A full index node
+//! is cut at half of its entries. When the way down is full to the root, the tree grows by a level
+//! at the root.
+
+use fslab_vfs::Errno;
+
+use super::entry::{self, Checked, Entries, EntryKind, Packer};
+use super::hash::Hasher;
+use super::index::{self, RootInfo, Table, TableMut, entries_from};
+use super::insert::NewEntry;
+use super::linear;
+use super::path::{Frame, Path};
+use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
+use crate::error::Result;
+use crate::numbers::FileBlock;
+
+/// Makes the root of an index of a linear directory of one block; its names move to block 1.
+pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+    let root = FileBlock(0);
+    let (old, [own, parent]) = read_checked(blocks, root, |bytes| {
+        entry::live_bytes(bytes, 0)?;
+        Ok((bytes.to_vec(), dots(bytes)?))
+    })?;
+    let leaf = blocks.grow()?;
+    write_checked(blocks, leaf, |bytes| pack(bytes, super::names(root, &old)))?;
+    let info = RootInfo { version: rules.hasher.version(), levels: 0 };
+    let kind = rules.told(EntryKind::DIRECTORY);
+    blocks.write(root, |bytes| index::write_root(bytes, info, own, parent, kind, leaf))?;
+    blocks.set_indexed(true)
+}
+
+/// Fills a block with these records.
+pub(crate) fn pack<'a>(
+    bytes: &mut [u8],
+    entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
+) -> Checked<()> {
+    let mut packer = Packer::new(bytes, 0);
+    for entry in entries {
+        let entry = entry?;
+        if let Some(inode) = entry.inode {
+            packer.push(inode, entry.kind, entry.name);
+        }
+    }
+    packer.finish();
+    Ok(())
+}
+
+/// Puts a name into an indexed directory whose leaf for it has no single record with room.
+pub(crate) fn insert<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    hash: u32,
+    new: &NewEntry<'_>,
+) -> Result<()> {
+    loop {
+        let path = Path::to_hash(blocks, rules, hash)?;
+        if fits_packed(blocks, path.leaf(), new)? {
+            return pack_and_put(blocks, path.leaf(), new);
+        }
+        if is_full(blocks, path.bottom()) {
+            make_room_above(blocks, rules, &path)?;
+            continue;
+        }
+        let split = split_leaf(blocks, rules, &path)?;
+        return pack_and_put(
+            blocks,
+            if hash >= split.from { split.right } else { split.left },
+            new,
+        );
+    }
+}
+
+/// Whether there is room once the free space of a leaf is in one place.
+fn fits_packed<B: DirectoryBlocks>(
+    blocks: &B,
+    leaf: FileBlock,
+    new: &NewEntry<'_>,
+) -> Result<bool> {
+    read_checked(blocks, leaf, |bytes| Ok(entry::live_bytes(bytes, 0)? + new.size() <= bytes.len()))
+}
+
+fn pack_and_put<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    leaf: FileBlock,
+    new: &NewEntry<'_>,
+) -> Result<()> {
+    write_checked(blocks, leaf, |bytes| {
+        if new.put_anywhere(bytes)? {
+            return Ok(());
+        }
+        linear::pack_in_place(bytes, leaf)?;
+        match new.put_anywhere(bytes)? {
+            true => Ok(()),
+            false => Err("a directory leaf has less room than was counted"),
+        }
+    })
+}
+
+fn is_full<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> bool {
+    frame.count >= limit(blocks, frame)
+}
+
+/// Entries that fit an index block; only block 0 is a root.
+pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
+    let size = blocks.block_size().bytes();
+    if frame.block.0 == 0 { index::root_limit(size) } else { index::node_limit(size) }
+}
+
+/// Makes one step towards room in the index block above a leaf: splits the topmost full node that
+/// has room above itself, or adds a level.
+fn make_room_above<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    path: &Path,
+) -> Result<()> {
+    let frames = path.frames();
+    match frames.iter().rposition(|frame| !is_full(blocks, frame)) {
+        Some(level) => split_node(blocks, level, &frames[level], &frames[level + 1]),
+        None if frames.len() < usize::from(rules.levels) => add_level(blocks, path.info()),
+        None => Err(Errno::NOSPC.into()),
+    }
+}
+
+/// Moves the upper half of a node's entries to a new node beside it.
+fn split_node<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    above_level: usize,
+    above: &Frame,
+    node: &Frame,
+) -> Result<()> {
+    let keep = node.count / 2;
+    let moved = read_checked(blocks, node.block, |bytes| {
+        let table = Table::of_node(bytes)?;
+        (table.count() == node.count)
+            .then(|| entries_from(table, keep))
+            .ok_or("an index node has another count than before")
+    })?;
+    let new = blocks.grow()?;
+    blocks.write(new, |bytes| index::write_node(bytes, &moved))?;
+    write_checked(blocks, above.block, |bytes| {
+        TableMut::of_level(bytes, above_level)?.insert_after(above.at, moved[0].0, new)
+    })?;
+    write_checked(blocks, node.block, |bytes| {
+        TableMut::of_level(bytes, above_level + 1)?.truncate(keep);
+        Ok(())
+    })
+}
+
+/// Moves all entries of the root to a new node, which becomes the root's only entry.
+fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()> {
+    let root = FileBlock(0);
+    let moved = read_checked(blocks, root, |bytes| Ok(entries_from(Table::of_root(bytes)?.1, 0)))?;
+    let node = blocks.grow()?;
+    blocks.write(node, |bytes| index::write_node(bytes, &moved))?;
+    let info = RootInfo { levels: info.levels + 1, ..info };
+    blocks.write(root, |bytes| index::rewrite_root(bytes, info, &[(0, node)]))
+}
+
+/// Two leaves that were one.
+struct Split {
+    left: FileBlock,
+    right: FileBlock,
+    /// Names of this hash and above go to the right one.
+    from: u32,
+}
+
+/// A live record of a leaf that is split.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    hash: u32,
+    offset: usize,
+    /// With slack.
+    length: usize,
+}
+
+/// Cuts the leaf of a path in two; the index block above it has room.
+fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path) -> Result<Split> {
+    let hasher = rules.hasher.with_version(path.info().version);
+    let left = path.leaf();
+    let (old, records) = read_checked(blocks, left, |bytes| {
+        let records = records_by_hash(bytes, hasher)?;
+        if records.len() < 2 {
+            return Err("a directory leaf is full of one name");
+        }
+        Ok((bytes.to_vec(), records))
+    })?;
+    let (low, high) = records.split_at(cut(&records, old.len()));
+    let from = high[0].hash;
+    // The lowest bit says that names of this hash begin in the leaf before.
+    let continued = low.last().is_some_and(|last| last.hash == from);
+    let right = blocks.grow()?;
+    write_checked(blocks, right, |bytes| pack(bytes, in_block(&old, high)))?;
+    let bottom = path.bottom();
+    write_checked(blocks, bottom.block, |bytes| {
+        TableMut::of_level(bytes, path.frames().len() - 1)?.insert_after(
+            bottom.at,
+            from | u32::from(continued),
+            right,
+        )
+    })?;
+    let mut low = low.to_vec();
+    low.sort_unstable_by_key(|record| record.offset);
+    write_checked(blocks, left, |bytes| pack(bytes, in_block(&old, &low)))?;
+    Ok(Split { left, right, from })
+}
+
+fn in_block<'a>(
+    block: &'a [u8],
+    records: &[Record],
+) -> impl Iterator<Item = Checked<entry::Entry<'a>>> {
+    records.iter().map(|record| entry::entry_at(block, record.offset))
+}
+
+fn records_by_hash(block: &[u8], hasher: Hasher) -> Checked<Vec<Record>> {
+    let mut records = Vec::new();
+    for entry in Entries::of(block) {
+        let entry = entry?;
+        if entry.is_live() {
+            let hash = hasher.hash(entry.name).major;
+            records.push(Record { hash, offset: entry.offset, length: entry.length });
+        }
+    }
+    records.sort_by_key(|record| record.hash);
+    Ok(records)
+}
+
+/// How many of the records, in the order of their hashes, stay: from the top, records move as
+/// long as at least half of each lies in the upper half of the bytes. Where all of them would
+/// move, half of them do.
+fn cut(records: &[Record], block_size: usize) -> usize {
+    let mut size = 0;
+    for (at, record) in records.iter().enumerate().rev() {
+        if size + record.length / 2 > block_size / 2 {
+            return at + 1;
+        }
+        size += record.length;
+    }
+    records.len() / 2
+}
+
+/// Puts the names of a small tree, one leaf below the root, back into block 0.
+pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
+    let root = FileBlock(0);
+    let old = read_checked(blocks, leaf, |bytes| {
+        entry::live_bytes(bytes, 0)?;
+        Ok(bytes.to_vec())
+    })?;
+    write_checked(blocks, root, |bytes| {
+        let [own, parent] = dots(bytes)?;
+        let kind = entry::entry_at(bytes, 0)?.kind;
+        let mut packer = Packer::new(bytes, 0);
+        packer.push(own, kind, b".");
+        packer.push(parent, kind, b"..");
+        for entry in Entries::of(&old) {
+            let entry = entry?;
+            if let (true, Some(inode)) = (entry.is_live(), entry.inode) {
+                packer.push(inode, entry.kind, entry.name);
+            }
+        }
+        packer.finish();
+        Ok(())
+    })?;
+    blocks.set_indexed(false)?;
+    blocks.shrink(1)
+}

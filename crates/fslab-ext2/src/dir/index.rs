@@ -1,0 +1,288 @@
+//! The blocks of a directory's index: the root, which is block 0 of the directory, and the nodes
+//! below it. Both hold a sorted table of (hash, block).
+//!
+//! ```text
+//! root   0   "." record, 12 bytes             node   0   free record over the whole block
+//!       12   ".." record over the rest                8   table
+//!       24   u32 0, u8 hash version, u8 8,
+//!            u8 levels below the root, u8 0
+//!       32   table
+//!
+//! table  entry 0: u16 limit, u16 count, u32 block     entry n: u32 hash, u32 block
+//! ```
+//!
+//! Entry n leads to names whose hash is at least its own and below that of entry n + 1; entry 0
+//! takes what is below entry 1. A hash with its lowest bit set means that names of this hash began
+//! in the block of the entry before. A linear reader sees free space only.
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::entry::{self, Checked, EntryKind};
+use super::hash::HashVersion;
+use crate::numbers::{FileBlock, InodeNo};
+
+/// Where the table starts in the root, in bytes.
+const ROOT_TABLE: usize = 32;
+/// Where the table starts in a node, in bytes.
+const NODE_TABLE: usize = 8;
+/// Where the root's own fields start, in bytes.
+const ROOT_INFO: usize = 24;
+/// Stored length of the root's own fields, in bytes.
+const INFO_LENGTH: u8 = 8;
+/// The highest bits of a block number in a table are reserved.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// One entry of a table as it is stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Slot {
+    hash: U32,
+    block: U32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 8);
+
+/// What the root says about its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootInfo {
+    /// The hash function of the directory's names.
+    pub version: HashVersion,
+    /// Levels of nodes between the root and the leaves.
+    pub levels: u8,
+}
+
+/// The table of a root or node, checked: the limit is that of its block, the count within it.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    slots: &'a [Slot],
+    count: usize,
+}
+
+impl<'a> Table<'a> {
+    /// Reads the root of an index.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn of_root(block: &'a [u8]) -> Checked<(RootInfo, Self)> {
+        let info = RootInfo::read(block)?;
+        Ok((info, Self::read(block, ROOT_TABLE)?))
+    }
+
+    /// Reads a node of an index.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn of_node(block: &'a [u8]) -> Checked<Self> {
+        let record = entry::entry_at(block, 0)?;
+        if record.inode.is_some() || record.length != block.len() {
+            return Err("an index node doesn't start with a free record of its size");
+        }
+        Self::read(block, NODE_TABLE)
+    }
+
+    /// Reads the table of the root (level 0) or of a node.
+    pub(crate) fn of_level(block: &'a [u8], level: usize) -> Checked<Self> {
+        if level == 0 { Self::of_root(block).map(|(_, table)| table) } else { Self::of_node(block) }
+    }
+
+    fn read(block: &'a [u8], start: usize) -> Checked<Self> {
+        let Ok(slots) = <[Slot]>::ref_from_bytes(&block[start..]) else {
+            return Err("an index table doesn't fill its block");
+        };
+        let header = slots[0].hash.get();
+        let (limit, count) = (header & 0xffff, header >> 16);
+        if limit as usize != slots.len() {
+            return Err("an index table has the wrong limit");
+        }
+        if count == 0 || count > limit {
+            return Err("an index table has an impossible count");
+        }
+        Ok(Self { slots, count: count as usize })
+    }
+
+    /// Entries in use; never 0.
+    #[must_use]
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// Entries that fit.
+    #[must_use]
+    pub fn limit(self) -> usize {
+        self.slots.len()
+    }
+
+    /// The hash of an entry with its continuation bit; 0 for the first.
+    #[must_use]
+    pub fn hash(self, at: usize) -> u32 {
+        if at == 0 { 0 } else { self.slots[at].hash.get() }
+    }
+
+    /// The block an entry leads to.
+    #[must_use]
+    pub fn block(self, at: usize) -> FileBlock {
+        FileBlock(self.slots[at].block.get() & BLOCK_MASK)
+    }
+
+    /// The last entry whose hash is not above `hash`.
+    #[must_use]
+    #[inline]
+    pub fn search(self, hash: u32) -> usize {
+        self.slots[1..self.count].partition_point(|slot| slot.hash.get() <= hash)
+    }
+
+    /// The hash of the entry behind, where there is one.
+    #[must_use]
+    pub(crate) fn next_hash(self, at: usize) -> Option<u32> {
+        (at + 1 < self.count).then(|| self.hash(at + 1))
+    }
+}
+
+impl RootInfo {
+    fn read(block: &[u8]) -> Checked<Self> {
+        let Some(info) = block.get(ROOT_INFO..).and_then(<[u8]>::first_chunk::<8>) else {
+            return Err("an index root doesn't fit its block");
+        };
+        let &[r0, r1, r2, r3, version, length, levels, flags] = info;
+        if [r0, r1, r2, r3] != [0; 4] || length != INFO_LENGTH || flags & 1 != 0 {
+            return Err("an index root has unknown fields");
+        }
+        let Some(version) = HashVersion::from_code(version) else {
+            return Err("an index root names an unknown hash function");
+        };
+        Ok(Self { version, levels })
+    }
+
+    fn write(self, block: &mut [u8]) {
+        let fields = [0, 0, 0, 0, self.version.code(), INFO_LENGTH, self.levels, 0];
+        block[ROOT_INFO..ROOT_TABLE].copy_from_slice(&fields);
+    }
+}
+
+/// Entries that fit the root of a directory with blocks of this many bytes.
+#[must_use]
+pub fn root_limit(block_size: usize) -> usize {
+    (block_size - ROOT_TABLE) / size_of::<Slot>()
+}
+
+/// Entries that fit a node.
+#[must_use]
+pub fn node_limit(block_size: usize) -> usize {
+    (block_size - NODE_TABLE) / size_of::<Slot>()
+}
+
+/// Writes a root with one entry; `.` and `..` are written too.
+pub(crate) fn write_root(
+    block: &mut [u8],
+    info: RootInfo,
+    own: InodeNo,
+    parent: InodeNo,
+    dot_kind: EntryKind,
+    child: FileBlock,
+) {
+    let size = block.len();
+    block.fill(0);
+    entry::put(block, 0, entry::RECORD_MIN, own, dot_kind, b".");
+    entry::put(block, entry::RECORD_MIN, size - entry::RECORD_MIN, parent, dot_kind, b"..");
+    info.write(block);
+    TableMut::create(block, ROOT_TABLE, &[(0, child)]);
+}
+
+/// Writes a node with these entries; the hash of the first is dropped.
+pub(crate) fn write_node(block: &mut [u8], entries: &[(u32, FileBlock)]) {
+    block.fill(0);
+    entry::put_free(block, 0, block.len());
+    TableMut::create(block, NODE_TABLE, entries);
+}
+
+/// Replaces the levels and entries of a root.
+pub(crate) fn rewrite_root(block: &mut [u8], info: RootInfo, entries: &[(u32, FileBlock)]) {
+    info.write(block);
+    block[ROOT_TABLE..].fill(0);
+    TableMut::create(block, ROOT_TABLE, entries);
+}
+
+/// The table of a root or node, to be changed.
+pub(crate) struct TableMut<'a> {
+    slots: &'a mut [Slot],
+    count: usize,
+}
+
+impl<'a> TableMut<'a> {
+    /// The table of the root (level 0) or of a node, checked as [`Table`] is.
+    pub(crate) fn of_level(block: &'a mut [u8], level: usize) -> Checked<Self> {
+        let count = Table::of_level(block, level)?.count;
+        let start = if level == 0 { ROOT_TABLE } else { NODE_TABLE };
+        match <[Slot]>::mut_from_bytes(&mut block[start..]) {
+            Ok(slots) => Ok(Self { slots, count }),
+            Err(_) => Err("an index table doesn't fill its block"),
+        }
+    }
+
+    fn create(block: &'a mut [u8], start: usize, entries: &[(u32, FileBlock)]) {
+        let Ok(slots) = <[Slot]>::mut_from_bytes(&mut block[start..]) else { return };
+        for (slot, &(hash, block)) in slots.iter_mut().zip(entries) {
+            *slot = Slot { hash: hash.into(), block: block.0.into() };
+        }
+        Self { slots, count: 0 }.set_count(entries.len());
+    }
+
+    fn set_count(&mut self, count: usize) {
+        self.count = count;
+        self.slots[0].hash = (self.slots.len() as u32 | (count as u32) << 16).into();
+    }
+
+    /// Puts an entry behind entry `at`.
+    pub(crate) fn insert_after(&mut self, at: usize, hash: u32, block: FileBlock) -> Checked<()> {
+        if self.count >= self.slots.len() || at >= self.count {
+            return Err("an index table has less room than it had");
+        }
+        self.slots.copy_within(at + 1..self.count, at + 2);
+        self.slots[at + 1] = Slot { hash: hash.into(), block: block.0.into() };
+        self.set_count(self.count + 1);
+        Ok(())
+    }
+
+    /// Takes an entry out; when it is the first, the second takes its place and its hash, which
+    /// the first entry has no room for, is answered.
+    pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
+        if at >= self.count || self.count < 2 {
+            return Err("an index table has fewer entries than it had");
+        }
+        let next = (at == 0).then(|| self.slots[1].hash.get());
+        self.slots.copy_within(at + 1..self.count, at);
+        self.set_count(self.count - 1);
+        Ok(next)
+    }
+
+    /// Keeps the first `count` entries.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.set_count(count.min(self.count));
+    }
+
+    /// Adds entries behind the last.
+    pub(crate) fn extend(&mut self, entries: &[(u32, FileBlock)]) -> Checked<()> {
+        for &(hash, block) in entries {
+            self.insert_after(self.count - 1, hash, block)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an entry lead to another block.
+    pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) {
+        self.slots[at].block = block.0.into();
+    }
+
+    /// Gives an entry other than the first another hash.
+    pub(crate) fn set_hash(&mut self, at: usize, hash: u32) {
+        if at > 0 {
+            self.slots[at].hash = hash.into();
+        }
+    }
+}
+
+/// A table's entries from `start` on, as values.
+pub(crate) fn entries_from(table: Table<'_>, start: usize) -> Vec<(u32, FileBlock)> {
+    (start..table.count()).map(|at| (table.hash(at), table.block(at))).collect()
+}

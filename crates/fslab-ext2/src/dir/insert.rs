@@ -1,0 +1,77 @@
+//! Putting a name where a search said it could go.
+
+use fslab_vfs::Errno;
+
+use super::entry::{self, Checked, EntryKind};
+use super::{DirectoryBlocksMut, Form, Rules, Vacancy, damaged, htree, linear, write_checked};
+use crate::error::Result;
+use crate::numbers::{FileBlock, InodeNo};
+
+/// A name and what it is to stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEntry<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: EntryKind,
+}
+
+impl NewEntry<'_> {
+    /// Bytes that its record needs.
+    pub(crate) fn size(&self) -> usize {
+        entry::record_size(self.name.len())
+    }
+
+    /// Puts it into the first record of a block that has room; `false` when there is none.
+    pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
+        let room = entry::Wanted::new(self.name).scan(block)?.room;
+        match room {
+            Some(offset) => self.put_at(block, offset).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn put_at(&self, block: &mut [u8], offset: u32) -> Checked<()> {
+        entry::insert(block, offset as usize, self.name, self.inode, self.kind)
+    }
+}
+
+/// Puts a name of 1 to 255 bytes, which [`super::find`] did not find, into the directory.
+///
+/// # Errors
+/// `ENOSPC` where there is no block to grow by or the index is full, and nothing changed then;
+/// [`crate::Error::Damaged`] and what the store answers.
+pub fn insert<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    vacancy: &Vacancy,
+    name: &[u8],
+    inode: InodeNo,
+    kind: EntryKind,
+) -> Result<()> {
+    if name.is_empty() || name.len() > entry::NAME_MAX {
+        return Err(Errno::INVAL.into());
+    }
+    let new = NewEntry { name, inode, kind: rules.told(kind) };
+    if let Some((block, offset)) = vacancy.room {
+        return write_checked(blocks, block, |bytes| new.put_at(bytes, offset));
+    }
+    match vacancy.leaf {
+        Some((_, hash)) => htree::insert(blocks, rules, hash.major, &new),
+        None => outgrow(blocks, rules, &new),
+    }
+}
+
+/// A linear directory is full: it becomes indexed, or longer. Like the kernel, only a directory of
+/// one block is indexed.
+fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, new: &NewEntry<'_>) -> Result<()> {
+    if blocks.count() == 0 {
+        return Err(damaged(blocks, FileBlock(0), "a directory has no blocks"));
+    }
+    if rules.form == Form::Indexed && blocks.count() == 1 {
+        htree::convert(blocks, rules)?;
+        let hash = rules.hasher.hash(new.name).major;
+        htree::insert(blocks, rules, hash, new)
+    } else {
+        linear::append(blocks, new)
+    }
+}

@@ -1,0 +1,446 @@
+//! Listing a directory a piece at a time, while others insert and remove.
+//!
+//! An indexed directory, and one of a single block that could be indexed, is listed in the order
+//! of the hashes. Where a listing goes on is told by the hash of the entry, not by its place, so
+//! that splitting, joining and moving leaves changes nothing: an entry that stays is listed
+//! exactly once. A linear directory is listed by offset; its entries never move.
+
+use fslab_vfs::Errno;
+
+use super::entry::{Checked, Entry, EntryKind};
+use super::hash::Hasher;
+use super::path::{LeafBudget, Path};
+use super::{DirectoryBlocks, Form, Rules, dots, names, placed, read_checked};
+use crate::error::Result;
+use crate::numbers::{FileBlock, InodeNo};
+
+/// Where a listing goes on; [`Cookie::START`] begins one. Fits `telldir`: below 2^63.
+///
+/// ```text
+/// by offset   0 and multiples of 4 below 2^62: offset of a record in the directory
+/// by hash     1: behind "."
+///             2^62 | hash, 31 bits | tie, 23 bits | rank, 8 bits: from this entry on
+/// ```
+///
+/// The tie is a second hash; the rank orders the names that still can't be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// The beginning.
+    pub const START: Self = Self(0);
+    const BEHIND_DOT: Self = Self(1);
+    const HASHED: u64 = 1 << 62;
+    const RANKS: u64 = 1 << 8;
+    const TIE_BITS: u32 = 23;
+
+    /// The first of the cookies of names that hash like this one.
+    fn of_name(hasher: Hasher, name: &[u8]) -> Self {
+        let hash = hasher.hash(name);
+        let tie = u64::from((hash.minor ^ fold(name)) >> (32 - Self::TIE_BITS));
+        Self(Self::of_hash(hash.major).0 | tie * Self::RANKS)
+    }
+
+    fn of_hash(major: u32) -> Self {
+        Self(Self::HASHED | u64::from(major >> 1) << (Self::TIE_BITS + 8))
+    }
+
+    fn is_hashed(self) -> bool {
+        self.0 >= Self::HASHED
+    }
+
+    /// The hash from which on the index is to be searched.
+    fn major(self) -> u32 {
+        ((self.0 - Self::HASHED) >> (Self::TIE_BITS + 8) << 1) as u32
+    }
+
+    fn rank(self) -> u64 {
+        self.0 % Self::RANKS
+    }
+
+    fn without_rank(self) -> Self {
+        Self(self.0 - self.rank())
+    }
+
+    /// Behind all names that hash like this.
+    fn behind(self) -> Self {
+        Self(self.without_rank().0 + Self::RANKS)
+    }
+}
+
+/// Spreads a name over 32 bits (FNV-1a), for the hash function that has no minor hash.
+fn fold(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// An entry as it is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// The inode.
+    pub inode: InodeNo,
+    /// What the entry says the inode is.
+    pub kind: EntryKind,
+    /// The name; `.` and `..` come first.
+    pub name: &'a [u8],
+    /// Where to go on behind this entry.
+    pub next: Cookie,
+}
+
+/// Takes entries; answers `false` when it has no room for one, which is then listed next time.
+pub type Sink<'a> = dyn FnMut(Listed<'_>) -> bool + 'a;
+
+/// Lists entries from a cookie on until the sink is full or the directory ends.
+///
+/// # Errors
+/// [`crate::Error::Damaged`]; `EINVAL` for a cookie that no listing answered; `EOVERFLOW` where
+/// more than 256 names can't be told apart by their hashes and the sink doesn't take all at once.
+pub fn list<B: DirectoryBlocks>(
+    blocks: &B,
+    rules: &Rules,
+    from: Cookie,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let one_block = blocks.count() == 1 && rules.form == Form::Indexed;
+    match from {
+        Cookie::START if blocks.is_indexed() || one_block => list_dots(blocks, rules, from, sink),
+        Cookie::BEHIND_DOT => list_dots(blocks, rules, from, sink),
+        _ if from.is_hashed() && blocks.is_indexed() => list_indexed(blocks, rules, from, sink),
+        _ if from.is_hashed() => list_one_block(blocks, rules, from, sink),
+        _ => list_linear(blocks, from, sink),
+    }
+}
+
+fn list_linear<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
+    let size = blocks.block_size().bytes_u64();
+    for block in (from.0 / size..u64::from(blocks.count())).map(|block| FileBlock(block as u32)) {
+        let start = u64::from(block.0) * size;
+        let go_on = read_checked(blocks, block, |bytes| {
+            for entry in super::Entries::of(bytes) {
+                let entry = entry?;
+                let next = Cookie(start + (entry.offset + entry.length) as u64);
+                let wanted = start + entry.offset as u64 >= from.0 && entry.is_live();
+                if let (true, Some(inode)) = (wanted, entry.inode)
+                    && !sink(Listed { inode, kind: entry.kind, name: entry.name, next })
+                {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        if !go_on {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The two entries before all hashes, and then the others.
+fn list_dots<B: DirectoryBlocks>(
+    blocks: &B,
+    rules: &Rules,
+    from: Cookie,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let [own, parent] = read_checked(blocks, FileBlock(0), dots)?;
+    let kind = rules.told(EntryKind::DIRECTORY);
+    let first = Cookie::of_hash(0);
+    let dot = Listed { inode: own, kind, name: b".", next: Cookie::BEHIND_DOT };
+    if from == Cookie::START && !sink(dot) {
+        return Ok(());
+    }
+    if !sink(Listed { inode: parent, kind, name: b"..", next: first }) {
+        return Ok(());
+    }
+    list(blocks, rules, first, sink)
+}
+
+fn list_one_block<B: DirectoryBlocks>(
+    blocks: &B,
+    rules: &Rules,
+    from: Cookie,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let mut gathered = Gathered::default();
+    // A directory that outgrew one block is indexed; one that is not has no such cookies.
+    if blocks.count() > 1 {
+        return Err(Errno::INVAL.into());
+    }
+    let answer = blocks.read(FileBlock(0), |bytes| {
+        names(FileBlock(0), bytes).try_for_each(|entry| {
+            gathered.add(rules.hasher, &entry?, from, |_| true);
+            Ok(())
+        })
+    })?;
+    placed(blocks, FileBlock(0), answer)?;
+    gathered.sort();
+    gathered.deliver(from, sink).map(|_| ())
+}
+
+fn list_indexed<B: DirectoryBlocks>(
+    blocks: &B,
+    rules: &Rules,
+    mut from: Cookie,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let mut gathered = Gathered::default();
+    let mut path = Path::to_hash(blocks, rules, from.major())?;
+    let mut budget = LeafBudget::new(blocks);
+    loop {
+        budget.spend(blocks)?;
+        gathered.clear();
+        gathered.add_leaf(blocks, rules, &path, from)?;
+        let cut = gathered.sort();
+        if !gathered.deliver(from, sink)? {
+            return Ok(());
+        }
+        from = gathered.end().unwrap_or(from).max(from);
+        if cut {
+            path = Path::to_hash(blocks, rules, from.major())?;
+            budget = LeafBudget::new(blocks);
+        } else if !path.advance(blocks)? {
+            return Ok(());
+        }
+    }
+}
+
+/// The names of a leaf in the order in which they are listed.
+#[derive(Default)]
+struct Gathered {
+    items: Vec<Item>,
+    /// The names, one after the other.
+    text: Vec<u8>,
+}
+
+struct Item {
+    key: Cookie,
+    inode: InodeNo,
+    kind: EntryKind,
+    start: u32,
+    length: u8,
+}
+
+impl Gathered {
+    /// More than a leaf can have; only names of one hash in many leaves reach it.
+    const MOST: usize = 1 << 15;
+
+    fn clear(&mut self) {
+        self.items.clear();
+        self.text.clear();
+    }
+
+    /// Adds the names of a leaf, and those of the leaves behind it that share the hash at the
+    /// border: they are to be listed in one order.
+    fn add_leaf<B: DirectoryBlocks>(
+        &mut self,
+        blocks: &B,
+        rules: &Rules,
+        path: &Path,
+        from: Cookie,
+    ) -> Result<()> {
+        let hasher = rules.hasher.with_version(path.info().version);
+        read_checked(blocks, path.leaf(), |bytes| self.add_all(hasher, bytes, from, |_| true))?;
+        let Some(border) = path.next_hash().filter(|next| next & 1 == 1) else { return Ok(()) };
+        let border = Cookie::of_hash(border & !1).major();
+        let mut path = *path;
+        let mut budget = LeafBudget::new(blocks);
+        while path.continues(border) && path.advance(blocks)? {
+            budget.spend(blocks)?;
+            read_checked(blocks, path.leaf(), |bytes| {
+                self.add_all(hasher, bytes, from, |key| key.major() == border)
+            })?;
+            if self.items.len() > 2 * Self::MOST {
+                self.sort();
+            }
+        }
+        Ok(())
+    }
+
+    fn add_all(
+        &mut self,
+        hasher: Hasher,
+        bytes: &[u8],
+        from: Cookie,
+        wanted: impl Fn(Cookie) -> bool,
+    ) -> Checked<()> {
+        for entry in super::Entries::of(bytes) {
+            let entry = entry?;
+            if entry.is_live() {
+                self.add(hasher, &entry, from, &wanted);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        hasher: Hasher,
+        entry: &Entry<'_>,
+        from: Cookie,
+        wanted: impl Fn(Cookie) -> bool,
+    ) {
+        let key = Cookie::of_name(hasher, entry.name);
+        let Some(inode) = entry.inode else { return };
+        if key >= from.without_rank() && wanted(key) {
+            let start = self.text.len() as u32;
+            let length = entry.name.len() as u8;
+            self.text.extend_from_slice(entry.name);
+            self.items.push(Item { key, inode, kind: entry.kind, start, length });
+        }
+    }
+
+    /// Orders the names and keeps the first of them, if there are very many; says whether some
+    /// were left for later.
+    fn sort(&mut self) -> bool {
+        let text = &self.text;
+        self.items.sort_unstable_by(|one, other| {
+            (one.key, one.name(text)).cmp(&(other.key, other.name(text)))
+        });
+        let cut = self.items.len() > Self::MOST;
+        if cut {
+            // Names that hash alike stay together.
+            let last = self.items[Self::MOST - 1].key;
+            let keep = self.items.partition_point(|item| item.key <= last);
+            let all = keep == self.items.len();
+            self.items.truncate(keep);
+            return !all;
+        }
+        false
+    }
+
+    /// Behind the last name.
+    fn end(&self) -> Option<Cookie> {
+        self.items.last().map(|item| item.key.behind())
+    }
+
+    /// Gives the names to the sink; `false` when it is full.
+    fn deliver(&self, from: Cookie, sink: &mut Sink<'_>) -> Result<bool> {
+        for alike in self.items.chunk_by(|one, other| one.key == other.key) {
+            let first = alike[0].key;
+            let skip = if first == from.without_rank() { from.rank() as usize } else { 0 };
+            for (rank, item) in alike.iter().enumerate().skip(skip) {
+                let next = match rank + 1 {
+                    behind if behind == alike.len() => first.behind(),
+                    behind if (behind as u64) < Cookie::RANKS => Cookie(first.0 + behind as u64),
+                    _ => return Err(Errno::OVERFLOW.into()),
+                };
+                let name = item.name(&self.text);
+                if !sink(Listed { inode: item.inode, kind: item.kind, name, next }) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Item {
+    fn name<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        &text[self.start as usize..][..usize::from(self.length)]
+    }
+}
+
+/// A listing in the order of the inodes, for one open directory: whoever then reads the files
+/// goes through the inode table once instead of jumping about in it.
+///
+/// Names are taken and ordered a batch at a time, which bounds the memory; names that come to be
+/// or cease while a batch is being listed may be listed or not, as POSIX allows.
+#[derive(Debug)]
+pub struct InodeOrder {
+    batch: usize,
+    /// Where the batches start.
+    starts: Vec<Cookie>,
+    /// The batch in `names`.
+    loaded: Option<usize>,
+    names: Vec<Owned>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    inode: InodeNo,
+    kind: EntryKind,
+    name: Box<[u8]>,
+}
+
+impl InodeOrder {
+    /// Names that are ordered at a time, unless told otherwise: some 4 MiB.
+    pub const BATCH: usize = 1 << 16;
+
+    /// A listing that orders `batch` names at a time.
+    #[must_use]
+    pub fn new(batch: usize) -> Self {
+        let (starts, names) = (vec![Cookie::START], Vec::new());
+        Self { batch: batch.max(1), starts, loaded: None, names }
+    }
+
+    /// As [`list`]; the cookies are good for this listing only.
+    ///
+    /// # Errors
+    /// As [`list`].
+    pub fn list<B: DirectoryBlocks>(
+        &mut self,
+        blocks: &B,
+        rules: &Rules,
+        from: Cookie,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let mut position = from.0 as usize;
+        if position == 0 {
+            // From the beginning again: what was remembered may be long out of date.
+            *self = Self::new(self.batch);
+        }
+        loop {
+            let number = position / self.batch;
+            if number >= self.starts.len() {
+                return Ok(());
+            }
+            if self.loaded != Some(number) {
+                self.load(blocks, rules, number)?;
+            }
+            for owned in self.names.iter().skip(position % self.batch) {
+                position += 1;
+                let next = Cookie(position as u64);
+                let Owned { inode, kind, name } = owned;
+                if !sink(Listed { inode: *inode, kind: *kind, name, next }) {
+                    return Ok(());
+                }
+            }
+            position = (number + 1) * self.batch;
+        }
+    }
+
+    fn load<B: DirectoryBlocks>(&mut self, blocks: &B, rules: &Rules, number: usize) -> Result<()> {
+        let (names, batch) = (&mut self.names, self.batch);
+        names.clear();
+        let mut next = None;
+        let mut refused = false;
+        list(blocks, rules, self.starts[number], &mut |listed| {
+            refused = names.len() == batch;
+            if !refused {
+                names.push(Owned::from(&listed));
+                next = Some(listed.next);
+            }
+            !refused
+        })?;
+        names.sort_by_key(|owned| (owned.rank(), owned.inode));
+        self.loaded = Some(number);
+        if let (true, Some(next), true) = (refused, next, number + 1 == self.starts.len()) {
+            self.starts.push(next);
+        }
+        Ok(())
+    }
+}
+
+impl Owned {
+    fn from(listed: &Listed<'_>) -> Self {
+        Self { inode: listed.inode, kind: listed.kind, name: listed.name.into() }
+    }
+
+    /// `.` and `..` come first, whatever they stand for.
+    fn rank(&self) -> u8 {
+        match &*self.name {
+            b"." => 0,
+            b".." => 1,
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Taking names out, and giving space back.
+//!
+//! A leaf whose names, with those of a neighbour, fill at most half of a block takes them over or
+//! hands its own to it. The index loses the entry of the leaf that became empty, and index nodes
+//! are joined and the tree made lower by the same rule. What becomes free is filled with the
+//! directory's last block, whose parent is told, and the directory ends one block earlier. Names
+//! stay in the order of their hashes all the time, so that whoever reads the directory meanwhile
+//! misses none.
+
+use super::entry::{self, Entries};
+use super::index::{self, Table, TableMut, entries_from};
+use super::path::{Frame, Path};
+use super::{
+    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, htree, linear, read_checked,
+    write_checked,
+};
+use crate::error::Result;
+use crate::numbers::FileBlock;
+
+/// Whether neighbours are looked at is decided at steps of this fraction of a block, not at each
+/// name.
+const STEPS: usize = 16;
+/// Blocks of a directory in which it is decided at each name after all.
+const SMALL: u32 = 4;
+
+/// Takes a name that was found out of the directory.
+///
+/// # Errors
+/// [`crate::Error::Damaged`] where the name is no longer at its place or the directory's index
+/// contradicts itself, and what the store answers.
+pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, found: &Found) -> Result<()> {
+    let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
+    let (size, left) = write_checked(blocks, found.block, |bytes| {
+        let entry = entry::entry_at(bytes, offset)?;
+        if entry.inode != Some(found.spot.inode) {
+            return Err("a directory record is not where it was");
+        }
+        let size = entry::record_size(entry.name.len());
+        entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
+        Ok((size, if rules.shrink { entry::live_bytes(bytes, 0)? } else { usize::MAX }))
+    })?;
+    if !rules.shrink {
+        return Ok(());
+    }
+    match &found.leaf {
+        Some((path, hash)) if is_worth_a_look(blocks, left, size) => {
+            settle(blocks, rules, path, hash.major, left)
+        }
+        Some(_) => Ok(()),
+        None if left == 0 && found.block.0 + 1 == blocks.count() => linear::trim(blocks),
+        None => Ok(()),
+    }
+}
+
+/// Whether a leaf that lost `size` bytes and has `left` crossed a step in its lower half; a small
+/// directory is always looked at.
+fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
+    let block_size = blocks.block_size().bytes();
+    let step = block_size / STEPS;
+    let crosses = left / step != (left + size) / step || blocks.count() <= SMALL;
+    left == 0 || (left <= block_size / 2 && crosses)
+}
+
+/// Joins a leaf that became small with a neighbour, if it has one small enough, and then the
+/// index blocks above it.
+fn settle<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    path: &Path,
+    hash: u32,
+    live: usize,
+) -> Result<()> {
+    // An empty leaf costs its neighbour nothing.
+    let most = blocks.block_size().bytes() / if live == 0 { 1 } else { 2 };
+    let fits = |blocks: &B, beside: &Path| -> Result<bool> {
+        Ok(live + live_bytes(blocks, beside.leaf())? <= most)
+    };
+    let mut beside = *path;
+    if beside.retreat(blocks)? && fits(blocks, &beside)? {
+        join_leaves(blocks, rules, beside.leaf(), path)?;
+    } else {
+        beside = *path;
+        if !beside.advance(blocks)? || !fits(blocks, &beside)? {
+            return lower(blocks, rules);
+        }
+        join_leaves(blocks, rules, path.leaf(), &beside)?;
+    }
+    for level in (1..path.frames().len()).rev() {
+        join_nodes(blocks, rules, hash, level)?;
+    }
+    lower(blocks, rules)
+}
+
+fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> {
+    read_checked(blocks, leaf, |bytes| entry::live_bytes(bytes, 0))
+}
+
+/// Moves the names of the right leaf to the left one and takes the right one out of the tree.
+fn join_leaves<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    left: FileBlock,
+    right: &Path,
+) -> Result<()> {
+    if left == right.leaf() {
+        return Err(damaged(blocks, left, "an index leads to a leaf twice"));
+    }
+    let moved = read_checked(blocks, right.leaf(), |bytes| Ok(bytes.to_vec()))?;
+    write_checked(blocks, left, |bytes| {
+        let kept = bytes.to_vec();
+        let both = Entries::of(&kept).chain(Entries::of(&moved));
+        htree::pack(bytes, both.filter(|entry| entry.as_ref().map_or(true, |e| e.is_live())))
+    })?;
+    let mut freed = unlink(blocks, right)?;
+    // From the end, so that what moves into a gap is not itself one.
+    freed.sort_unstable_by(|one, other| other.cmp(one));
+    freed.into_iter().try_for_each(|block| fill_gap(blocks, rules, block))
+}
+
+/// Takes a leaf out of the index, and the nodes that lead to nothing then. Answers all of them.
+fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<FileBlock>> {
+    let mut freed = vec![path.leaf()];
+    let frames = path.frames();
+    let Some(level) = frames.iter().rposition(|frame| frame.count > 1) else {
+        return Err(damaged(blocks, path.leaf(), "the only leaf of an index has a neighbour"));
+    };
+    freed.extend(frames[level + 1..].iter().map(|frame| frame.block));
+    let frame = &frames[level];
+    let implied = write_checked(blocks, frame.block, |bytes| {
+        TableMut::of_level(bytes, level)?.remove(frame.at)
+    })?;
+    if let Some(hash) = implied {
+        raise(blocks, &frames[..level], hash)?;
+    }
+    Ok(freed)
+}
+
+/// The first entry below these frames now begins at `hash`: says so where its hash is stored.
+fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
+    let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
+    let frame = &above[level];
+    write_checked(blocks, frame.block, |bytes| {
+        TableMut::of_level(bytes, level)?.set_hash(frame.at, hash);
+        Ok(())
+    })
+}
+
+/// Moves the directory's last block to where one became free, and ends the directory before it.
+fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, gap: FileBlock) -> Result<()> {
+    let last = FileBlock(blocks.count() - 1);
+    if gap != last {
+        let owner = find_owner(blocks, rules, last)?;
+        let bytes = read_checked(blocks, last, |bytes| Ok(bytes.to_vec()))?;
+        blocks.write(gap, |target| target.copy_from_slice(&bytes))?;
+        write_checked(blocks, owner.block, |bytes| {
+            TableMut::of_level(bytes, owner.level)?.set_block(owner.at, gap);
+            Ok(())
+        })?;
+    }
+    blocks.shrink(last.0)
+}
+
+/// The index entry that leads to a block.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    block: FileBlock,
+    level: usize,
+    at: usize,
+}
+
+/// Finds the index entry that leads to a block: by a hash that the block itself tells where that
+/// works, else by going through the index.
+fn find_owner<B: DirectoryBlocks>(blocks: &B, rules: &Rules, child: FileBlock) -> Result<Owner> {
+    if let Some(hash) = hint(blocks, rules, child)?
+        && let Some(owner) = owner_on_path(&Path::to_hash(blocks, rules, hash)?, child)
+    {
+        return Ok(owner);
+    }
+    let mut path = Path::to_first(blocks, rules)?;
+    let mut budget = super::path::LeafBudget::new(blocks);
+    loop {
+        if let Some(owner) = owner_on_path(&path, child) {
+            return Ok(owner);
+        }
+        budget.spend(blocks)?;
+        if !path.advance(blocks)? {
+            return Err(damaged(blocks, child, "a directory block is in no index"));
+        }
+    }
+}
+
+fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
+    let frames = path.frames().iter().enumerate();
+    frames
+        .filter(|(_, frame)| frame.child == child)
+        .map(|(level, frame)| Owner { block: frame.block, level, at: frame.at })
+        .next()
+}
+
+/// A hash that leads to a block or past it: that of its first name, or of its second index entry.
+fn hint<B: DirectoryBlocks>(blocks: &B, rules: &Rules, block: FileBlock) -> Result<Option<u32>> {
+    let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
+    let hasher = rules.hasher.with_version(version);
+    read_checked(blocks, block, |bytes| {
+        if let Ok(table) = Table::of_node(bytes) {
+            return Ok(table.next_hash(0));
+        }
+        let name = Entries::of(bytes).find_map(|entry| entry.ok().filter(|e| e.is_live()));
+        Ok(name.map(|entry| hasher.hash(entry.name).major))
+    })
+}
+
+/// Joins the node at a level of the path to a hash with a neighbour below the same index block,
+/// where both together fill at most half of one.
+fn join_nodes<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    hash: u32,
+    level: usize,
+) -> Result<()> {
+    let path = Path::to_hash(blocks, rules, hash)?;
+    let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };
+    let most = index::node_limit(blocks.block_size().bytes()) / 2;
+    if node.count > most || (node.count > 1 && !node.count.is_multiple_of(STEPS)) {
+        return Ok(());
+    }
+    let pairs = above.at.saturating_sub(1)..(above.at + 1).min(above.count - 1);
+    for left in pairs {
+        let pair = read_pair(blocks, above, level - 1, left)?;
+        if pair.left_count + pair.moved.len() <= most {
+            return join_pair(blocks, rules, above, level - 1, &pair);
+        }
+    }
+    Ok(())
+}
+
+/// Two nodes side by side below one index block.
+struct Pair {
+    left: FileBlock,
+    right: FileBlock,
+    /// The entry of the right one in the index block above.
+    right_at: usize,
+    left_count: usize,
+    /// The entries of the right one, the first with its hash.
+    moved: Vec<(u32, FileBlock)>,
+}
+
+fn read_pair<B: DirectoryBlocks>(
+    blocks: &B,
+    above: &Frame,
+    level: usize,
+    left_at: usize,
+) -> Result<Pair> {
+    let (left, right, hash) = read_checked(blocks, above.block, |bytes| {
+        let table = Table::of_level(bytes, level)?;
+        if left_at + 1 >= table.count() {
+            return Err("an index table has fewer entries than it had");
+        }
+        Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
+    })?;
+    let left_count = read_checked(blocks, left, |bytes| Ok(Table::of_node(bytes)?.count()))?;
+    let mut moved =
+        read_checked(blocks, right, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+    moved[0].0 = hash;
+    Ok(Pair { left, right, right_at: left_at + 1, left_count, moved })
+}
+
+fn join_pair<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    above: &Frame,
+    level: usize,
+    pair: &Pair,
+) -> Result<()> {
+    write_checked(blocks, pair.left, |bytes| {
+        TableMut::of_level(bytes, level + 1)?.extend(&pair.moved)
+    })?;
+    write_checked(blocks, above.block, |bytes| {
+        TableMut::of_level(bytes, level)?.remove(pair.right_at).map(|_| ())
+    })?;
+    fill_gap(blocks, rules, pair.right)
+}
+
+/// Makes the tree lower where the root leads to one node only, and linear where it leads to one
+/// small leaf.
+fn lower<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+    loop {
+        let (info, count, child) = read_checked(blocks, FileBlock(0), |bytes| {
+            let (info, table) = Table::of_root(bytes)?;
+            Ok((info, table.count(), table.block(0)))
+        })?;
+        if count > 1 {
+            return Ok(());
+        }
+        if info.levels == 0 {
+            return flatten_if_small(blocks, child);
+        }
+        let entries =
+            read_checked(blocks, child, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+        if entries.len() > index::root_limit(blocks.block_size().bytes()) {
+            return Ok(());
+        }
+        let info = index::RootInfo { levels: info.levels - 1, ..info };
+        blocks.write(FileBlock(0), |bytes| index::rewrite_root(bytes, info, &entries))?;
+        fill_gap(blocks, rules, child)?;
+    }
+}
+
+fn flatten_if_small<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
+    let most = blocks.block_size().bytes() / 2;
+    if blocks.count() != 2 || live_bytes(blocks, leaf)? + 2 * entry::RECORD_MIN > most {
+        return Ok(());
+    }
+    htree::flatten(blocks, leaf)
+}

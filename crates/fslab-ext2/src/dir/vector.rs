@@ -1,0 +1,100 @@
+//! A directory's blocks in memory: for tests, measurements and rebuilding.
+
+use fslab_vfs::Errno;
+
+use super::{DirectoryBlocks, DirectoryBlocksMut, Rules};
+use crate::error::Result;
+use crate::numbers::{BlockSize, FileBlock, InodeNo};
+
+/// Blocks in a vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VectorBlocks {
+    inode: InodeNo,
+    block_size: BlockSize,
+    bytes: Vec<u8>,
+    indexed: bool,
+    /// How many blocks there may be.
+    pub most: u32,
+}
+
+impl VectorBlocks {
+    /// A new directory.
+    #[must_use]
+    pub fn new(block_size: BlockSize, rules: &Rules, inode: InodeNo, parent: InodeNo) -> Self {
+        let mut bytes = vec![0; block_size.bytes()];
+        super::create(&mut bytes, rules, inode, parent);
+        Self { inode, block_size, bytes, indexed: false, most: u32::MAX }
+    }
+
+    /// The directory that these blocks, one after the other, are; bytes behind the last whole
+    /// block are left out.
+    #[must_use]
+    pub fn from_bytes(
+        block_size: BlockSize,
+        inode: InodeNo,
+        indexed: bool,
+        mut bytes: Vec<u8>,
+    ) -> Self {
+        bytes.truncate(bytes.len() - bytes.len() % block_size.bytes());
+        Self { inode, block_size, bytes, indexed, most: u32::MAX }
+    }
+
+    /// All blocks, one after the other.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn range(&self, block: FileBlock) -> std::ops::Range<usize> {
+        let start = block.0 as usize * self.block_size.bytes();
+        start..start + self.block_size.bytes()
+    }
+}
+
+impl DirectoryBlocks for VectorBlocks {
+    fn inode(&self) -> InodeNo {
+        self.inode
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    fn count(&self) -> u32 {
+        (self.bytes.len() / self.block_size.bytes()) as u32
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.indexed
+    }
+
+    fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        Ok(look(&self.bytes[self.range(block)]))
+    }
+}
+
+impl DirectoryBlocksMut for VectorBlocks {
+    fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        let range = self.range(block);
+        Ok(change(&mut self.bytes[range]))
+    }
+
+    fn grow(&mut self) -> Result<FileBlock> {
+        let block = FileBlock(self.count());
+        if block.0 >= self.most {
+            return Err(Errno::NOSPC.into());
+        }
+        self.bytes.resize(self.bytes.len() + self.block_size.bytes(), 0);
+        Ok(block)
+    }
+
+    fn shrink(&mut self, count: u32) -> Result<()> {
+        self.bytes.truncate(count as usize * self.block_size.bytes());
+        Ok(())
+    }
+
+    fn set_indexed(&mut self, indexed: bool) -> Result<()> {
+        self.indexed = indexed;
+        Ok(())
+    }
+}

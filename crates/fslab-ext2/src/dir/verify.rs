@@ -1,0 +1,211 @@
+//! Whether an index is whole: every block in it once, every name in the leaf its hash leads to.
+//!
+//! Stricter than e2fsck, which accepts names of one hash in two leaves without the bit that sends
+//! the kernel on to the second.
+
+use super::entry::{Checked, Entries, Flaw};
+use super::hash::Hasher;
+use super::index::Table;
+use super::{DirectoryBlocks, Rules};
+use crate::error::Result;
+use crate::numbers::FileBlock;
+
+/// Something wrong with an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IndexFlaw {
+    /// The block it is in.
+    pub block: FileBlock,
+    /// What it is.
+    pub what: Flaw,
+}
+
+/// e2fsck looks at the hashes of a leaf without the bit that says so.
+const UNREACHABLE: Flaw = "names of one hash lie in two leaves, and nothing leads to the second";
+
+impl IndexFlaw {
+    /// Whether e2fsck overlooks it. The kernel does not find all names then.
+    #[must_use]
+    pub fn is_beyond_e2fsck(&self) -> bool {
+        self.what == UNREACHABLE
+    }
+}
+
+/// How full an index and its leaves are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Levels of index blocks, the root included.
+    pub levels: usize,
+    /// Index blocks of each level: how many, and the entries in all of them.
+    pub nodes: Vec<(usize, usize)>,
+    /// Leaves.
+    pub leaves: usize,
+    /// Names in all leaves.
+    pub names: usize,
+    /// Bytes that these names need.
+    pub live_bytes: usize,
+}
+
+/// Goes through an indexed directory and answers its shape and what is wrong with it, up to
+/// [`FLAWS_MAX`] of them.
+///
+/// # Errors
+/// What the store answers; damage is in the answer.
+pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<(Shape, Vec<IndexFlaw>)> {
+    let mut walk = Walk::new(blocks, rules);
+    let root = walk.read(FileBlock(0), |bytes| {
+        let (info, table) = Table::of_root(bytes)?;
+        Ok((info, entries(table)))
+    })?;
+    let Some((info, children)) = root else { return Ok((walk.shape, walk.flaws)) };
+    walk.hasher = rules.hasher.with_version(info.version);
+    walk.shape.levels = usize::from(info.levels) + 1;
+    if info.levels >= rules.levels {
+        walk.complain(FileBlock(0), "an index has more levels than it may");
+        return Ok((walk.shape, walk.flaws));
+    }
+    walk.seen[0] = true;
+    walk.index_block(&children, 0, Bounds { from: 0, next: None })?;
+    walk.unseen();
+    Ok((walk.shape, walk.flaws))
+}
+
+/// The most flaws that one directory's answer has.
+pub const FLAWS_MAX: usize = 100;
+
+/// Hashes from `from` on to `next`, with their continuation bits.
+#[derive(Clone, Copy)]
+struct Bounds {
+    from: u32,
+    next: Option<u32>,
+}
+
+type Children = Vec<(u32, FileBlock)>;
+
+fn entries(table: Table<'_>) -> Children {
+    super::index::entries_from(table, 0)
+}
+
+struct Walk<'a, B> {
+    blocks: &'a B,
+    hasher: Hasher,
+    seen: Vec<bool>,
+    shape: Shape,
+    flaws: Vec<IndexFlaw>,
+}
+
+impl<'a, B: DirectoryBlocks> Walk<'a, B> {
+    fn new(blocks: &'a B, rules: &Rules) -> Self {
+        Self {
+            blocks,
+            hasher: rules.hasher,
+            seen: vec![false; blocks.count() as usize],
+            shape: Shape::default(),
+            flaws: Vec::new(),
+        }
+    }
+
+    fn complain(&mut self, block: FileBlock, what: Flaw) {
+        if self.flaws.len() < FLAWS_MAX {
+            self.flaws.push(IndexFlaw { block, what });
+        }
+    }
+
+    /// Reads a block; its flaw is noted.
+    fn read<R>(
+        &mut self,
+        block: FileBlock,
+        look: impl FnOnce(&[u8]) -> Checked<R>,
+    ) -> Result<Option<R>> {
+        match self.blocks.read(block, look)? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(what) => {
+                self.complain(block, what);
+                Ok(None)
+            }
+        }
+    }
+
+    fn index_block(&mut self, children: &Children, level: usize, bounds: Bounds) -> Result<()> {
+        if self.shape.nodes.len() <= level {
+            self.shape.nodes.push((0, 0));
+        }
+        self.shape.nodes[level].0 += 1;
+        self.shape.nodes[level].1 += children.len();
+        for (at, &(hash, block)) in children.iter().enumerate() {
+            let next = children.get(at + 1).map(|&(hash, _)| hash);
+            let from = if at == 0 { bounds.from } else { hash };
+            let within = Bounds { from, next: next.or(bounds.next) };
+            if within.next.is_some_and(|next| next & !1 < from & !1) {
+                self.complain(block, "the hashes of an index are not in order");
+            }
+            if !self.first_visit(block) {
+                continue;
+            }
+            if level + 1 == self.shape.levels {
+                self.leaf(block, within)?;
+            } else if let Some(below) =
+                self.read(block, |bytes| Table::of_node(bytes).map(entries))?
+            {
+                self.index_block(&below, level + 1, within)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_visit(&mut self, block: FileBlock) -> bool {
+        match self.seen.get_mut(block.0 as usize) {
+            None => self.complain(block, "an index leads beyond the directory's end"),
+            Some(true) => self.complain(block, "an index leads to a block twice"),
+            Some(seen) => {
+                *seen = true;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn leaf(&mut self, block: FileBlock, bounds: Bounds) -> Result<()> {
+        let hasher = self.hasher;
+        let found = self.read(block, |bytes| {
+            let (mut names, mut size, mut flaw) = (0, 0, None);
+            for entry in Entries::of(bytes) {
+                let entry = entry?;
+                if entry.is_live() {
+                    names += 1;
+                    size += super::entry::record_size(entry.name.len());
+                    flaw = flaw.or(bounds.flaw_of(hasher.hash(entry.name).major));
+                }
+            }
+            Ok((names, size, flaw))
+        })?;
+        let Some((names, size, flaw)) = found else { return Ok(()) };
+        self.shape.leaves += 1;
+        self.shape.names += names;
+        self.shape.live_bytes += size;
+        if let Some(what) = flaw {
+            self.complain(block, what);
+        }
+        Ok(())
+    }
+
+    fn unseen(&mut self) {
+        for block in 0..self.seen.len() {
+            if !self.seen[block] {
+                self.complain(FileBlock(block as u32), "a directory block is in no index");
+            }
+        }
+    }
+}
+
+impl Bounds {
+    fn flaw_of(self, hash: u32) -> Option<Flaw> {
+        if hash < self.from & !1 {
+            return Some("a name hashes to less than its leaf begins with");
+        }
+        match self.next {
+            Some(next) if hash > next & !1 => Some("a name hashes to more than its leaf ends with"),
+            Some(next) if hash == next => Some(UNREACHABLE),
+            _ => None,
+        }
+    }
+}

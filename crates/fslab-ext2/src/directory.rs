@@ -1,0 +1,162 @@
+//! Directories of a volume as [`crate::dir`] wants them: their blocks, through map and cache.
+
+use fslab_vfs::{Errno, FileKind};
+
+use crate::cache::Role;
+use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
+use crate::error::{Error, Place, Result};
+use crate::format::INODE_INDEX;
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, BlockSize, FileBlock, InodeNo};
+use crate::volume::Volume;
+
+/// A directory to be read.
+pub(crate) struct DirectoryView<'a> {
+    volume: &'a Volume,
+    no: InodeNo,
+    inode: &'a Inode,
+}
+
+/// A directory to be changed.
+pub(crate) struct DirectoryEdit<'a> {
+    volume: &'a mut Volume,
+    no: InodeNo,
+    inode: &'a mut Inode,
+    privileged: bool,
+}
+
+/// Whether an inode is a directory that can be one.
+fn check(volume: &Volume, no: InodeNo, inode: &Inode) -> Result<()> {
+    if inode.kind != FileKind::Directory {
+        return Err(Errno::NOTDIR.into());
+    }
+    let size = volume.block_size().bytes_u64();
+    let blocks = inode.size / size;
+    let fits = inode.size.is_multiple_of(size) && blocks > 0;
+    if fits && blocks <= u64::from(volume.geometry().blocks) {
+        return Ok(());
+    }
+    Err(Error::damaged(Place::Inode(no), "is a directory of impossible size"))
+}
+
+fn count(block_size: BlockSize, inode: &Inode) -> u32 {
+    (inode.size / block_size.bytes_u64()) as u32
+}
+
+fn physical(volume: &Volume, no: InodeNo, inode: &Inode, block: FileBlock) -> Result<BlockNo> {
+    let hole = || Error::damaged(Place::Directory(no, block), "is a hole in a directory");
+    volume.map(no, inode, block)?.ok_or_else(hole)
+}
+
+impl<'a> DirectoryView<'a> {
+    pub fn new(volume: &'a Volume, no: InodeNo, inode: &'a Inode) -> Result<Self> {
+        check(volume, no, inode)?;
+        Ok(Self { volume, no, inode })
+    }
+
+    /// Where a block of the directory is on the device.
+    pub fn physical(&self, block: FileBlock) -> Result<BlockNo> {
+        physical(self.volume, self.no, self.inode, block)
+    }
+}
+
+impl DirectoryBlocks for DirectoryView<'_> {
+    fn inode(&self) -> InodeNo {
+        self.no
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.volume.block_size()
+    }
+
+    fn count(&self) -> u32 {
+        count(self.block_size(), self.inode)
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.inode.flags & INODE_INDEX != 0
+    }
+
+    fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let bytes = self.volume.cache.read(self.physical(block)?)?;
+        Ok(look(&bytes))
+    }
+}
+
+impl<'a> DirectoryEdit<'a> {
+    /// Changes of the inode are stored at once; `privileged` callers may take the last blocks.
+    pub fn new(
+        volume: &'a mut Volume,
+        no: InodeNo,
+        inode: &'a mut Inode,
+        privileged: bool,
+    ) -> Result<Self> {
+        check(volume, no, inode)?;
+        Ok(Self { volume, no, inode, privileged })
+    }
+
+    fn view(&self) -> DirectoryView<'_> {
+        DirectoryView { volume: self.volume, no: self.no, inode: self.inode }
+    }
+
+    fn store(&mut self) -> Result<()> {
+        self.volume.store_inode(self.no, self.inode)
+    }
+}
+
+impl DirectoryBlocks for DirectoryEdit<'_> {
+    fn inode(&self) -> InodeNo {
+        self.no
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.volume.block_size()
+    }
+
+    fn count(&self) -> u32 {
+        self.view().count()
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.view().is_indexed()
+    }
+
+    fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        self.view().read(block, look)
+    }
+}
+
+impl DirectoryBlocksMut for DirectoryEdit<'_> {
+    fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        let physical = self.view().physical(block)?;
+        self.volume.cache.modify(physical, Role::Directory, change)
+    }
+
+    fn grow(&mut self) -> Result<FileBlock> {
+        let size = self.inode.size + self.block_size().bytes_u64();
+        if size > u64::from(u32::MAX) && self.volume.rules.levels < crate::dir::Rules::LEVELS_LARGE
+        {
+            return Err(Errno::NOSPC.into());
+        }
+        self.volume.make_early(self.no)?;
+        let block = FileBlock(self.count());
+        let mapped = self.volume.map_for_writing(self.no, self.inode, block, self.privileged)?;
+        self.volume.cache.create(mapped.block);
+        self.inode.size = size;
+        self.store()?;
+        Ok(block)
+    }
+
+    fn shrink(&mut self, count: u32) -> Result<()> {
+        self.volume.make_late(self.no)?;
+        self.volume.unmap(self.no, self.inode, u64::from(count)..u64::MAX)?;
+        self.inode.size = u64::from(count) * self.block_size().bytes_u64();
+        self.store()
+    }
+
+    fn set_indexed(&mut self, indexed: bool) -> Result<()> {
+        self.inode.flags &= !INODE_INDEX;
+        self.inode.flags |= if indexed { INODE_INDEX } else { 0 };
+        self.store()
+    }
+}

@@ -1,0 +1,156 @@
+//! Writing what was changed, in an order in which a power cut at any point leaves what a checker
+//! can put right without loss.
+//!
+//! 1. The superblock stops saying that all is in order.
+//! 2. New blocks and pointers ([`Role::Map`]): nothing on the device leads to what is new.
+//! 3. Inodes: they lead to what 2 wrote. Those that lose something wait until 5.
+//! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave.
+//! 5. Inodes that lost their name or a part, then bitmaps and counts. Only now may what was freed
+//!    be used again.
+//! 6. The superblock says that all is in order.
+//!
+//! Between two steps the device is told to make durable what it has. The bytes of files were
+//! written before, into blocks that nothing on the device leads to, or in place.
+
+use std::collections::HashMap;
+
+use crate::cache::Role;
+use crate::error::Result;
+use crate::format::{STATE_CLEAN, SUPERBLOCK_OFFSET};
+use crate::group::descriptor_table;
+use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::volume::Volume;
+
+impl Volume {
+    /// Makes everything durable.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.flush_within_operation()?;
+        if !self.says_clean && self.may_say_clean && self.orphans.is_empty() {
+            self.write_superblock(true)?;
+        }
+        Ok(())
+    }
+
+    /// As [`flush`](Self::flush), within an operation: what is written may not be in order.
+    pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        if !self.has_changes() {
+            return self.barrier();
+        }
+        if self.says_clean {
+            self.write_superblock(false)?;
+        }
+        self.data_written = true;
+        self.barrier()?;
+        self.write_early()?;
+        self.write_late()?;
+        self.barrier()
+    }
+
+    fn has_changes(&self) -> bool {
+        self.cache.dirty_bytes() > 0 || self.space.changed || self.space.is_waiting()
+    }
+
+    /// Makes durable what the device was given, if it was given something.
+    fn barrier(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.data_written) {
+            self.cache.device().flush()?;
+        }
+        Ok(())
+    }
+
+    fn write_role(&mut self, role: Role) -> Result<()> {
+        if self.cache.has(role) {
+            self.cache.write_out(role)?;
+            self.data_written = true;
+        }
+        Ok(())
+    }
+
+    fn write_early(&mut self) -> Result<()> {
+        self.write_role(Role::Map)?;
+        self.barrier()?;
+        self.write_inodes_without_late()?;
+        self.barrier()?;
+        self.write_role(Role::Directory)?;
+        if self.cache.has(Role::DirectoryLate) {
+            self.barrier()?;
+            self.write_role(Role::DirectoryLate)?;
+        }
+        self.barrier()
+    }
+
+    /// Writes the blocks of inodes, with those that must wait as they were before.
+    fn write_inodes_without_late(&mut self) -> Result<()> {
+        let late = std::mem::take(&mut self.order.late_inodes);
+        let answer = self.write_patched(&late);
+        self.order.late_inodes = late;
+        answer
+    }
+
+    fn write_patched(&mut self, late: &HashMap<InodeNo, Box<[u8]>>) -> Result<()> {
+        let mut by_block: HashMap<BlockNo, Vec<(usize, &[u8])>> = HashMap::new();
+        for (no, before) in late {
+            let (block, offset) = self.place_of_bytes(*no)?;
+            by_block.entry(block).or_default().push((offset, before));
+        }
+        for (block, patches) in &by_block {
+            self.cache.write_patched(*block, |bytes| {
+                for (offset, before) in patches {
+                    bytes[*offset..offset + before.len()].copy_from_slice(before);
+                }
+            })?;
+            self.cache.set_role(*block, Role::Bitmap);
+            self.data_written = true;
+        }
+        self.write_role(Role::Inodes)
+    }
+
+    fn write_late(&mut self) -> Result<()> {
+        // A failure before this leaves everything changed, so that it is written next time.
+        self.order.early_blocks.clear();
+        for (block, _) in self.late_blocks()? {
+            self.cache.set_role(block, Role::Inodes);
+        }
+        self.write_role(Role::Inodes)?;
+        self.order.late_inodes.clear();
+        // The device may reorder this with the inodes: bitmaps are made again from inodes.
+        self.space.settle(&self.cache)?;
+        self.write_role(Role::Bitmap)?;
+        self.write_counts()
+    }
+
+    fn late_blocks(&self) -> Result<Vec<(BlockNo, usize)>> {
+        self.order.late_inodes.keys().map(|no| self.place_of_bytes(*no)).collect()
+    }
+
+    /// Writes the first copy of the descriptors and the superblock. The others are for repair and
+    /// keep the counts they had, as with the kernel.
+    fn write_counts(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.space.changed) {
+            let geometry = self.geometry();
+            let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
+            self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
+        }
+        self.write_superblock(false)
+    }
+
+    fn write_superblock(&mut self, clean: bool) -> Result<()> {
+        let totals = self.space.totals();
+        let head = self.orphans.head();
+        let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
+        let raw = self.superblock.raw_mut();
+        let state = raw.s_state.get() & !STATE_CLEAN;
+        raw.s_state = (state | if clean { STATE_CLEAN } else { 0 }).into();
+        raw.s_free_blocks_count = (totals.free_blocks as u32).into();
+        raw.s_free_inodes_count = (totals.free_inodes as u32).into();
+        raw.s_last_orphan = head.into();
+        raw.s_wtime = raw.s_wtime.get().max(now).into();
+        self.cache.device().write_at(SUPERBLOCK_OFFSET, self.superblock.as_bytes())?;
+        self.says_clean = clean;
+        self.data_written = true;
+        Ok(())
+    }
+}

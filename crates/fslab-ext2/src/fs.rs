@@ -1,0 +1,506 @@
+//! [`Ext2`]: a volume as a file system of the house.
+//!
+//! One lock lies over the volume: reading operations share it, changing ones have it alone. Inode
+//! numbers are those of the image, but for the root, which the house calls 1 and ext2 2.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+
+use fslab_vfs::rules::namespace::Namespace;
+use fslab_vfs::rules::{self};
+use fslab_vfs::{
+    Attr, BlockDevice, DirectorySink, Entry, Errno, Extent, FallocateMode, FileKind, FileSystem,
+    Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr, StatFs,
+    WriteOptions, XattrMode,
+};
+use parking_lot::RwLock;
+
+use crate::attributes::access_is_due;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::names::New;
+use crate::numbers::{FileBlock, InodeNo};
+use crate::rename::NamePlace;
+use crate::superblock::Superblock;
+use crate::volume::{Volume, VolumeOptions};
+
+mod files;
+mod handles;
+mod listing;
+
+use handles::{Handles, Open};
+
+type VfsResult<T> = fslab_vfs::Result<T>;
+
+/// An ext2 file system on a device.
+///
+/// Writing reaches the device at once for bytes of files, and for everything else at
+/// [`sync`](Self::sync), `fsync`, `syncfs`, `shutdown` and when much has gathered; whoever wants it
+/// sooner calls `sync` from time to time. Between two of these the image on the device is
+/// consistent.
+///
+/// Reserving space behind the end of a file without extending it is refused (`EOPNOTSUPP`): the
+/// format can't tell such space from damage.
+pub struct Ext2 {
+    volume: RwLock<Volume>,
+    handles: RwLock<Handles>,
+}
+
+impl Ext2 {
+    /// Opens the file system of a device.
+    ///
+    /// # Errors
+    /// Where there is none, or none that can be used as the options say.
+    pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
+        let volume = Volume::open(device, options)?;
+        Ok(Self { volume: RwLock::new(volume), handles: RwLock::default() })
+    }
+
+    /// The volume, for reading.
+    pub(crate) fn volume(&self) -> parking_lot::RwLockReadGuard<'_, Volume> {
+        self.volume.read()
+    }
+
+    /// Makes durable everything that was acknowledged before the call. The image is clean
+    /// afterwards, unless removed files are open.
+    ///
+    /// # Errors
+    /// Those of the device; what could not be written is tried again next time.
+    pub fn sync(&self) -> Result<()> {
+        self.volume.write().flush()
+    }
+
+    /// The superblock as it was when the file system was opened, with its later counts.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        self.volume.read().superblock.clone()
+    }
+
+    /// The groups as they are now.
+    #[must_use]
+    pub fn groups(&self) -> Vec<crate::group::Group> {
+        self.volume.read().space.groups().to_vec()
+    }
+
+    /// How many inodes somebody remembers or has open, and how many handles are open.
+    #[must_use]
+    pub fn uses(&self) -> (usize, usize) {
+        (self.volume.read().known.lock().len(), self.handles.read().len())
+    }
+
+    /// Makes an entry of an inode and counts a lookup.
+    fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
+        let inode = volume.inode(no)?;
+        volume.known.lock().remember(no);
+        Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation: inode.generation.into() })
+    }
+
+    fn create_entry(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new: &New<'_>,
+    ) -> VfsResult<Entry> {
+        let mut volume = self.volume.write();
+        let no = volume.create(request, to_no(parent)?, name, new)?;
+        Ok(self.enter(&volume, no)?)
+    }
+
+    fn delete_if(&self, is_unused: bool, no: InodeNo) -> Result<()> {
+        if !is_unused {
+            return Ok(());
+        }
+        self.volume.write().delete_inode(no)
+    }
+}
+
+/// The inode of the image. The number 2 is nobody's, as the root is 1.
+pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
+    if ino == Ino::ROOT {
+        return Ok(InodeNo::ROOT);
+    }
+    let no = u32::try_from(ino.0).ok().map(InodeNo).filter(|no| *no != InodeNo::ROOT);
+    no.ok_or(fslab_vfs::Error::Stale { ino })
+}
+
+fn to_ino(no: InodeNo) -> Ino {
+    if no == InodeNo::ROOT { Ino::ROOT } else { Ino(no.0.into()) }
+}
+
+impl FileSystem for Ext2 {
+    fn layout(&self) -> Option<&dyn Layout> {
+        Some(self)
+    }
+
+    fn shutdown(&self) -> VfsResult<()> {
+        let mut volume = self.volume.write();
+        let unnamed = volume.known.lock().all_unnamed();
+        if !volume.options.read_only {
+            for no in unnamed {
+                volume.delete_inode(no)?;
+            }
+        }
+        Ok(volume.flush()?)
+    }
+
+    fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> VfsResult<Entry> {
+        let volume = self.volume.read();
+        let no = volume.child(to_no(parent)?, name)?;
+        volume.named_inode(no)?;
+        Ok(self.enter(&volume, no)?)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        let Ok(no) = to_no(ino) else { return };
+        let is_unused = self.volume.read().known.lock().forget(no, lookups);
+        if let Err(error) = self.delete_if(is_unused, no) {
+            // Nobody waits for an answer; the inode stays on the list of orphans.
+            tracing::error!("inode {no} could not be deleted: {error}");
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> VfsResult<Attr> {
+        let volume = self.volume.read();
+        let inode = volume.inode(to_no(ino)?)?;
+        Ok(volume.attr(ino, &inode))
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        _: Option<Handle>,
+        changes: &SetAttr,
+    ) -> VfsResult<Attr> {
+        let mut volume = self.volume.write();
+        let no = to_no(ino)?;
+        volume.set_attributes(request, no, changes)?;
+        let inode = volume.inode(no)?;
+        Ok(volume.attr(ino, &inode))
+    }
+
+    fn readlink(&self, request: &Request, ino: Ino) -> VfsResult<OsString> {
+        let no = to_no(ino)?;
+        let (target, is_due) = {
+            let volume = self.volume.read();
+            let inode = volume.inode(no)?;
+            (volume.target(no, &inode)?, access_is_due(&inode, request.now))
+        };
+        if is_due {
+            self.volume.write().touch_access(no, request.now)?;
+        }
+        Ok(OsString::from_vec(target))
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> VfsResult<Entry> {
+        let kind = rules::special_kind(mode)?;
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let device = if is_device { device } else { 0 };
+        let new = New { device, ..New::of_kind(kind, mode) };
+        self.create_entry(request, parent, name, &new)
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> VfsResult<Entry> {
+        // Linux takes the sticky bit from the caller, the set-id bits only by inheritance.
+        let new = New::of_kind(FileKind::Directory, mode & 0o1777);
+        self.create_entry(request, parent, name, &new)
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> VfsResult<Entry> {
+        rules::check_target(target)?;
+        let new = New { target, ..New::of_kind(FileKind::Symlink, 0o777) };
+        self.create_entry(request, parent, name, &new)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
+        Ok(self.volume.write().unlink(request, to_no(parent)?, name)?)
+    }
+
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
+        Ok(self.volume.write().rmdir(request, to_no(parent)?, name)?)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> VfsResult<()> {
+        let from = NamePlace { parent: to_no(parent)?, name };
+        let to = NamePlace { parent: to_no(new_parent)?, name: new_name };
+        Ok(self.volume.write().rename(request, from, to, mode)?)
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> VfsResult<Entry> {
+        let mut volume = self.volume.write();
+        let no = to_no(ino)?;
+        volume.link(request, no, to_no(new_parent)?, new_name)?;
+        Ok(self.enter(&volume, no)?)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
+        Ok(self.open_file(request, to_no(ino)?, mode).map(opened)?)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> VfsResult<(Entry, Opened)> {
+        let (entry, handle) = self.create_file(request, to_no(parent)?, name, mode, flags)?;
+        Ok((entry, opened(handle)))
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> VfsResult<(Entry, Opened)> {
+        let (entry, handle) = self.create_tmpfile(request, to_no(parent)?, mode, flags)?;
+        Ok((entry, opened(handle)))
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> VfsResult<usize> {
+        Ok(self.read_file(request, handle, offset, buffer)?)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> VfsResult<usize> {
+        Ok(self.write_file(request, handle, offset, data, options)?)
+    }
+
+    fn flush(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
+        Ok(self.handles.read().get(handle).map(|_| ())?)
+    }
+
+    fn release(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
+        Ok(self.close(handle)?)
+    }
+
+    fn fsync(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> VfsResult<()> {
+        self.handles.read().get(handle)?;
+        Ok(self.sync()?)
+    }
+
+    fn opendir(&self, _: &Request, ino: Ino) -> VfsResult<Handle> {
+        let no = to_no(ino)?;
+        let volume = self.volume.read();
+        if volume.inode(no)?.kind != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(self.add_handle(&volume, Open::Directory { no }))
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> VfsResult<()> {
+        let no = self.handles.read().directory(handle)?;
+        Ok(self.list(request, no, offset, sink)?)
+    }
+
+    fn releasedir(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
+        Ok(self.close(handle)?)
+    }
+
+    fn fsyncdir(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> VfsResult<()> {
+        self.handles.read().get(handle)?;
+        Ok(self.sync()?)
+    }
+
+    fn syncfs(&self, _: &Request, _: Ino) -> VfsResult<()> {
+        Ok(self.sync()?)
+    }
+
+    fn statfs(&self, _: &Request, _: Ino) -> VfsResult<StatFs> {
+        let volume = self.volume.read();
+        let totals = volume.space.totals();
+        let geometry = volume.geometry();
+        let overhead: u64 =
+            geometry.all_groups().map(|group| u64::from(geometry.overhead(group))).sum();
+        let overhead = overhead + u64::from(geometry.first_data_block);
+        Ok(StatFs {
+            blocks: u64::from(geometry.blocks).saturating_sub(overhead),
+            blocks_free: totals.free_blocks,
+            blocks_available: totals.free_blocks.saturating_sub(totals.reserved_blocks),
+            files: geometry.inodes().into(),
+            files_free: totals.free_inodes,
+            block_size: geometry.block_size.bytes_u32(),
+            fragment_size: geometry.block_size.bytes_u32(),
+            name_max: Name::MAX_LEN as u32,
+        })
+    }
+
+    fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> VfsResult<Vec<u8>> {
+        let namespace = Namespace::of(name)?;
+        let no = to_no(ino)?;
+        let volume = self.volume.read();
+        let inode = volume.inode(no)?;
+        if namespace.is_acl() {
+            namespace.check_kind(inode.kind)?;
+        }
+        volume.xattr(no, &inode, name)?.ok_or_else(|| Errno::NODATA.into())
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> VfsResult<()> {
+        Ok(self.volume.write().change_xattr(request, to_no(ino)?, name, value, mode)?)
+    }
+
+    fn listxattr(&self, _: &Request, ino: Ino) -> VfsResult<Vec<u8>> {
+        let no = to_no(ino)?;
+        let volume = self.volume.read();
+        let inode = volume.inode(no)?;
+        Ok(volume.xattr_names(no, &inode)?)
+    }
+
+    fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
+        Ok(self.volume.write().drop_xattr(request, to_no(ino)?, name)?)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> VfsResult<()> {
+        Ok(self.allocate(request, handle, offset, length, mode)?)
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> VfsResult<u64> {
+        let no = self.handles.read().get(handle)?.no();
+        let volume = self.volume.read();
+        let inode = volume.inode(no)?;
+        crate::attributes::check_regular(&inode)?;
+        Ok(volume.seek(no, &inode, offset, to)?)
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        length: u64,
+    ) -> VfsResult<u64> {
+        Ok(self.copy(request, (source.1, source.2), (target.1, target.2), length)?)
+    }
+}
+
+impl Layout for Ext2 {
+    fn extents(&self, ino: Ino) -> VfsResult<Vec<Extent>> {
+        let no = to_no(ino)?;
+        let volume = self.volume.read();
+        let inode = volume.inode(no)?;
+        Ok(volume.extents(no, &inode)?)
+    }
+}
+
+impl Volume {
+    /// The target of a symbolic link.
+    fn target(&self, no: InodeNo, inode: &Inode) -> Result<Vec<u8>> {
+        if inode.kind != FileKind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(target) = inode.fast_target(self.block_sectors()) {
+            return Ok(target);
+        }
+        let length = inode.size.min(rules::TARGET_BYTES_MAX as u64) as usize;
+        let mut target = Vec::with_capacity(length);
+        for index in 0..length.div_ceil(self.block_size().bytes()) {
+            let block = self.map(no, inode, FileBlock(index as u32))?.ok_or(Errno::IO)?;
+            target.extend_from_slice(&self.cache.read(block)?);
+        }
+        target.truncate(length);
+        Ok(target)
+    }
+
+    /// Where the bytes of a file lie; in units of bytes.
+    fn extents(&self, no: InodeNo, inode: &Inode) -> Result<Vec<Extent>> {
+        let mut extents: Vec<Extent> = Vec::new();
+        if !self.has_map(inode) {
+            return Ok(extents);
+        }
+        let bytes = self.block_size().bytes_u64();
+        self.walk(no, inode, &mut |block, place| {
+            let Some(place) = place else { return };
+            let (logical, physical) = (place * bytes, self.geometry().offset_of(block));
+            match extents.last_mut() {
+                Some(last)
+                    if last.logical + last.length == logical
+                        && last.physical + last.length == physical =>
+                {
+                    last.length += bytes;
+                }
+                _ => extents.push(Extent { logical, physical, length: bytes }),
+            }
+        })?;
+        Ok(extents)
+    }
+}
+
+fn opened(handle: Handle) -> Opened {
+    Opened { no_flush: true, ..Opened::new(handle) }
+}

@@ -1,0 +1,239 @@
+//! Open files: creating, opening, reading, writing, reserving, copying, closing.
+
+use fslab_vfs::rules::{self};
+use fslab_vfs::{
+    Entry, Errno, FallocateMode, FileKind, Handle, Name, OpenMode, Request, WriteOptions,
+};
+
+use super::handles::Open;
+use super::{Ext2, VfsResult};
+use crate::attributes::{access_is_due, check_changeable, check_regular};
+use crate::error::Result;
+use crate::format::INODE_APPEND;
+use crate::names::{New, is_privileged};
+use crate::numbers::InodeNo;
+use crate::volume::Volume;
+
+/// Most that one copy moves; the caller goes on from there.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
+impl Ext2 {
+    pub(super) fn add_handle(&self, volume: &Volume, open: Open) -> Handle {
+        volume.known.lock().open(open.no());
+        self.handles.write().add(open)
+    }
+
+    pub(super) fn open_file(
+        &self,
+        request: &Request,
+        no: InodeNo,
+        mode: OpenMode,
+    ) -> Result<Handle> {
+        let mut volume = self.volume.write();
+        self.open_in(&mut volume, request, no, mode)
+    }
+
+    fn open_in(
+        &self,
+        volume: &mut Volume,
+        request: &Request,
+        no: InodeNo,
+        mode: OpenMode,
+    ) -> Result<Handle> {
+        let mut inode = volume.inode(no)?;
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            FileKind::Symlink => return Err(Errno::LOOP.into()),
+            // Who sends requests opens these itself; only their names are here.
+            _ => return Err(Errno::NXIO.into()),
+        }
+        if mode.writes() && !(inode.flags & INODE_APPEND != 0 && mode.contains(OpenMode::APPEND)) {
+            check_changeable(&inode)?;
+        }
+        if mode.contains(OpenMode::TRUNCATE) {
+            volume.begin(request.now)?;
+            let kill_set_id = !is_privileged(request);
+            volume.resize(request, no, &mut inode, 0, kill_set_id)?;
+            volume.store_inode(no, &inode)?;
+        }
+        Ok(self.add_handle(volume, Open::File { no, mode }))
+    }
+
+    /// Creates and opens, or opens what is there.
+    pub(super) fn create_file(
+        &self,
+        request: &Request,
+        parent: InodeNo,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> VfsResult<(Entry, Handle)> {
+        let mut volume = self.volume.write();
+        let existing = match volume.child(parent, name) {
+            Ok(no) => Some(no),
+            Err(error) if error.is(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let (no, handle) = match existing {
+            Some(_) if flags.contains(OpenMode::EXCLUSIVE) => return Err(Errno::EXIST.into()),
+            Some(no) => (no, self.open_in(&mut volume, request, no, flags)?),
+            None => {
+                let new = New::of_kind(FileKind::Regular, mode);
+                let no = volume.create(request, parent, name, &new)?;
+                let flags = flags - OpenMode::TRUNCATE;
+                (no, self.add_handle(&volume, Open::File { no, mode: flags }))
+            }
+        };
+        Ok((self.enter(&volume, no)?, handle))
+    }
+
+    /// Creates and opens a file without a name.
+    pub(super) fn create_tmpfile(
+        &self,
+        request: &Request,
+        parent: InodeNo,
+        mode: u32,
+        flags: OpenMode,
+    ) -> VfsResult<(Entry, Handle)> {
+        let mut volume = self.volume.write();
+        let no = volume.create_unnamed(request, parent, mode)?;
+        volume.known.lock().unnamed(no, !flags.contains(OpenMode::EXCLUSIVE));
+        let handle = self.add_handle(&volume, Open::File { no, mode: flags - OpenMode::TRUNCATE });
+        Ok((self.enter(&volume, no)?, handle))
+    }
+
+    pub(super) fn close(&self, handle: Handle) -> Result<()> {
+        let open = self.handles.write().remove(handle)?;
+        let (no, wrote) = (open.no(), matches!(open, Open::File { mode, .. } if mode.writes()));
+        let (is_unused, is_open) = {
+            let volume = self.volume.read();
+            let mut known = volume.known.lock();
+            (known.close(no), known.is_open(no))
+        };
+        if wrote && !is_open {
+            self.volume.write().space.closed(no);
+        }
+        self.delete_if(is_unused, no)
+    }
+
+    pub(super) fn read_file(
+        &self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let (no, mode) = self.handles.read().readable(handle)?;
+        let (length, is_due) = {
+            let volume = self.volume.read();
+            let inode = volume.inode(no)?;
+            let length = volume.read_data(no, &inode, offset, buffer)?;
+            (length, access_is_due(&inode, request.now))
+        };
+        if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
+            self.volume.write().touch_access(no, request.now)?;
+        }
+        Ok(length)
+    }
+
+    pub(super) fn write_file(
+        &self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let (no, mode) = self.handles.read().writable(handle)?;
+        let mut volume = self.volume.write();
+        volume.begin(request.now)?;
+        let mut inode = volume.inode(no)?;
+        check_regular(&inode)?;
+        let offset = if mode.contains(OpenMode::APPEND) { inode.size } else { offset };
+        let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
+        // Indirect blocks may have been taken before a failure.
+        volume.store_inode(no, &inode)?;
+        let written = answer?;
+        if written > 0 {
+            volume.drop_privileges(no, &mut inode, options.kill_set_id)?;
+            (inode.modified, inode.changed) = (request.now, request.now);
+            volume.store_inode(no, &inode)?;
+        }
+        if mode.intersects(OpenMode::DATA_SYNC | OpenMode::SYNC) {
+            volume.flush()?;
+        }
+        Ok(written)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        request: &Request,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        let mut volume = self.volume.write();
+        let end = rules::check_range(offset, length, volume.geometry().size_max())?;
+        rules::check_fallocate(mode)?;
+        let (no, _) = self.handles.read().writable(handle)?;
+        volume.begin(request.now)?;
+        let mut inode = volume.inode(no)?;
+        check_regular(&inode)?;
+        let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
+        let privileged = is_privileged(request);
+        let within = offset..if keep_size { end.min(inode.size.max(offset)) } else { end };
+        let answer = if mode.contains(FallocateMode::PUNCH_HOLE) {
+            volume.punch(no, &mut inode, offset..end)
+        } else if mode.contains(FallocateMode::ZERO_RANGE) {
+            volume.zero(no, &mut inode, within, privileged)
+        } else if keep_size && end > inode.size {
+            // The format has no way to tell such space from damage.
+            Err(Errno::OPNOTSUPP.into())
+        } else {
+            volume.fill_holes(no, &mut inode, within, privileged)
+        };
+        volume.store_inode(no, &inode)?;
+        answer?;
+        if !keep_size && end > inode.size {
+            volume.truncate(no, &mut inode, end)?;
+        }
+        volume.drop_privileges(no, &mut inode, !privileged)?;
+        (inode.modified, inode.changed) = (request.now, request.now);
+        volume.store_inode(no, &inode)
+    }
+
+    pub(super) fn copy(
+        &self,
+        request: &Request,
+        source: (Handle, u64),
+        target: (Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source_no, target_no) = {
+            let handles = self.handles.read();
+            let (source_no, _) = handles.readable(source.0)?;
+            let (target_no, mode) = handles.writable(target.0)?;
+            if mode.contains(OpenMode::APPEND) {
+                return Err(Errno::BADF.into());
+            }
+            (source_no, target_no)
+        };
+        let inode = self.volume.read().inode(source_no)?;
+        check_regular(&inode)?;
+        let length = length.min(inode.size.saturating_sub(source.1));
+        target.1.checked_add(length).ok_or(Errno::OVERFLOW)?;
+        if source_no == target_no && source.1.abs_diff(target.1) < length {
+            return Err(Errno::INVAL.into());
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
+        let read = self.read_file(request, source.0, source.1, &mut buffer)?;
+        let options = WriteOptions { kill_set_id: !is_privileged(request) };
+        let written = self.write_file(request, target.0, target.1, &buffer[..read], options)?;
+        Ok(written as u64)
+    }
+}

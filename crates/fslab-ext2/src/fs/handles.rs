@@ -1,0 +1,75 @@
+//! Open files and directories. A handle's number is used once, so that use after release is always
+//! noticed.
+
+use std::collections::HashMap;
+
+use fslab_vfs::{Errno, Handle, OpenMode};
+
+use crate::numbers::InodeNo;
+
+/// All open handles.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    open: HashMap<u64, Open>,
+    last: u64,
+}
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Open {
+    File { no: InodeNo, mode: OpenMode },
+    Directory { no: InodeNo },
+}
+
+impl Open {
+    pub fn no(self) -> InodeNo {
+        match self {
+            Self::File { no, .. } | Self::Directory { no } => no,
+        }
+    }
+}
+
+impl Handles {
+    pub fn add(&mut self, open: Open) -> Handle {
+        self.last += 1;
+        self.open.insert(self.last, open);
+        Handle(self.last)
+    }
+
+    pub fn remove(&mut self, handle: Handle) -> Result<Open, Errno> {
+        self.open.remove(&handle.0).ok_or(Errno::BADF)
+    }
+
+    pub fn get(&self, handle: Handle) -> Result<Open, Errno> {
+        self.open.get(&handle.0).copied().ok_or(Errno::BADF)
+    }
+
+    /// A file open for reading.
+    pub fn readable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
+        match self.get(handle)? {
+            Open::File { no, mode } if !mode.contains(OpenMode::WRITE_ONLY) => Ok((no, mode)),
+            Open::Directory { .. } => Err(Errno::ISDIR),
+            Open::File { .. } => Err(Errno::BADF),
+        }
+    }
+
+    /// A file open for writing.
+    pub fn writable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
+        match self.get(handle)? {
+            Open::File { no, mode } if mode.writes() => Ok((no, mode)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// An open directory.
+    pub fn directory(&self, handle: Handle) -> Result<InodeNo, Errno> {
+        match self.get(handle)? {
+            Open::Directory { no } => Ok(no),
+            Open::File { .. } => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+}

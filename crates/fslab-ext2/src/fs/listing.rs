@@ -1,0 +1,76 @@
+//! Listing directories. Entries are copied out in pieces: a sink may call the file system again.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
+
+use super::{Ext2, to_ino};
+use crate::attributes::access_is_due;
+use crate::dir::{self, Cookie};
+use crate::directory::DirectoryView;
+use crate::error::Result;
+use crate::kinds::file_kind;
+use crate::numbers::InodeNo;
+
+/// Entries that are copied out of a directory under one hold of the lock.
+const LISTING_PIECE: usize = 256;
+
+struct Item {
+    ino: Ino,
+    kind: Option<FileKind>,
+    name: Vec<u8>,
+    next: u64,
+}
+
+impl Ext2 {
+    /// Lists a directory from `offset` on until the sink refuses.
+    pub(super) fn list(
+        &self,
+        request: &Request,
+        no: InodeNo,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        if offset == 0 && access_is_due(&self.volume.read().inode(no)?, request.now) {
+            self.volume.write().touch_access(no, request.now)?;
+        }
+        let mut from = Cookie(offset);
+        loop {
+            let piece = self.list_piece(no, from)?;
+            let Some(last) = piece.last() else { return Ok(()) };
+            from = Cookie(last.next);
+            for item in &piece {
+                let name = OsStr::from_bytes(&item.name);
+                let (ino, kind, next_offset) = (item.ino, item.kind, item.next);
+                if !sink(DirectoryEntry { ino, kind, next_offset, name }) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The next entries. A removed directory has none, not even `.`: `ENOENT`.
+    fn list_piece(&self, no: InodeNo, from: Cookie) -> Result<Vec<Item>> {
+        let volume = self.volume.read();
+        let inode = volume.inode(no)?;
+        if inode.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let mut piece = Vec::new();
+        let view = DirectoryView::new(&volume, no, &inode)?;
+        dir::list(&view, &volume.rules, from, &mut |listed| {
+            if piece.len() == LISTING_PIECE {
+                return false;
+            }
+            piece.push(Item {
+                ino: to_ino(listed.inode),
+                kind: file_kind(listed.kind),
+                name: listed.name.to_vec(),
+                next: listed.next.0,
+            });
+            true
+        })?;
+        Ok(piece)
+    }
+}

@@ -1,0 +1,206 @@
+//! Where things are: arithmetic on a file system's fixed sizes. All were checked when the
+//! superblock was read or made, so that nothing here can overflow.
+
+use crate::format::GROUP_BYTES;
+use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
+
+/// The fixed sizes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size of a block.
+    pub block_size: BlockSize,
+    /// Blocks in all, the unused first one of 1 KiB file systems included.
+    pub blocks: u32,
+    /// The first block of group 0: 1 for blocks of 1 KiB, else 0.
+    pub first_data_block: u32,
+    /// Blocks of every group but the last.
+    pub blocks_per_group: u32,
+    /// Inodes of every group.
+    pub inodes_per_group: u32,
+    /// Size of an inode, in bytes.
+    pub inode_size: u32,
+    /// The first inode that is not reserved.
+    pub first_inode: InodeNo,
+    /// Groups in all.
+    pub groups: u32,
+    /// Backups of the superblock are in some groups only.
+    pub sparse_super: bool,
+    /// Blocks kept after the descriptors for more of them.
+    pub reserved_descriptor_blocks: u32,
+}
+
+impl Geometry {
+    /// Inodes in all.
+    #[must_use]
+    pub fn inodes(&self) -> u32 {
+        self.groups * self.inodes_per_group
+    }
+
+    /// All groups.
+    pub fn all_groups(&self) -> impl Iterator<Item = GroupNo> + use<> {
+        (0..self.groups).map(GroupNo)
+    }
+
+    /// The first block of a group.
+    #[must_use]
+    pub fn first_block(&self, group: GroupNo) -> BlockNo {
+        BlockNo(self.first_data_block + group.0 * self.blocks_per_group)
+    }
+
+    /// How many blocks a group has.
+    #[must_use]
+    pub fn blocks_in(&self, group: GroupNo) -> u32 {
+        (self.blocks - self.first_block(group).0).min(self.blocks_per_group)
+    }
+
+    /// The group of a block, and its place there; `None` for a block that is in no group.
+    #[must_use]
+    pub fn place_of_block(&self, block: BlockNo) -> Option<(GroupNo, u32)> {
+        let offset = block.0.checked_sub(self.first_data_block)?;
+        (block.0 < self.blocks)
+            .then(|| (GroupNo(offset / self.blocks_per_group), offset % self.blocks_per_group))
+    }
+
+    /// The group of an inode, and its place there; `None` for a number that is no inode.
+    #[must_use]
+    pub fn place_of_inode(&self, inode: InodeNo) -> Option<(GroupNo, u32)> {
+        let offset = inode.0.checked_sub(1)?;
+        (offset < self.inodes())
+            .then(|| (GroupNo(offset / self.inodes_per_group), offset % self.inodes_per_group))
+    }
+
+    /// The inode at a place of a group.
+    #[must_use]
+    pub fn inode_at(&self, group: GroupNo, index: u32) -> InodeNo {
+        InodeNo(group.0 * self.inodes_per_group + index + 1)
+    }
+
+    /// Whether users may have this inode.
+    #[must_use]
+    pub fn is_usable(&self, inode: InodeNo) -> bool {
+        inode == InodeNo::ROOT || (inode >= self.first_inode && inode.0 <= self.inodes())
+    }
+
+    /// Blocks of a group's inode table.
+    #[must_use]
+    pub fn inode_table_blocks(&self) -> u32 {
+        let bytes = u64::from(self.inodes_per_group) * u64::from(self.inode_size);
+        bytes.div_ceil(self.block_size.bytes_u64()) as u32
+    }
+
+    /// Inodes that fit into a block.
+    #[must_use]
+    pub fn inodes_per_block(&self) -> u32 {
+        self.block_size.bytes_u32() / self.inode_size
+    }
+
+    /// Blocks of the descriptor table.
+    #[must_use]
+    pub fn descriptor_blocks(&self) -> u32 {
+        let bytes = u64::from(self.groups) * GROUP_BYTES as u64;
+        bytes.div_ceil(self.block_size.bytes_u64()) as u32
+    }
+
+    /// The first block of the descriptor table that follows a superblock.
+    #[must_use]
+    pub fn descriptors_of(&self, group: GroupNo) -> BlockNo {
+        BlockNo(self.first_block(group).0 + 1)
+    }
+
+    /// Whether a group has a superblock and descriptors.
+    #[must_use]
+    pub fn has_superblock(&self, group: GroupNo) -> bool {
+        let is_power_of = |base: u32| {
+            let mut rest = group.0;
+            while rest.is_multiple_of(base) {
+                rest /= base;
+            }
+            rest == 1
+        };
+        !self.sparse_super || group.0 <= 1 || [3, 5, 7].into_iter().any(is_power_of)
+    }
+
+    /// Blocks at the start of a group that hold superblock and descriptors, or are kept for them.
+    #[must_use]
+    pub fn head_blocks(&self, group: GroupNo) -> u32 {
+        match self.has_superblock(group) {
+            true => 1 + self.descriptor_blocks() + self.reserved_descriptor_blocks,
+            false => 0,
+        }
+    }
+
+    /// Blocks of a group that never hold files.
+    #[must_use]
+    pub fn overhead(&self, group: GroupNo) -> u32 {
+        self.head_blocks(group) + 2 + self.inode_table_blocks()
+    }
+
+    /// Where a block starts on the device, in bytes.
+    #[must_use]
+    pub fn offset_of(&self, block: BlockNo) -> u64 {
+        u64::from(block.0) * self.block_size.bytes_u64()
+    }
+
+    /// The largest file, in bytes: what the pointers of an inode reach, and whose sectors can
+    /// still be counted in 32 bits.
+    #[must_use]
+    pub fn size_max(&self) -> u64 {
+        let pointers = u64::from(self.block_size.pointers());
+        let reach = 12 + pointers + pointers.pow(2) + pointers.pow(3);
+        // All indirect blocks that a file of this many sectors can have, counted too often by
+        // a few; files of numbers that fit 32 bits end before.
+        let sectors = u64::from(u32::MAX);
+        let countable = sectors * 512 / self.block_size.bytes_u64();
+        let indirect = 1 + pointers + 1 + countable.div_ceil(pointers);
+        reach.min(countable.saturating_sub(indirect)) * self.block_size.bytes_u64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(block_size: u32) -> Geometry {
+        Geometry {
+            block_size: BlockSize::new(block_size).unwrap_or(BlockSize::MIN),
+            blocks: 100_000,
+            first_data_block: u32::from(block_size == 1024),
+            blocks_per_group: 8192,
+            inodes_per_group: 1024,
+            inode_size: 256,
+            first_inode: InodeNo(11),
+            groups: 13,
+            sparse_super: true,
+            reserved_descriptor_blocks: 0,
+        }
+    }
+
+    #[test]
+    fn backups_are_in_powers_of_3_5_and_7() {
+        let geometry = geometry(1024);
+        let backups: Vec<_> =
+            (0..200).filter(|group| geometry.has_superblock(GroupNo(*group))).collect();
+        assert_eq!(backups, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+    }
+
+    #[test]
+    fn places_and_numbers_are_inverse() {
+        let geometry = geometry(1024);
+        assert_eq!(geometry.place_of_block(BlockNo(0)), None);
+        assert_eq!(geometry.place_of_block(BlockNo(100_000)), None);
+        assert_eq!(geometry.place_of_block(BlockNo(8192)), Some((GroupNo(0), 8191)));
+        assert_eq!(geometry.place_of_block(BlockNo(8193)), Some((GroupNo(1), 0)));
+        assert_eq!(geometry.place_of_inode(InodeNo(0)), None);
+        assert_eq!(geometry.place_of_inode(InodeNo(1025)), Some((GroupNo(1), 0)));
+        assert_eq!(geometry.inode_at(GroupNo(1), 0), InodeNo(1025));
+        assert_eq!(geometry.blocks_in(GroupNo(12)), 99_999 - 12 * 8192);
+    }
+
+    #[test]
+    fn sizes_end_where_sectors_or_pointers_do() {
+        assert_eq!(geometry(1024).size_max(), (12 + 256 + 256 * 256 + 256 * 256 * 256) * 1024);
+        let two_tib = 2 << 40;
+        let largest = geometry(4096).size_max();
+        assert!(largest < two_tib && largest > two_tib - (4 << 30), "{largest}");
+    }
+}

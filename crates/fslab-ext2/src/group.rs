@@ -1,0 +1,116 @@
+//! Block groups: where a group keeps its bitmaps and inodes, and its counts.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use fslab_vfs::BlockDevice;
+
+use crate::error::{Error, Place, Result};
+use crate::format::{GROUP_BYTES, RawGroup};
+use crate::geometry::Geometry;
+use crate::numbers::{BlockNo, GroupNo};
+
+/// A group whose descriptor was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Where its bitmap of blocks is.
+    pub block_bitmap: BlockNo,
+    /// Where its bitmap of inodes is.
+    pub inode_bitmap: BlockNo,
+    /// Where its inodes start.
+    pub inode_table: BlockNo,
+    /// Blocks that are free.
+    pub free_blocks: u32,
+    /// Inodes that are free.
+    pub free_inodes: u32,
+    /// Inodes that are directories.
+    pub directories: u32,
+}
+
+impl Group {
+    /// Reads all descriptors and checks them.
+    ///
+    /// # Errors
+    /// Damage, at the first descriptor that can't be.
+    pub fn read_all(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Self>> {
+        let mut bytes = vec![0; geometry.groups as usize * GROUP_BYTES];
+        let table = geometry.descriptors_of(GroupNo(0));
+        device.read_at(geometry.offset_of(table), &mut bytes)?;
+        let pieces = bytes.chunks_exact(GROUP_BYTES);
+        geometry.all_groups().zip(pieces).map(|(no, raw)| Self::parse(geometry, no, raw)).collect()
+    }
+
+    fn parse(geometry: &Geometry, no: GroupNo, bytes: &[u8]) -> Result<Self> {
+        let damaged = |what| Error::damaged(Place::Group(no), what);
+        let raw = RawGroup::read_from_bytes(bytes)
+            .map_err(|_: zerocopy::SizeError<_, _>| damaged("descriptor cut short"))?;
+        let group = Self {
+            block_bitmap: BlockNo(raw.bg_block_bitmap.get()),
+            inode_bitmap: BlockNo(raw.bg_inode_bitmap.get()),
+            inode_table: BlockNo(raw.bg_inode_table.get()),
+            free_blocks: raw.bg_free_blocks_count.get().into(),
+            free_inodes: raw.bg_free_inodes_count.get().into(),
+            directories: raw.bg_used_dirs_count.get().into(),
+        };
+        match group.contradiction(geometry, no) {
+            Some(what) => Err(damaged(what)),
+            None => Ok(group),
+        }
+    }
+
+    fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<&'static str> {
+        let start = geometry.first_block(no).0 + geometry.head_blocks(no);
+        let end = geometry.first_block(no).0 + geometry.blocks_in(no);
+        let within = |block: BlockNo, length: u32| {
+            block.0 >= start && block.0 < end && length <= end - block.0
+        };
+        let table =
+            self.inode_table.0..self.inode_table.0.saturating_add(geometry.inode_table_blocks());
+        if !within(self.block_bitmap, 1) || !within(self.inode_bitmap, 1) {
+            Some("a bitmap is outside its group")
+        } else if !within(self.inode_table, geometry.inode_table_blocks()) {
+            Some("the inode table is outside its group")
+        } else if self.block_bitmap == self.inode_bitmap
+            || table.contains(&self.block_bitmap.0)
+            || table.contains(&self.inode_bitmap.0)
+        {
+            Some("bitmaps and inode table overlap")
+        } else if self.free_blocks > geometry.blocks_in(no)
+            || self.free_inodes > geometry.inodes_per_group
+            || self.directories > geometry.inodes_per_group - self.free_inodes
+        {
+            Some("counts are larger than the group")
+        } else {
+            None
+        }
+    }
+
+    /// The descriptor, as stored.
+    #[must_use]
+    pub fn to_raw(&self) -> RawGroup {
+        RawGroup {
+            bg_block_bitmap: self.block_bitmap.0.into(),
+            bg_inode_bitmap: self.inode_bitmap.0.into(),
+            bg_inode_table: self.inode_table.0.into(),
+            bg_free_blocks_count: (self.free_blocks as u16).into(),
+            bg_free_inodes_count: (self.free_inodes as u16).into(),
+            bg_used_dirs_count: (self.directories as u16).into(),
+            bg_flags: 0.into(),
+            bg_reserved: [0.into(); 3],
+        }
+    }
+
+    /// Whether a block of the group holds its bitmaps or inodes.
+    #[must_use]
+    pub fn keeps(&self, geometry: &Geometry, block: BlockNo) -> bool {
+        let table_end = self.inode_table.0 + geometry.inode_table_blocks();
+        block == self.block_bitmap
+            || block == self.inode_bitmap
+            || (self.inode_table.0..table_end).contains(&block.0)
+    }
+}
+
+/// The descriptor table, as stored after each superblock.
+#[must_use]
+pub fn descriptor_table(groups: &[Group]) -> Vec<u8> {
+    groups.iter().flat_map(|group| group.to_raw().as_bytes().to_vec()).collect()
+}

@@ -1,0 +1,99 @@
+//! Who still needs an inode: lookups that were not given back, and open handles.
+
+use std::collections::HashMap;
+
+use crate::numbers::InodeNo;
+
+/// The inodes that somebody remembers or has open.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    uses: HashMap<InodeNo, Uses>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Uses {
+    lookups: u64,
+    opens: u64,
+    /// Lost its last name; to be deleted when the last use ends.
+    unnamed: bool,
+    /// Created without a name, and may be given one.
+    linkable: bool,
+}
+
+impl Uses {
+    fn is_used(self) -> bool {
+        self.lookups > 0 || self.opens > 0
+    }
+}
+
+impl Known {
+    pub fn remember(&mut self, no: InodeNo) {
+        self.uses.entry(no).or_default().lookups += 1;
+    }
+
+    pub fn open(&mut self, no: InodeNo) {
+        self.uses.entry(no).or_default().opens += 1;
+    }
+
+    /// Gives lookups back; answers whether the inode is to be deleted.
+    pub fn forget(&mut self, no: InodeNo, lookups: u64) -> bool {
+        self.end(no, |uses| uses.lookups = uses.lookups.saturating_sub(lookups))
+    }
+
+    /// Ends an opening; answers whether the inode is to be deleted.
+    pub fn close(&mut self, no: InodeNo) -> bool {
+        self.end(no, |uses| uses.opens = uses.opens.saturating_sub(1))
+    }
+
+    fn end(&mut self, no: InodeNo, change: impl FnOnce(&mut Uses)) -> bool {
+        let Some(uses) = self.uses.get_mut(&no) else { return false };
+        change(uses);
+        if uses.is_used() {
+            return false;
+        }
+        self.uses.remove(&no).is_some_and(|uses| uses.unnamed)
+    }
+
+    /// Whether handles of the inode are open.
+    pub fn is_open(&self, no: InodeNo) -> bool {
+        self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
+    }
+
+    /// The inode lost its last name; answers whether somebody still uses it.
+    pub fn lost_name(&mut self, no: InodeNo) -> bool {
+        match self.uses.get_mut(&no) {
+            Some(uses) if uses.is_used() => {
+                uses.unnamed = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The inode was created without a name.
+    pub fn unnamed(&mut self, no: InodeNo, linkable: bool) {
+        let uses = self.uses.entry(no).or_default();
+        (uses.unnamed, uses.linkable) = (true, linkable);
+    }
+
+    /// Whether the inode may be given its first name.
+    pub fn is_linkable(&self, no: InodeNo) -> bool {
+        self.uses.get(&no).is_some_and(|uses| uses.linkable)
+    }
+
+    /// The inode was given its first name.
+    pub fn named(&mut self, no: InodeNo) {
+        if let Some(uses) = self.uses.get_mut(&no) {
+            (uses.unnamed, uses.linkable) = (false, false);
+        }
+    }
+
+    /// Inodes without a name that are still used.
+    pub fn all_unnamed(&self) -> Vec<InodeNo> {
+        self.uses.iter().filter(|(_, uses)| uses.unnamed).map(|(no, _)| *no).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.uses.len()
+    }
+}

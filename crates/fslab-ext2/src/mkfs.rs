@@ -1,0 +1,388 @@
+//! Making a file system: the same bytes for the same options and size.
+//!
+//! Only what is not zero is written, after the device was told to forget what it held; an image
+//! stays sparse.
+
+use fslab_vfs::{BlockDevice, FileKind, Permissions, Timestamp};
+use zerocopy::FromZeros;
+
+use crate::bits;
+use crate::dir::{self, EntryKind, Form, HashVersion, Hasher};
+use crate::error::{Error, Result};
+use crate::format::{
+    ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_BYTES, INODE_EXTRA_BYTES, MAGIC,
+    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, SUPERBLOCK_OFFSET, compat, incompat,
+    ro_compat,
+};
+use crate::geometry::Geometry;
+use crate::group::{Group, descriptor_table};
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
+use crate::superblock::Superblock;
+
+/// Fewest blocks for files that a last group must have to be worth having; mke2fs's number.
+const LAST_GROUP_MIN: u32 = 50;
+/// Counts of a group have 16 bits.
+const GROUP_COUNT_MAX: u32 = 65_528;
+/// Reserved inodes and `lost+found`.
+const FIRST_INODES: u32 = 11;
+const LOST_AND_FOUND: InodeNo = InodeNo(11);
+
+/// What kind of file system to make.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// Size of a block. Above 4 KiB only with `simulation`.
+    pub block_size: BlockSize,
+    /// Allows block sizes that most kernels don't mount.
+    pub simulation: bool,
+    /// Size of an inode, in bytes: 128, or a power of two up to the block size.
+    pub inode_size: u32,
+    /// Blocks of a group; `None` for as many as a bitmap has bits.
+    pub blocks_per_group: Option<u32>,
+    /// One inode for so many bytes.
+    pub bytes_per_inode: u32,
+    /// Blocks kept for the super-user, in percent, at most 50.
+    pub reserved_percent: u8,
+    /// At most 16 bytes.
+    pub label: Vec<u8>,
+    /// Identity; not all zeros.
+    pub uuid: [u8; 16],
+    /// Whether directories may have an index, and how names are hashed for it.
+    pub index: Option<HashVersion>,
+    /// Names are hashed as signed characters, as on most machines.
+    pub signed_hash: bool,
+    /// Seed of the hash.
+    pub hash_seed: [u32; 4],
+    /// Allows indexes of three levels (the `large_dir` feature).
+    pub large_directories: bool,
+    /// The time of making.
+    pub now: Timestamp,
+    /// Owner of the root directory.
+    pub root_owner: (u32, u32),
+}
+
+impl Default for MkfsOptions {
+    /// As mke2fs makes them, but for the identity, which is that of nobody in particular.
+    fn default() -> Self {
+        Self {
+            block_size: BlockSize::KERNEL_MAX,
+            simulation: false,
+            inode_size: 256,
+            blocks_per_group: None,
+            bytes_per_inode: 16_384,
+            reserved_percent: 5,
+            label: Vec::new(),
+            uuid: *b"fslab-ext2-image",
+            index: Some(HashVersion::HalfMd4),
+            signed_hash: true,
+            hash_seed: [0x6673_6c61, 0x6200_0001, 0x6578_7432, 0x7365_6564],
+            large_directories: false,
+            now: Timestamp::default(),
+            root_owner: (0, 0),
+        }
+    }
+}
+
+/// Makes a file system that fills the device.
+///
+/// # Errors
+/// [`Error::BadParameters`] where there can't be such a file system, and those of the device.
+pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
+    options.check()?;
+    let geometry = options.plan(device.size())?;
+    device.discard(0, device.size())?;
+    let maker =
+        Maker { device, options, rules: options.rules(), groups: groups(&geometry), geometry };
+    maker.write()
+}
+
+impl MkfsOptions {
+    fn check(&self) -> Result<()> {
+        let refuse =
+            |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
+        refuse(
+            self.simulation || self.block_size <= BlockSize::KERNEL_MAX,
+            "blocks above 4 KiB are for simulation only and must be asked for as that",
+        )?;
+        let fits = (INODE_BYTES as u32..=self.block_size.bytes_u32()).contains(&self.inode_size);
+        refuse(
+            fits && self.inode_size.is_power_of_two(),
+            "the inode size must be a power of two from 128 to the block size",
+        )?;
+        refuse(self.reserved_percent <= 50, "at most 50 percent can be reserved")?;
+        refuse(self.label.len() <= 16, "a label has at most 16 bytes")?;
+        refuse(!self.label.contains(&0), "a label has no zero byte")?;
+        refuse(self.uuid != [0; 16], "the UUID must not be zero")?;
+        refuse(self.bytes_per_inode >= 1024, "there can't be an inode for less than 1024 bytes")?;
+        refuse(
+            self.index.is_some() || !self.large_directories,
+            "large directories are indexed directories",
+        )
+    }
+
+    fn plan(&self, device_bytes: u64) -> Result<Geometry> {
+        let block_size = self.block_size;
+        let most = block_size.bits().min(GROUP_COUNT_MAX);
+        let blocks_per_group = self.blocks_per_group.unwrap_or(most);
+        if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
+            return Err(Error::BadParameters(
+                "blocks a group must be a multiple of 8 from 256 to 8 times the block size",
+            ));
+        }
+        let blocks = u32::try_from(device_bytes / block_size.bytes_u64())
+            .map_err(|_: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
+        let first_data_block = u32::from(block_size == BlockSize::MIN);
+        let mut geometry = Geometry {
+            block_size,
+            blocks,
+            first_data_block,
+            blocks_per_group,
+            inodes_per_group: 0,
+            inode_size: self.inode_size,
+            first_inode: InodeNo::FIRST_FREE,
+            groups: blocks.saturating_sub(first_data_block).div_ceil(blocks_per_group),
+            sparse_super: true,
+            reserved_descriptor_blocks: 0,
+        };
+        self.set_inodes(&mut geometry)?;
+        cut_last_group(&mut geometry);
+        let first = geometry.overhead(GroupNo(0)) + lost_and_found_blocks(block_size) + 1;
+        if geometry.groups == 0 || geometry.blocks_in(GroupNo(0)) <= first {
+            return Err(Error::BadParameters("the device is too small"));
+        }
+        Ok(geometry)
+    }
+
+    /// Every group has the same number of inodes, which fill whole blocks and bytes of bitmaps.
+    fn set_inodes(&self, geometry: &mut Geometry) -> Result<()> {
+        if geometry.groups == 0 {
+            return Err(Error::BadParameters("the device is too small"));
+        }
+        let bytes = u64::from(geometry.blocks) * geometry.block_size.bytes_u64();
+        let wanted = bytes / u64::from(self.bytes_per_inode);
+        let unit = geometry.inodes_per_block().max(8);
+        let most = geometry.block_size.bits().min(GROUP_COUNT_MAX) / unit * unit;
+        let per_group = wanted.div_ceil(u64::from(geometry.groups)).min(u64::from(most)) as u32;
+        geometry.inodes_per_group = per_group.max(FIRST_INODES + 1).next_multiple_of(unit);
+        let overhead = geometry.overhead(GroupNo(0));
+        if overhead >= geometry.blocks_per_group {
+            return Err(Error::BadParameters("a group has no room for its inodes"));
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> dir::Rules {
+        dir::Rules {
+            hasher: Hasher::new(
+                self.index.unwrap_or(HashVersion::HalfMd4),
+                self.signed_hash,
+                self.hash_seed,
+            ),
+            form: if self.index.is_some() { Form::Indexed } else { Form::Linear },
+            levels: dir::Rules::LEVELS,
+            shrink: true,
+            kinds: true,
+        }
+    }
+}
+
+/// A last group too short for its own bitmaps and some files is left out.
+fn cut_last_group(geometry: &mut Geometry) {
+    let last = GroupNo(geometry.groups - 1);
+    if geometry.groups > 1 && geometry.blocks_in(last) < geometry.overhead(last) + LAST_GROUP_MIN {
+        geometry.blocks = geometry.first_block(last).0;
+        geometry.groups -= 1;
+    }
+}
+
+/// 16 KiB, but not beyond the direct pointers and not less than two blocks, as mke2fs makes it.
+fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
+    (16_384 / block_size.bytes_u32()).clamp(2, 12)
+}
+
+/// All groups, each with its bitmaps and inodes behind its superblock.
+fn groups(geometry: &Geometry) -> Vec<Group> {
+    let group = |no| {
+        let start = geometry.first_block(no).0 + geometry.head_blocks(no);
+        Group {
+            block_bitmap: BlockNo(start),
+            inode_bitmap: BlockNo(start + 1),
+            inode_table: BlockNo(start + 2),
+            free_blocks: geometry.blocks_in(no) - geometry.overhead(no),
+            free_inodes: geometry.inodes_per_group,
+            directories: 0,
+        }
+    };
+    let mut groups: Vec<Group> = geometry.all_groups().map(group).collect();
+    if let Some(first) = groups.first_mut() {
+        first.free_blocks -= 1 + lost_and_found_blocks(geometry.block_size);
+        first.free_inodes -= FIRST_INODES;
+        first.directories = 2;
+    }
+    groups
+}
+
+struct Maker<'a> {
+    device: &'a dyn BlockDevice,
+    options: &'a MkfsOptions,
+    rules: dir::Rules,
+    geometry: Geometry,
+    groups: Vec<Group>,
+}
+
+impl Maker<'_> {
+    fn write(&self) -> Result<()> {
+        self.write_bitmaps()?;
+        self.write_directories()?;
+        let table = descriptor_table(&self.groups);
+        for no in self.geometry.all_groups().filter(|no| self.geometry.has_superblock(*no)) {
+            self.write_bytes(self.geometry.descriptors_of(no), &table)?;
+            if no.0 != 0 {
+                self.write_bytes(self.geometry.first_block(no), self.superblock(no).as_bytes())?;
+            }
+        }
+        self.device.flush()?;
+        // Last, so that a device on which this was broken off is no file system.
+        self.device.write_at(SUPERBLOCK_OFFSET, self.superblock(GroupNo(0)).as_bytes())?;
+        Ok(self.device.flush()?)
+    }
+
+    fn write_bytes(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {
+        Ok(self.device.write_at(self.geometry.offset_of(block), bytes)?)
+    }
+
+    /// The root directory's block: the first behind group 0's inodes.
+    fn first_data(&self) -> BlockNo {
+        let first = GroupNo(0);
+        BlockNo(self.geometry.first_block(first).0 + self.geometry.overhead(first))
+    }
+
+    fn write_bitmaps(&self) -> Result<()> {
+        let bits = self.geometry.block_size.bits();
+        for (no, group) in self.geometry.all_groups().zip(&self.groups) {
+            let length = self.geometry.blocks_in(no);
+            let mut blocks = vec![0; self.geometry.block_size.bytes()];
+            bits::set_range(&mut blocks, 0..length - group.free_blocks);
+            bits::set_range(&mut blocks, length..bits);
+            self.write_bytes(group.block_bitmap, &blocks)?;
+            let mut inodes = vec![0; self.geometry.block_size.bytes()];
+            let used = self.geometry.inodes_per_group - group.free_inodes;
+            bits::set_range(&mut inodes, 0..used);
+            bits::set_range(&mut inodes, self.geometry.inodes_per_group..bits);
+            self.write_bytes(group.inode_bitmap, &inodes)?;
+        }
+        Ok(())
+    }
+
+    fn write_directories(&self) -> Result<()> {
+        let root = self.first_data();
+        let lost = BlockNo(root.0 + 1);
+        let lost_blocks = lost_and_found_blocks(self.geometry.block_size);
+        let mut block = vec![0; self.geometry.block_size.bytes()];
+        dir::create(&mut block, &self.rules, InodeNo::ROOT, InodeNo::ROOT);
+        let record = (dir::entry::RECORD_MIN, b"lost+found".as_slice());
+        dir::entry::insert(&mut block, record.0, record.1, LOST_AND_FOUND, EntryKind::DIRECTORY)
+            .map_err(Error::BadParameters)?;
+        self.write_bytes(root, &block)?;
+        dir::create(&mut block, &self.rules, LOST_AND_FOUND, InodeNo::ROOT);
+        self.write_bytes(lost, &block)?;
+        dir::entry::clear(&mut block, 0);
+        for index in 1..lost_blocks {
+            self.write_bytes(BlockNo(lost.0 + index), &block)?;
+        }
+        self.write_inode(InodeNo::ROOT, &self.directory(0o755, 3, root, 1))?;
+        self.write_inode(LOST_AND_FOUND, &self.directory(0o700, 2, lost, lost_blocks))
+    }
+
+    fn directory(&self, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
+        let mut map = [0; MAP_ENTRIES];
+        (0..blocks).for_each(|index| map[index as usize] = first.0 + index);
+        let (uid, gid) = self.options.root_owner;
+        Inode {
+            kind: FileKind::Directory,
+            permissions: Permissions::new(mode),
+            uid,
+            gid,
+            size: u64::from(blocks) * self.geometry.block_size.bytes_u64(),
+            links,
+            sectors: blocks * (self.geometry.block_size.bytes_u32() / 512),
+            flags: 0,
+            generation: 0,
+            xattr_block: None,
+            map,
+            accessed: self.options.now,
+            modified: self.options.now,
+            changed: self.options.now,
+            created: Some(self.options.now),
+            deleted: 0,
+        }
+    }
+
+    fn write_inode(&self, no: InodeNo, inode: &Inode) -> Result<()> {
+        let mut bytes = vec![0; self.geometry.inode_size as usize];
+        Inode::clear(&mut bytes);
+        inode.store(&mut bytes);
+        let start = self.geometry.offset_of(self.groups[0].inode_table);
+        let at = start + u64::from(no.0 - 1) * u64::from(self.geometry.inode_size);
+        Ok(self.device.write_at(at, &bytes)?)
+    }
+
+    fn superblock(&self, no: GroupNo) -> Superblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        self.set_sizes(&mut raw, no);
+        self.set_features(&mut raw);
+        let now = self.options.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
+        raw.s_wtime = now.into();
+        raw.s_lastcheck = now.into();
+        raw.s_mkfs_time = now.into();
+        raw.s_max_mnt_count = u16::MAX.into();
+        raw.s_magic = MAGIC.into();
+        raw.s_state = STATE_CLEAN.into();
+        raw.s_errors = ERRORS_CONTINUE.into();
+        raw.s_rev_level = REVISION_DYNAMIC.into();
+        raw.s_uuid = self.options.uuid;
+        raw.s_volume_name[..self.options.label.len()].copy_from_slice(&self.options.label);
+        Superblock::new(raw, self.geometry.clone())
+    }
+
+    fn set_sizes(&self, raw: &mut RawSuperblock, no: GroupNo) {
+        let geometry = &self.geometry;
+        let reserved = u64::from(geometry.blocks) * u64::from(self.options.reserved_percent) / 100;
+        raw.s_inodes_count = geometry.inodes().into();
+        raw.s_blocks_count = geometry.blocks.into();
+        raw.s_r_blocks_count = (reserved as u32).into();
+        let free_blocks: u32 = self.groups.iter().map(|group| group.free_blocks).sum();
+        let free_inodes: u32 = self.groups.iter().map(|group| group.free_inodes).sum();
+        raw.s_free_blocks_count = free_blocks.into();
+        raw.s_free_inodes_count = free_inodes.into();
+        raw.s_first_data_block = geometry.first_data_block.into();
+        raw.s_log_block_size = geometry.block_size.log().into();
+        raw.s_log_cluster_size = geometry.block_size.log().into();
+        raw.s_blocks_per_group = geometry.blocks_per_group.into();
+        raw.s_clusters_per_group = geometry.blocks_per_group.into();
+        raw.s_inodes_per_group = geometry.inodes_per_group.into();
+        raw.s_first_ino = geometry.first_inode.0.into();
+        raw.s_inode_size = (geometry.inode_size as u16).into();
+        raw.s_block_group_nr = (no.0 as u16).into();
+        if geometry.inode_size > INODE_BYTES as u32 {
+            raw.s_min_extra_isize = (INODE_EXTRA_BYTES as u16).into();
+            raw.s_want_extra_isize = (INODE_EXTRA_BYTES as u16).into();
+        }
+    }
+
+    fn set_features(&self, raw: &mut RawSuperblock) {
+        /// `s_default_mount_opts`: user xattrs and access control lists are on.
+        const XATTRS_AND_LISTS: u32 = 0xc;
+        let options = self.options;
+        let index = if options.index.is_some() { compat::DIR_INDEX } else { 0 };
+        raw.s_feature_compat = (compat::EXT_ATTR | index).into();
+        let large = if options.large_directories { incompat::LARGE_DIR } else { 0 };
+        raw.s_feature_incompat = (incompat::FILETYPE | large).into();
+        raw.s_feature_ro_compat = (ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE).into();
+        raw.s_def_hash_version = options.index.unwrap_or(HashVersion::HalfMd4).code();
+        raw.s_hash_seed = options.hash_seed.map(Into::into);
+        raw.s_flags =
+            if options.signed_hash { FLAG_SIGNED_HASH } else { FLAG_UNSIGNED_HASH }.into();
+        raw.s_default_mount_opts = XATTRS_AND_LISTS.into();
+    }
+}

@@ -1,0 +1,411 @@
+//! Names and the inodes behind them: creating, linking, removing.
+//!
+//! All checks come before the first change; what can fail for lack of space is undone.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fslab_vfs::rules::acl;
+use fslab_vfs::rules::inherit::{Inherited, Parent};
+use fslab_vfs::rules::namespace::Namespace;
+use fslab_vfs::rules::{self};
+use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
+
+use crate::dir::{self, Search, Vacancy};
+use crate::directory::{DirectoryEdit, DirectoryView};
+use crate::error::{Error, Place, Result};
+use crate::format::MAP_ENTRIES;
+use crate::inode::{FAST_TARGET_MAX, Inode};
+use crate::kinds::entry_kind;
+use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::volume::Volume;
+
+/// What is to be created.
+#[derive(Clone, Copy)]
+pub(crate) struct New<'a> {
+    pub kind: FileKind,
+    /// Before the umask.
+    pub mode: u32,
+    pub device: u32,
+    /// Of a symbolic link.
+    pub target: &'a OsStr,
+}
+
+impl New<'_> {
+    pub fn of_kind(kind: FileKind, mode: u32) -> Self {
+        Self { kind, mode, device: 0, target: OsStr::new("") }
+    }
+}
+
+/// Whether a caller may take the blocks that are kept for the super-user.
+pub(crate) fn is_privileged(request: &Request) -> bool {
+    request.credentials.uid == 0
+}
+
+impl Volume {
+    /// Searches a directory for a name.
+    pub(crate) fn search(&self, parent: InodeNo, name: Name<'_>) -> Result<Search> {
+        let inode = self.inode(parent)?;
+        dir::find(&DirectoryView::new(self, parent, &inode)?, &self.rules, name.as_bytes())
+    }
+
+    /// The inode of a name.
+    pub(crate) fn child(&self, parent: InodeNo, name: Name<'_>) -> Result<InodeNo> {
+        let no = self.search(parent, name)?.inode().ok_or(Errno::NOENT)?;
+        self.check_named(parent, no)
+    }
+
+    fn check_named(&self, parent: InodeNo, no: InodeNo) -> Result<InodeNo> {
+        if self.geometry().is_usable(no) {
+            return Ok(no);
+        }
+        Err(Error::damaged(Place::Inode(parent), "has a name for what is no inode for files"))
+    }
+
+    /// Where a name could go that is not there yet.
+    fn vacancy(&self, parent: InodeNo, name: Name<'_>) -> Result<Vacancy> {
+        match self.search(parent, name)? {
+            Search::Found(_) => Err(Errno::EXIST.into()),
+            Search::Absent(_) if self.inode(parent)?.links == 0 => Err(Errno::NOENT.into()),
+            Search::Absent(vacancy) => Ok(vacancy),
+        }
+    }
+
+    /// Creates an inode under a new name.
+    pub(crate) fn create(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        name: Name<'_>,
+        new: &New<'_>,
+    ) -> Result<InodeNo> {
+        self.begin(request.now)?;
+        let vacancy = self.vacancy(parent, name)?;
+        let is_directory = new.kind == FileKind::Directory;
+        if is_directory && self.inode(parent)?.links >= rules::LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let links = if is_directory { 2 } else { 1 };
+        let no = self.make_inode(request, parent, new, links)?;
+        let privileged = is_privileged(request);
+        if let Err(error) = self.add_name(parent, name, &vacancy, no, new.kind, privileged) {
+            self.abandon(no)?;
+            return Err(error);
+        }
+        self.touch_directory(parent, i32::from(is_directory))?;
+        Ok(no)
+    }
+
+    /// Creates an inode without a name.
+    pub(crate) fn create_unnamed(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        mode: u32,
+    ) -> Result<InodeNo> {
+        self.begin(request.now)?;
+        let directory = self.inode(parent)?;
+        DirectoryView::new(self, parent, &directory)?;
+        if directory.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let no = self.make_inode(request, parent, &New::of_kind(FileKind::Regular, mode), 0)?;
+        self.add_orphan(no)?;
+        Ok(no)
+    }
+
+    /// Takes an inode and fills it. Where that fails, nothing is taken.
+    fn make_inode(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        new: &New<'_>,
+        links: u32,
+    ) -> Result<InodeNo> {
+        let inherited = self.inherited(request, parent, new)?;
+        let (no, generation) = self.take_inode(parent, new.kind)?;
+        let has_created = self.geometry().inode_size as usize > crate::format::INODE_BYTES;
+        let mut inode = Inode {
+            kind: new.kind,
+            permissions: inherited.permissions,
+            uid: request.credentials.uid,
+            gid: inherited.gid,
+            size: 0,
+            links,
+            sectors: 0,
+            flags: 0,
+            generation,
+            xattr_block: None,
+            map: [0; MAP_ENTRIES],
+            accessed: request.now,
+            modified: request.now,
+            changed: request.now,
+            created: has_created.then_some(request.now),
+            deleted: 0,
+        };
+        let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
+        let stored = self.store_inode(no, &inode);
+        match answer.and(stored) {
+            Ok(()) => Ok(no),
+            Err(error) => {
+                self.abandon(no)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn inherited(&self, request: &Request, parent: InodeNo, new: &New<'_>) -> Result<Inherited> {
+        let inode = self.inode(parent)?;
+        let default = match self.may_have_xattrs(parent, &inode)? {
+            true => self.xattr(parent, &inode, OsStr::new(acl::DEFAULT))?,
+            false => None,
+        };
+        let directory = Parent {
+            permissions: inode.permissions,
+            gid: inode.gid,
+            default_acl: default.as_deref(),
+        };
+        Ok(Inherited::new(&directory, request, new.kind, new.mode))
+    }
+
+    fn fill_inode(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        no: InodeNo,
+        inode: &mut Inode,
+        new: &New<'_>,
+        inherited: &Inherited,
+    ) -> Result<()> {
+        inode.set_device(new.device);
+        match new.kind {
+            FileKind::Directory => self.fill_directory(request, parent, no, inode)?,
+            FileKind::Symlink => self.fill_symlink(request, no, inode, new.target)?,
+            _ => {}
+        }
+        let lists = [(acl::ACCESS, &inherited.access_acl), (acl::DEFAULT, &inherited.default_acl)];
+        for (name, value) in lists {
+            if let Some(value) = value {
+                self.set_xattr(no, inode, OsStr::new(name), value, XattrMode::empty())?;
+            }
+        }
+        for (name, value) in &request.creation.labels {
+            if Namespace::of(name)? != Namespace::Privileged {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            self.set_xattr(no, inode, name, value, XattrMode::empty())?;
+        }
+        Ok(())
+    }
+
+    fn fill_directory(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        no: InodeNo,
+        inode: &mut Inode,
+    ) -> Result<()> {
+        let privileged = is_privileged(request);
+        let block = self.map_for_writing(no, inode, FileBlock(0), privileged)?.block;
+        self.cache.create(block);
+        inode.size = self.block_size().bytes_u64();
+        let rules = self.rules;
+        self.cache.modify(block, crate::cache::Role::Map, |bytes| {
+            dir::create(bytes, &rules, no, parent);
+        })
+    }
+
+    fn fill_symlink(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        inode: &mut Inode,
+        target: &OsStr,
+    ) -> Result<()> {
+        let target = target.as_bytes();
+        inode.size = target.len() as u64;
+        if target.len() <= FAST_TARGET_MAX {
+            inode.set_fast_target(target);
+            return Ok(());
+        }
+        let privileged = is_privileged(request);
+        for (index, piece) in target.chunks(self.block_size().bytes()).enumerate() {
+            let block = FileBlock(index as u32);
+            let block = self.map_for_writing(no, inode, block, privileged)?.block;
+            self.cache.create(block);
+            self.cache.modify(block, crate::cache::Role::Map, |bytes| {
+                bytes[..piece.len()].copy_from_slice(piece);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives back an inode that was taken and will not be used.
+    fn abandon(&mut self, no: InodeNo) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        inode.links = 0;
+        self.store_inode(no, &inode)?;
+        self.delete_inode(no)
+    }
+
+    /// Puts a name where a search said it could go.
+    pub(crate) fn add_name(
+        &mut self,
+        parent: InodeNo,
+        name: Name<'_>,
+        vacancy: &Vacancy,
+        no: InodeNo,
+        kind: FileKind,
+        privileged: bool,
+    ) -> Result<()> {
+        let mut inode = self.inode(parent)?;
+        let rules = self.rules;
+        let mut edit = DirectoryEdit::new(self, parent, &mut inode, privileged)?;
+        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, entry_kind(kind))
+    }
+
+    /// Puts a name that was not there, wherever it fits; answers the block that holds it.
+    pub(crate) fn add_new_name(
+        &mut self,
+        parent: InodeNo,
+        name: Name<'_>,
+        no: InodeNo,
+        kind: FileKind,
+        privileged: bool,
+    ) -> Result<()> {
+        let vacancy = self.vacancy(parent, name)?;
+        self.add_name(parent, name, &vacancy, no, kind, privileged)
+    }
+
+    /// Takes a name away.
+    pub(crate) fn remove_name(&mut self, parent: InodeNo, name: Name<'_>) -> Result<()> {
+        let Search::Found(found) = self.search(parent, name)? else {
+            return Err(Errno::NOENT.into());
+        };
+        let mut inode = self.inode(parent)?;
+        let rules = self.rules;
+        dir::remove(&mut DirectoryEdit::new(self, parent, &mut inode, true)?, &rules, &found)
+    }
+
+    /// Makes a name stand for another inode.
+    pub(crate) fn replace_name(
+        &mut self,
+        parent: InodeNo,
+        name: Name<'_>,
+        no: InodeNo,
+        kind: FileKind,
+    ) -> Result<()> {
+        let Search::Found(found) = self.search(parent, name)? else {
+            return Err(Errno::NOENT.into());
+        };
+        let mut inode = self.inode(parent)?;
+        let rules = self.rules;
+        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
+        dir::replace(&mut edit, &rules, &found, no, entry_kind(kind))
+    }
+
+    /// The block of the device that holds a name.
+    pub(crate) fn block_of_name(&self, parent: InodeNo, name: Name<'_>) -> Result<Option<BlockNo>> {
+        let Search::Found(found) = self.search(parent, name)? else { return Ok(None) };
+        let inode = self.inode(parent)?;
+        DirectoryView::new(self, parent, &inode)?.physical(found.block()).map(Some)
+    }
+
+    /// Records a change of a directory's names, and of its number of subdirectories.
+    pub(crate) fn touch_directory(&mut self, no: InodeNo, subdirectories: i32) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        inode.links = inode.links.saturating_add_signed(subdirectories);
+        inode.modified = self.now;
+        inode.changed = self.now;
+        self.store_inode(no, &inode)
+    }
+
+    /// One more name for an inode.
+    pub(crate) fn link(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<()> {
+        self.begin(request.now)?;
+        let vacancy = self.vacancy(parent, name)?;
+        let mut inode = self.inode(no)?;
+        match inode.kind {
+            FileKind::Directory => return Err(Errno::PERM.into()),
+            _ if inode.links == 0 && !self.known.lock().is_linkable(no) => {
+                return Err(Errno::NOENT.into());
+            }
+            _ if inode.links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
+            _ => {}
+        }
+        let privileged = is_privileged(request);
+        // A name must not lead to an inode that the device has only in an older state.
+        self.make_early(no)?;
+        self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
+        self.remove_orphan(no)?;
+        self.known.lock().named(no);
+        inode.deleted = 0;
+        inode.links += 1;
+        inode.changed = request.now;
+        self.store_inode(no, &inode)?;
+        self.touch_directory(parent, 0)
+    }
+
+    /// Removes the name of anything but a directory.
+    pub(crate) fn unlink(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<()> {
+        self.begin(request.now)?;
+        let no = self.child(parent, name)?;
+        if self.named_inode(no)?.kind == FileKind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.remove_name(parent, name)?;
+        self.touch_directory(parent, 0)?;
+        self.drop_link(no)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<()> {
+        self.begin(request.now)?;
+        let no = self.child(parent, name)?;
+        self.check_empty(no)?;
+        self.remove_name(parent, name)?;
+        self.touch_directory(parent, -1)?;
+        self.drop_link(no)
+    }
+
+    /// Refuses what is no directory (`ENOTDIR`) or has names (`ENOTEMPTY`).
+    pub(crate) fn check_empty(&self, no: InodeNo) -> Result<()> {
+        let inode = self.named_inode(no)?;
+        let is_empty = dir::is_empty(&DirectoryView::new(self, no, &inode)?)?;
+        if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+    }
+
+    /// An inode lost a name; a directory has only one. Without names it is deleted, or put on the
+    /// list of orphans while somebody uses it.
+    pub(crate) fn drop_link(&mut self, no: InodeNo) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        let is_directory = inode.kind == FileKind::Directory;
+        if is_directory || inode.links <= 1 {
+            self.make_late(no)?;
+        }
+        inode.links = if is_directory { 0 } else { inode.links.saturating_sub(1) };
+        inode.changed = self.now;
+        self.store_inode(no, &inode)?;
+        if inode.links > 0 {
+            return Ok(());
+        }
+        let is_used = self.known.lock().lost_name(no);
+        if is_used { self.add_orphan(no) } else { self.delete_inode(no) }
+    }
+}

@@ -1,0 +1,94 @@
+//! Inodes without a name that are still open: the list that lets whoever mounts after a crash free
+//! them.
+//!
+//! The superblock names the last one added; `i_dtime` of each names the one added before.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::{Error, Place, Result};
+use crate::numbers::InodeNo;
+use crate::volume::Volume;
+
+/// The list, as it is on the device or will be.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    by_age: BTreeMap<u64, InodeNo>,
+    ages: HashMap<InodeNo, u64>,
+    next_age: u64,
+}
+
+impl Orphans {
+    /// The one the superblock names; 0 for none.
+    pub fn head(&self) -> u32 {
+        self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_age.is_empty()
+    }
+
+    fn before(&self, age: u64) -> u32 {
+        self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0)
+    }
+
+    fn after(&self, age: u64) -> Option<InodeNo> {
+        self.by_age.range(age + 1..).next().map(|(_, no)| *no)
+    }
+}
+
+impl Volume {
+    /// Puts an inode on the list.
+    pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
+        if self.orphans.ages.contains_key(&no) {
+            return Ok(());
+        }
+        let mut inode = self.inode(no)?;
+        inode.deleted = self.orphans.head();
+        self.store_inode(no, &inode)?;
+        let age = self.orphans.next_age;
+        self.orphans.next_age += 1;
+        self.orphans.by_age.insert(age, no);
+        self.orphans.ages.insert(no, age);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Takes an inode off the list, if it is there.
+    pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
+        let Some(age) = self.orphans.ages.get(&no).copied() else { return Ok(()) };
+        if let Some(after) = self.orphans.after(age) {
+            let mut inode = self.inode(after)?;
+            inode.deleted = self.orphans.before(age);
+            self.store_inode(after, &inode)?;
+        }
+        let mut inode = self.inode(no)?;
+        inode.deleted = 0;
+        self.store_inode(no, &inode)?;
+        self.orphans.by_age.remove(&age);
+        self.orphans.ages.remove(&no);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Frees what a crash left on the list.
+    pub(crate) fn release_orphans(&mut self) -> Result<()> {
+        let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
+        if next.0 != 0 {
+            self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+        }
+        let mut budget = self.geometry().inodes();
+        while next.0 != 0 {
+            budget = budget.checked_sub(1).ok_or_else(|| {
+                Error::damaged(Place::Inode(next), "the list of orphans has no end")
+            })?;
+            let no = next;
+            let inode = self.inode(no)?;
+            next = InodeNo(inode.deleted);
+            if inode.links == 0 {
+                self.delete_inode(no)?;
+            }
+            self.space.changed = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! Moving names. All checks come before the first change; the new name is made before the old one
+//! goes, in memory and on the device.
+
+use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
+
+use crate::dir;
+use crate::directory::{DirectoryEdit, DirectoryView};
+use crate::error::{Error, Place, Result};
+use crate::names::is_privileged;
+use crate::numbers::InodeNo;
+use crate::volume::Volume;
+
+/// Most directories between a directory and the root; more can only be a circle.
+const DEPTH_MAX: u32 = 1 << 20;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct NamePlace<'a> {
+    pub parent: InodeNo,
+    pub name: Name<'a>,
+}
+
+/// An inode that a rename is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Subject {
+    no: InodeNo,
+    kind: FileKind,
+}
+
+impl Volume {
+    /// Moves a name as `renameat2(2)` does; whiteouts are not supported (`EINVAL`).
+    pub(crate) fn rename(
+        &mut self,
+        request: &Request,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let known = RenameMode::NO_REPLACE | RenameMode::EXCHANGE;
+        if !known.contains(mode) || mode == known {
+            return Err(Errno::INVAL.into());
+        }
+        self.begin(request.now)?;
+        let new_parent = self.inode(to.parent)?;
+        DirectoryView::new(self, to.parent, &new_parent)?;
+        let source = self.subject(from)?.ok_or(Errno::NOENT)?;
+        if new_parent.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let target = self.subject(to)?;
+        self.check_rename(source, target, from, to, mode)?;
+        match target {
+            Some(target) if target.no == source.no => Ok(()),
+            Some(target) if mode.contains(RenameMode::EXCHANGE) => {
+                self.exchange(from, source, to, target)
+            }
+            target => self.replace(request, from, source, to, target),
+        }
+    }
+
+    fn subject(&self, place: NamePlace<'_>) -> Result<Option<Subject>> {
+        match self.child(place.parent, place.name) {
+            Ok(no) => Ok(Some(Subject { no, kind: self.named_inode(no)?.kind })),
+            Err(error) if error.is(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The target must be as the mode demands; no directory may come to lie within itself, and no
+    /// target may hold its source.
+    fn check_rename(
+        &self,
+        source: Subject,
+        target: Option<Subject>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let exchange = mode.contains(RenameMode::EXCHANGE);
+        if mode.contains(RenameMode::NO_REPLACE) && target.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if exchange && target.is_none() {
+            return Err(Errno::NOENT.into());
+        }
+        if source.kind == FileKind::Directory && self.is_within(to.parent, source.no)? {
+            return Err(Errno::INVAL.into());
+        }
+        let holds_source = match target {
+            Some(target) if target.kind == FileKind::Directory => {
+                self.is_within(from.parent, target.no)?
+            }
+            _ => false,
+        };
+        match holds_source {
+            true if exchange => Err(Errno::INVAL.into()),
+            true => Err(Errno::NOTEMPTY.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a directory is `ancestor` or below it.
+    fn is_within(&self, directory: InodeNo, ancestor: InodeNo) -> Result<bool> {
+        let mut at = directory;
+        for _ in 0..DEPTH_MAX {
+            if at == ancestor || at == InodeNo::ROOT {
+                return Ok(at == ancestor);
+            }
+            let inode = self.inode(at)?;
+            // A removed directory may have outlived its parent; nothing lies below it.
+            if inode.links == 0 {
+                return Ok(false);
+            }
+            at = dir::parent(&DirectoryView::new(self, at, &inode)?)?;
+        }
+        Err(Error::damaged(Place::Inode(directory), "lies within itself"))
+    }
+
+    fn replace(
+        &mut self,
+        request: &Request,
+        from: NamePlace<'_>,
+        source: Subject,
+        to: NamePlace<'_>,
+        target: Option<Subject>,
+    ) -> Result<()> {
+        if let Some(target) = target {
+            self.check_replaceable(source, target)?;
+        }
+        let gains = i32::from(source.kind == FileKind::Directory);
+        let loses = i32::from(target.is_some_and(|target| target.kind == FileKind::Directory));
+        if from.parent != to.parent && gains > loses {
+            self.check_links(to.parent)?;
+        }
+        match target {
+            Some(_) => self.replace_name(to.parent, to.name, source.no, source.kind)?,
+            None => {
+                let privileged = is_privileged(request);
+                self.add_new_name(to.parent, to.name, source.no, source.kind, privileged)?;
+            }
+        }
+        self.remove_after_move(from, to)?;
+        self.touch_directory(from.parent, -gains)?;
+        self.touch_directory(to.parent, gains - loses)?;
+        self.moved(source, from.parent, to.parent)?;
+        target.map_or(Ok(()), |target| self.drop_link(target.no))
+    }
+
+    fn check_replaceable(&self, source: Subject, target: Subject) -> Result<()> {
+        match (source.kind, target.kind) {
+            (FileKind::Directory, FileKind::Directory) => self.check_empty(target.no),
+            (FileKind::Directory, _) => Err(Errno::NOTDIR.into()),
+            (_, FileKind::Directory) => Err(Errno::ISDIR.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_links(&self, parent: InodeNo) -> Result<()> {
+        let links = self.inode(parent)?.links;
+        if links < fslab_vfs::rules::LINKS_MAX { Ok(()) } else { Err(Errno::MLINK.into()) }
+    }
+
+    /// Takes the old name away, so that a power cut never leaves neither.
+    fn remove_after_move(&mut self, from: NamePlace<'_>, to: NamePlace<'_>) -> Result<()> {
+        let old = self.block_of_name(from.parent, from.name)?;
+        let new = self.block_of_name(to.parent, to.name)?;
+        let (Some(old), Some(new)) = (old, new) else { return Err(Errno::NOENT.into()) };
+        if old != new {
+            self.order_move(old, new)?;
+        }
+        self.remove_name(from.parent, from.name)?;
+        if old != new {
+            self.cache.delay(old);
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        from: NamePlace<'_>,
+        source: Subject,
+        to: NamePlace<'_>,
+        target: Subject,
+    ) -> Result<()> {
+        let count = |subject: Subject| i32::from(subject.kind == FileKind::Directory);
+        let gains = count(source) - count(target);
+        if from.parent != to.parent && gains != 0 {
+            self.check_links(if gains > 0 { to.parent } else { from.parent })?;
+        }
+        self.replace_name(from.parent, from.name, target.no, target.kind)?;
+        self.replace_name(to.parent, to.name, source.no, source.kind)?;
+        self.touch_directory(from.parent, -gains)?;
+        self.touch_directory(to.parent, gains)?;
+        self.moved(source, from.parent, to.parent)?;
+        self.moved(target, to.parent, from.parent)
+    }
+
+    /// An inode is now named in another directory (or by another name in the same).
+    fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
+        let mut inode = self.inode(subject.no)?;
+        inode.changed = self.now;
+        self.store_inode(subject.no, &inode)?;
+        if subject.kind != FileKind::Directory || from == to {
+            return Ok(());
+        }
+        let rules = self.rules;
+        dir::set_parent(&mut DirectoryEdit::new(self, subject.no, &mut inode, true)?, &rules, to)
+    }
+}

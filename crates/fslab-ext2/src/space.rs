@@ -1,0 +1,321 @@
+//! Free blocks and inodes: counts in memory, bits in the cache.
+//!
+//! What is freed may not be used again before the device knows that it is free, or a power cut
+//! could leave two files with one block. Until then it waits in [`Freed`]: its bits stay set, and
+//! [`Space::settle`] clears them once everything that led to it is overwritten.
+
+use std::collections::BTreeMap;
+
+use fslab_vfs::{Errno, FileKind};
+use parking_lot::Mutex;
+
+use crate::alloc::{BlockRequest, Counts, InodeRequest, PolicySpec, Run};
+use crate::bits;
+use crate::cache::{BlockCache, Role};
+use crate::error::{Error, Place, Result};
+use crate::geometry::Geometry;
+use crate::group::Group;
+use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::placement::{Placement, Sight};
+
+/// When freed blocks and inodes may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reuse {
+    /// When the device knows that they are free. Safe against power cuts.
+    #[default]
+    AfterFlush,
+    /// At once, as in the kernel's ext2. For simulation of its layout.
+    AtOnce,
+}
+
+/// Free space of a volume.
+pub(crate) struct Space {
+    geometry: Geometry,
+    groups: Vec<Group>,
+    freed: BTreeMap<GroupNo, Freed>,
+    reserved_blocks: u64,
+    free_blocks: u64,
+    free_inodes: u64,
+    directories: u64,
+    waiting_blocks: u64,
+    waiting_inodes: u64,
+    reuse: Reuse,
+    /// Only used by who has the space alone; the lock makes the space one that can be shared.
+    placement: Mutex<Placement>,
+    /// Whether descriptors differ from those on the device.
+    pub changed: bool,
+}
+
+/// What was freed in a group and waits to be usable.
+struct Freed {
+    blocks: Box<[u8]>,
+    inodes: Box<[u8]>,
+    block_count: u32,
+    inode_count: u32,
+}
+
+/// Counts of a whole volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub free_blocks: u64,
+    pub free_inodes: u64,
+    pub reserved_blocks: u64,
+}
+
+impl Space {
+    pub fn new(
+        geometry: Geometry,
+        groups: Vec<Group>,
+        reserved_blocks: u32,
+        reuse: Reuse,
+        policy: (&PolicySpec, u64),
+    ) -> Self {
+        let free_blocks = groups.iter().map(|group| u64::from(group.free_blocks)).sum();
+        let free_inodes = groups.iter().map(|group| u64::from(group.free_inodes)).sum();
+        let directories = groups.iter().map(|group| u64::from(group.directories)).sum();
+        Self {
+            placement: Mutex::new(Placement::new(policy.0, &geometry, policy.1)),
+            geometry,
+            groups,
+            freed: BTreeMap::new(),
+            reserved_blocks: reserved_blocks.into(),
+            free_blocks,
+            free_inodes,
+            directories,
+            waiting_blocks: 0,
+            waiting_inodes: 0,
+            reuse,
+            changed: false,
+        }
+    }
+
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Whether something waits to be usable.
+    pub fn is_waiting(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// What is free or will be.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            free_blocks: self.free_blocks + self.waiting_blocks,
+            free_inodes: self.free_inodes + self.waiting_inodes,
+            reserved_blocks: self.reserved_blocks,
+        }
+    }
+
+    /// Whether a caller may take so many blocks, now or after [`settle`](Self::settle).
+    pub fn has_blocks(&self, count: u64, privileged: bool) -> bool {
+        let kept = if privileged { 0 } else { self.reserved_blocks };
+        self.free_blocks + self.waiting_blocks >= count + kept
+    }
+
+    /// Whether so many blocks can be had without [`settle`](Self::settle).
+    pub fn has_blocks_now(&self, count: u64) -> bool {
+        self.free_blocks >= count
+    }
+
+    /// Whether an inode can be had only after [`settle`](Self::settle).
+    pub fn must_settle_for_inode(&self) -> bool {
+        self.free_inodes == 0 && self.waiting_inodes > 0
+    }
+
+    /// Whether a block can belong to a file.
+    pub fn is_data(&self, block: BlockNo) -> bool {
+        let Some((no, index)) = self.geometry.place_of_block(block) else { return false };
+        let group = &self.groups[no.0 as usize];
+        index >= self.geometry.head_blocks(no) && !group.keeps(&self.geometry, block)
+    }
+
+    /// Takes free blocks for a file where the policy wants them: at least one.
+    pub fn take_blocks(
+        &mut self,
+        cache: &BlockCache,
+        no: InodeNo,
+        request: &BlockRequest,
+    ) -> Result<Run> {
+        let (placement, sight) = self.policy(cache);
+        let run = placement.blocks(sight, no, request)?.ok_or(Errno::NOSPC)?;
+        self.mark_blocks(cache, run)?;
+        Ok(run)
+    }
+
+    fn policy<'a>(&'a mut self, cache: &'a BlockCache) -> (&'a mut Placement, Sight<'a>) {
+        let totals = Counts {
+            blocks: self.free_blocks as u32,
+            inodes: self.free_inodes as u32,
+            directories: self.directories as u32,
+        };
+        let sight = Sight { geometry: &self.geometry, groups: &self.groups, cache, totals };
+        (self.placement.get_mut(), sight)
+    }
+
+    fn mark_blocks(&mut self, cache: &BlockCache, run: Run) -> Result<()> {
+        let place = self.geometry.place_of_block(run.start);
+        let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
+            Error::damaged(
+                Place::Group(self.geometry.group_of(run.start)),
+                "metadata is marked free",
+            ),
+        )?;
+        let group = &mut self.groups[no.0 as usize];
+        let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)
+            && group.free_blocks >= run.length;
+        if !was_free {
+            return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
+        }
+        cache.modify(group.block_bitmap, Role::Bitmap, |bits| {
+            bits::set_range(bits, index..index + run.length);
+        })?;
+        group.free_blocks -= run.length;
+        self.free_blocks -= u64::from(run.length);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Gives back blocks that were taken and that nothing leads to.
+    pub fn untake_block(&mut self, cache: &BlockCache, block: BlockNo) -> Result<()> {
+        let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
+        let group = &mut self.groups[no.0 as usize];
+        cache.modify(group.block_bitmap, Role::Bitmap, |bits| bits::clear(bits, index))?;
+        self.placement.get_mut().block_released(no, index);
+        group.free_blocks += 1;
+        self.free_blocks += 1;
+        cache.forget(block);
+        Ok(())
+    }
+
+    /// The policy may forget what it knows of a file.
+    pub fn closed(&mut self, no: InodeNo) {
+        self.placement.get_mut().closed(no);
+    }
+
+    /// Gives a block back.
+    pub fn free_block(&mut self, cache: &BlockCache, owner: InodeNo, block: BlockNo) -> Result<()> {
+        let damaged = |what| Error::damaged(Place::Block(owner, block), what);
+        let Some((no, index)) = self.geometry.place_of_block(block).filter(|_| self.is_data(block))
+        else {
+            return Err(damaged("points to what is no data block"));
+        };
+        let bitmap = self.groups[no.0 as usize].block_bitmap;
+        if !bits::is_set(&*cache.read(bitmap)?, index) {
+            return Err(damaged("is in use and marked free"));
+        }
+        if self.untake_freed(cache, block)? {
+            return Ok(());
+        }
+        let freed = Self::freed_in(&mut self.freed, &self.geometry, no);
+        if bits::is_set(&freed.blocks, index) {
+            return Err(damaged("belongs to two files, or to one twice"));
+        }
+        bits::set(&mut freed.blocks, index);
+        freed.block_count += 1;
+        self.waiting_blocks += 1;
+        self.changed = true;
+        cache.forget(block);
+        Ok(())
+    }
+
+    /// What was freed may be used at once, where that is how it is to be.
+    fn untake_freed(&mut self, cache: &BlockCache, block: BlockNo) -> Result<bool> {
+        if self.reuse == Reuse::AtOnce {
+            self.changed = true;
+            self.untake_block(cache, block)?;
+        }
+        Ok(self.reuse == Reuse::AtOnce)
+    }
+
+    fn freed_in<'a>(
+        freed: &'a mut BTreeMap<GroupNo, Freed>,
+        geometry: &Geometry,
+        no: GroupNo,
+    ) -> &'a mut Freed {
+        let bytes = |bits: u32| vec![0; bits.div_ceil(8) as usize].into_boxed_slice();
+        freed.entry(no).or_insert_with(|| Freed {
+            blocks: bytes(geometry.blocks_per_group),
+            inodes: bytes(geometry.inodes_per_group),
+            block_count: 0,
+            inode_count: 0,
+        })
+    }
+
+    /// Takes a free inode where the policy wants it.
+    pub fn take_inode(&mut self, cache: &BlockCache, request: &InodeRequest) -> Result<InodeNo> {
+        let (placement, sight) = self.policy(cache);
+        let inode = placement.inode(sight, request)?.ok_or(Errno::NOSPC)?;
+        let no = self.geometry.group_of_inode(inode);
+        let index = self.geometry.bit_of_inode(inode);
+        let damaged = |what| Error::damaged(Place::Group(no), what);
+        if !self.geometry.is_usable(inode) || inode == InodeNo::ROOT {
+            return Err(damaged("reserved inodes are marked free"));
+        }
+        let group = &mut self.groups[no.0 as usize];
+        if !self.placement.get_mut().inode_taken(no, index) || group.free_inodes == 0 {
+            return Err(damaged("fewer inodes are free than counted"));
+        }
+        cache.modify(group.inode_bitmap, Role::Bitmap, |bits| bits::set(bits, index))?;
+        group.free_inodes -= 1;
+        group.directories += u32::from(request.directory);
+        self.directories += u64::from(request.directory);
+        self.free_inodes -= 1;
+        self.changed = true;
+        Ok(inode)
+    }
+
+    /// Gives an inode back.
+    pub fn free_inode(&mut self, cache: &BlockCache, no: InodeNo, kind: FileKind) -> Result<()> {
+        let damaged = |what| Error::damaged(Place::Inode(no), what);
+        let (group_no, index) =
+            self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;
+        let group = &mut self.groups[group_no.0 as usize];
+        if !bits::is_set(&*cache.read(group.inode_bitmap)?, index) {
+            return Err(damaged("is in use and marked free"));
+        }
+        let freed = Self::freed_in(&mut self.freed, &self.geometry, group_no);
+        if bits::is_set(&freed.inodes, index) {
+            return Err(damaged("was freed twice"));
+        }
+        bits::set(&mut freed.inodes, index);
+        freed.inode_count += 1;
+        let directory = u32::from(kind == FileKind::Directory).min(group.directories);
+        group.directories -= directory;
+        self.directories -= u64::from(directory);
+        self.waiting_inodes += 1;
+        self.changed = true;
+        if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
+    }
+
+    /// Makes what was freed usable: nothing on the device leads to it any more.
+    pub fn settle(&mut self, cache: &BlockCache) -> Result<()> {
+        while let Some((no, freed)) = self.freed.pop_first() {
+            let group = &mut self.groups[no.0 as usize];
+            let subtract = |bits: &mut [u8], freed: &[u8]| {
+                bits.iter_mut().zip(freed).for_each(|(byte, freed)| *byte &= !freed);
+            };
+            if freed.block_count > 0 {
+                let change = |bits: &mut [u8]| subtract(bits, &freed.blocks);
+                cache.modify(group.block_bitmap, Role::Bitmap, change)?;
+            }
+            if freed.inode_count > 0 {
+                let change = |bits: &mut [u8]| subtract(bits, &freed.inodes);
+                cache.modify(group.inode_bitmap, Role::Bitmap, change)?;
+            }
+            let placement = self.placement.get_mut();
+            bits::each_set(&freed.blocks, |index| placement.block_released(no, index));
+            bits::each_set(&freed.inodes, |index| {
+                placement.inode_released(no, index);
+                placement.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
+            });
+            group.free_blocks += freed.block_count;
+            group.free_inodes += freed.inode_count;
+            self.free_blocks += u64::from(freed.block_count);
+            self.free_inodes += u64::from(freed.inode_count);
+            self.waiting_blocks -= u64::from(freed.block_count);
+            self.waiting_inodes -= u64::from(freed.inode_count);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The superblock as a valid type: read once, checked, and written back with new counts.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use fslab_vfs::BlockDevice;
+
+use crate::dir::HashVersion;
+use crate::error::{Error, Place, Result};
+use crate::format::{
+    FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
+    RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, incompat,
+    ro_compat,
+};
+use crate::geometry::Geometry;
+use crate::numbers::{BlockSize, InodeNo};
+
+/// Most groups; at this number descriptors alone take 64 MiB of memory.
+const GROUPS_MAX: u32 = 1 << 21;
+/// Fewest blocks a group has, but the last.
+const BLOCKS_PER_GROUP_MIN: u32 = 256;
+
+/// A superblock that was checked.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    geometry: Geometry,
+}
+
+impl Superblock {
+    /// Reads the primary superblock of a device and checks it.
+    ///
+    /// # Errors
+    /// [`Error::NotExt2`] where there is none, [`Error::UnknownFeatures`] where there are features
+    /// that must be known even to read, and damage.
+    pub fn read(device: &dyn BlockDevice) -> Result<Self> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
+            return Err(Error::NotExt2("the device is too small for a superblock"));
+        }
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let superblock = Self::parse(&bytes)?;
+        let geometry = &superblock.geometry;
+        if u64::from(geometry.blocks) * geometry.block_size.bytes_u64() > device.size() {
+            return Err(damaged("the device is smaller than the file system"));
+        }
+        Ok(superblock)
+    }
+
+    /// Checks a superblock.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
+        let raw = RawSuperblock::read_from_bytes(bytes)
+            .map_err(|_: zerocopy::SizeError<_, _>| damaged("cut short"))?;
+        if raw.s_magic.get() != MAGIC {
+            return Err(Error::NotExt2("no superblock at byte 1024"));
+        }
+        check_features(&raw)?;
+        let geometry = geometry(&raw)?;
+        Ok(Self { raw, geometry })
+    }
+
+    pub(crate) fn new(raw: RawSuperblock, geometry: Geometry) -> Self {
+        Self { raw, geometry }
+    }
+
+    /// The fixed sizes.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// All fields as stored.
+    #[must_use]
+    pub fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    pub(crate) fn raw_mut(&mut self) -> &mut RawSuperblock {
+        &mut self.raw
+    }
+
+    /// The bytes to be stored.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.raw.as_bytes()
+    }
+
+    /// Whether the file system was unmounted in order and no contradiction was ever seen.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.raw.s_state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN
+    }
+
+    /// Why the file system must not be written: features that only a reader may ignore.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFeatures`].
+    pub fn check_writable(&self) -> Result<()> {
+        let known = ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | ro_compat::BTREE_DIR;
+        let unknown = self.raw.s_feature_ro_compat.get() & !known;
+        refuse_unknown("ro_compat", unknown)
+    }
+
+    /// Whether a `compat` feature is on.
+    #[must_use]
+    pub fn has_compat(&self, feature: u32) -> bool {
+        self.raw.s_feature_compat.get() & feature != 0
+    }
+
+    /// Whether an `incompat` feature is on.
+    #[must_use]
+    pub fn has_incompat(&self, feature: u32) -> bool {
+        self.raw.s_feature_incompat.get() & feature != 0
+    }
+
+    /// Blocks kept for the super-user.
+    #[must_use]
+    pub fn reserved_blocks(&self) -> u32 {
+        self.raw.s_r_blocks_count.get()
+    }
+
+    /// The seed of name hashes.
+    #[must_use]
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
+    }
+
+    /// The hash of directories yet to be indexed; half-MD4 where the stored number is unknown.
+    #[must_use]
+    pub fn hash_version(&self) -> HashVersion {
+        HashVersion::from_code(self.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4)
+    }
+
+    /// Whether names are hashed as signed characters. Where nothing tells, as on the machines
+    /// that make nearly all images.
+    #[must_use]
+    pub fn hash_is_signed(&self) -> bool {
+        let flags = self.raw.s_flags.get();
+        flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
+    }
+
+    /// The label; bytes of no fixed encoding.
+    #[must_use]
+    pub fn label(&self) -> &[u8] {
+        let name = &self.raw.s_volume_name;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        &name[..end]
+    }
+}
+
+fn check_features(raw: &RawSuperblock) -> Result<()> {
+    if raw.s_rev_level.get() > REVISION_DYNAMIC {
+        return Err(Error::NotExt2("its revision is newer than 1"));
+    }
+    let known = incompat::FILETYPE | incompat::LARGE_DIR;
+    refuse_unknown("incompat", raw.s_feature_incompat.get() & !known)
+}
+
+fn refuse_unknown(kind: &'static str, bits: u32) -> Result<()> {
+    if bits == 0 { Ok(()) } else { Err(Error::UnknownFeatures { kind, bits }) }
+}
+
+fn damaged(what: &'static str) -> Error {
+    Error::damaged(Place::Superblock, what)
+}
+
+fn ensure(holds: bool, what: &'static str) -> Result<()> {
+    if holds { Ok(()) } else { Err(damaged(what)) }
+}
+
+/// Reads the sizes and checks that they can be: afterwards plain arithmetic on them is safe.
+fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
+    let block_size = BlockSize::from_log(raw.s_log_block_size.get())
+        .ok_or_else(|| damaged("impossible block size"))?;
+    let dynamic = raw.s_rev_level.get() == REVISION_DYNAMIC;
+    let blocks = raw.s_blocks_count.get();
+    let first_data_block = raw.s_first_data_block.get();
+    let blocks_per_group = raw.s_blocks_per_group.get();
+    check_blocks(block_size, blocks, first_data_block, blocks_per_group)?;
+    ensure(raw.s_log_cluster_size == raw.s_log_block_size, "clusters differ from blocks")?;
+    let groups = (blocks - first_data_block).div_ceil(blocks_per_group);
+    ensure(groups <= GROUPS_MAX, "too many block groups")?;
+    let reserved = u32::from(raw.s_reserved_gdt_blocks.get());
+    let geometry = Geometry {
+        block_size,
+        blocks,
+        first_data_block,
+        blocks_per_group,
+        inodes_per_group: raw.s_inodes_per_group.get(),
+        inode_size: if dynamic { raw.s_inode_size.get().into() } else { INODE_BYTES as u32 },
+        first_inode: InodeNo(if dynamic { raw.s_first_ino.get() } else { 11 }),
+        groups,
+        sparse_super: raw.s_feature_ro_compat.get() & ro_compat::SPARSE_SUPER != 0,
+        reserved_descriptor_blocks: reserved,
+    };
+    check_inodes(raw, &geometry)?;
+    ensure(reserved <= block_size.pointers(), "too many reserved descriptor blocks")?;
+    let first_overhead = geometry.overhead(crate::numbers::GroupNo(0));
+    ensure(first_overhead < geometry.blocks_in(crate::numbers::GroupNo(0)), "no room for files")?;
+    ensure(raw.s_r_blocks_count.get() <= blocks, "more blocks reserved than there are")?;
+    Ok(geometry)
+}
+
+fn check_blocks(
+    block_size: BlockSize,
+    blocks: u32,
+    first_data_block: u32,
+    blocks_per_group: u32,
+) -> Result<()> {
+    let expected_first = u32::from(block_size == BlockSize::MIN);
+    ensure(first_data_block == expected_first, "the first group starts at an impossible block")?;
+    ensure(blocks > first_data_block, "there are no blocks")?;
+    let fits = (BLOCKS_PER_GROUP_MIN..=block_size.bits()).contains(&blocks_per_group);
+    ensure(fits && blocks_per_group.is_multiple_of(8), "impossible number of blocks a group")
+}
+
+fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
+    let inode_size = geometry.inode_size;
+    let fits = (INODE_BYTES as u32..=geometry.block_size.bytes_u32()).contains(&inode_size);
+    ensure(inode_size.is_power_of_two() && fits, "impossible inode size")?;
+    let per_group = geometry.inodes_per_group;
+    ensure((8..=geometry.block_size.bits()).contains(&per_group), "impossible inodes a group")?;
+    let inodes = u64::from(per_group) * u64::from(geometry.groups);
+    ensure(inodes == u64::from(raw.s_inodes_count.get()), "inode count contradicts the groups")?;
+    ensure(geometry.first_inode.0 >= 11, "impossible first inode")?;
+    ensure(u64::from(geometry.first_inode.0) < inodes, "there are no inodes for files")?;
+    let descriptors = u64::from(geometry.groups) * GROUP_BYTES as u64;
+    let in_one_group = u64::from(geometry.blocks_per_group) * geometry.block_size.bytes_u64();
+    ensure(descriptors < in_one_group, "group descriptors don't fit a group")
+}

@@ -1,0 +1,313 @@
+//! A file system in use: its superblock, caches and free space, and its inodes by number.
+//!
+//! Reading takes `&self`, changing `&mut self`; whoever shares a volume locks it. No operation here
+//! knows names, handles or requests: that is `fs`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use fslab_vfs::{BlockDevice, Errno, FileKind, Timestamp};
+use parking_lot::Mutex;
+
+use crate::alloc::{InodeRequest, POLICIES, PolicySpec};
+use crate::cache::{BlockCache, Role};
+use crate::dir::{self, Form, Hasher};
+use crate::error::{Error, Place, Result};
+use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
+use crate::geometry::Geometry;
+use crate::group::Group;
+use crate::inode::Inode;
+use crate::known::Known;
+use crate::numbers::{BlockNo, BlockSize, InodeNo};
+use crate::orphans::Orphans;
+use crate::space::{Reuse, Space};
+use crate::superblock::Superblock;
+
+/// How a file system is used.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Nothing is written, whatever is asked (`EROFS`).
+    pub read_only: bool,
+    /// When what was freed may be used again.
+    pub reuse: Reuse,
+    /// What becomes of directories that outgrow a block; `None` for what the features say.
+    pub form: Option<Form>,
+    /// Whether directories give blocks back.
+    pub shrink_directories: bool,
+    /// Where inodes and blocks go; one of [`crate::alloc::POLICIES`].
+    pub policy: &'static PolicySpec,
+    /// Decides what the policy leaves to chance.
+    pub seed: u64,
+    /// Bytes of changed metadata that may wait to be written.
+    pub dirty_bytes_max: usize,
+    /// Bytes of unchanged metadata that are kept.
+    pub clean_bytes_max: usize,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            reuse: Reuse::default(),
+            form: None,
+            shrink_directories: true,
+            policy: &POLICIES[0],
+            seed: 0,
+            dirty_bytes_max: 32 << 20,
+            clean_bytes_max: 32 << 20,
+        }
+    }
+}
+
+/// A file system in use.
+pub(crate) struct Volume {
+    pub(crate) superblock: Superblock,
+    pub(crate) cache: BlockCache,
+    pub(crate) space: Space,
+    pub(crate) rules: dir::Rules,
+    pub(crate) orphans: Orphans,
+    pub(crate) known: Mutex<Known>,
+    pub(crate) order: Order,
+    pub(crate) options: VolumeOptions,
+    /// The time of the request that is being served.
+    pub(crate) now: Timestamp,
+    /// Whether the superblock on the device says that all is in order, and whether it may.
+    pub(crate) says_clean: bool,
+    pub(crate) may_say_clean: bool,
+    /// Bytes of files were written that no barrier has made durable.
+    pub(crate) data_written: bool,
+}
+
+/// What must reach the device after something else.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// Inodes whose change must not be seen before the directories', as they were before it.
+    pub late_inodes: HashMap<InodeNo, Box<[u8]>>,
+    /// Directory blocks that names were moved to.
+    pub early_blocks: HashSet<BlockNo>,
+}
+
+impl Volume {
+    /// Reads what is needed of a device to use the file system on it.
+    ///
+    /// # Errors
+    /// Where there is no file system, or none that can be used as the options say.
+    pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
+        let superblock = Superblock::read(&*device)?;
+        if !options.read_only {
+            superblock.check_writable()?;
+        }
+        let geometry = superblock.geometry().clone();
+        let groups = Group::read_all(&*device, &geometry)?;
+        let cache = BlockCache::new(device, geometry.block_size, options.clean_bytes_max);
+        let reserved = superblock.reserved_blocks();
+        let policy = (options.policy, options.seed);
+        let space = Space::new(geometry, groups, reserved, options.reuse, policy);
+        let is_clean = superblock.is_clean();
+        let mut volume = Self {
+            rules: rules(&superblock, &options),
+            superblock,
+            cache,
+            space,
+            orphans: Orphans::default(),
+            known: Mutex::default(),
+            order: Order::default(),
+            options,
+            now: Timestamp::default(),
+            says_clean: is_clean,
+            may_say_clean: is_clean,
+            data_written: false,
+        };
+        if !volume.options.read_only {
+            volume.release_orphans()?;
+        }
+        Ok(volume)
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        self.superblock.geometry()
+    }
+
+    pub fn block_size(&self) -> BlockSize {
+        self.geometry().block_size
+    }
+
+    /// Units of 512 bytes in a block.
+    pub fn block_sectors(&self) -> u32 {
+        self.block_size().bytes_u32() / 512
+    }
+
+    /// Begins a change: refused on a read-only volume, and preceded by writing when too much
+    /// waits to be written.
+    pub fn begin(&mut self, now: Timestamp) -> Result<()> {
+        if self.options.read_only {
+            return Err(Errno::ROFS.into());
+        }
+        self.now = now;
+        let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
+        if self.cache.dirty_bytes() + late > self.options.dirty_bytes_max {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that so many blocks can be taken.
+    pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
+        if !self.space.has_blocks(blocks, privileged) {
+            return Err(Errno::NOSPC.into());
+        }
+        if !self.space.has_blocks_now(blocks) {
+            self.flush_within_operation()?;
+        }
+        Ok(())
+    }
+
+    /// Where an inode's bytes are: block and offset.
+    pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
+        let geometry = self.geometry();
+        let (group, index) = geometry
+            .place_of_inode(no)
+            .filter(|_| geometry.is_usable(no))
+            .ok_or_else(|| Error::damaged(Place::Inode(no), "is no inode for files"))?;
+        let table = self.space.groups()[group.0 as usize].inode_table;
+        let per_block = geometry.inodes_per_block();
+        let offset = (index % per_block * geometry.inode_size) as usize;
+        Ok((BlockNo(table.0 + index / per_block), offset))
+    }
+
+    /// Looks at an inode's bytes.
+    pub fn inode_bytes<R>(&self, no: InodeNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let (block, offset) = self.place_of_bytes(no)?;
+        let bytes = self.cache.read(block)?;
+        Ok(look(&bytes[offset..offset + self.geometry().inode_size as usize]))
+    }
+
+    /// Changes an inode's bytes.
+    pub fn change_inode<R>(
+        &mut self,
+        no: InodeNo,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let (block, offset) = self.place_of_bytes(no)?;
+        let end = offset + self.geometry().inode_size as usize;
+        self.cache.modify(block, Role::Inodes, |bytes| change(&mut bytes[offset..end]))
+    }
+
+    /// The inode of a number.
+    ///
+    /// # Errors
+    /// `ESTALE` for one that is not in use.
+    pub fn inode(&self, no: InodeNo) -> Result<Inode> {
+        let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
+        Ok(inode.ok_or(Errno::STALE)?)
+    }
+
+    /// The inode that a directory leads to.
+    ///
+    /// # Errors
+    /// Damage where there is none.
+    pub fn named_inode(&self, no: InodeNo) -> Result<Inode> {
+        let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
+        let inode = inode.filter(|inode| inode.links > 0);
+        inode.ok_or_else(|| Error::damaged(Place::Inode(no), "has a name and is not in use"))
+    }
+
+    pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
+        self.change_inode(no, |bytes| inode.store(bytes))
+    }
+
+    /// The next changes of an inode must not be seen on the device before those of directories.
+    pub fn make_late(&mut self, no: InodeNo) -> Result<()> {
+        let waits = self.options.reuse == Reuse::AfterFlush;
+        if waits && !self.order.late_inodes.contains_key(&no) {
+            let before = self.inode_bytes(no, |bytes| Box::<[u8]>::from(bytes))?;
+            self.order.late_inodes.insert(no, before);
+        }
+        Ok(())
+    }
+
+    /// The next changes of an inode must be seen before those of directories.
+    pub fn make_early(&mut self, no: InodeNo) -> Result<()> {
+        if self.order.late_inodes.contains_key(&no) {
+            self.flush_within_operation()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A name is about to move from one directory block to another: it must be on the device in
+    /// its new place before it leaves the old one.
+    pub fn order_move(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
+        let is_late = self.cache.role(to) == Some(Role::DirectoryLate);
+        if is_late || self.order.early_blocks.contains(&from) {
+            self.flush_within_operation()?;
+        }
+        self.order.early_blocks.insert(to);
+        Ok(())
+    }
+
+    /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
+    /// generation it is to have.
+    pub fn take_inode(&mut self, parent: InodeNo, kind: FileKind) -> Result<(InodeNo, u32)> {
+        if self.space.must_settle_for_inode() {
+            self.flush_within_operation()?;
+        }
+        let directory = kind == FileKind::Directory;
+        let spread = self.inode(parent)?.flags & INODE_TOP_DIRECTORY != 0;
+        let top_level = parent == InodeNo::ROOT || spread;
+        let request = InodeRequest { parent, directory, top_level };
+        let no = self.space.take_inode(&self.cache, &request)?;
+        let last = self.change_inode(no, |bytes| {
+            let last = Inode::last_generation(bytes);
+            Inode::clear(bytes);
+            last
+        })?;
+        Ok((no, last.wrapping_add(1)))
+    }
+
+    /// Frees an inode that has no name and is not open, and all its blocks.
+    pub fn delete_inode(&mut self, no: InodeNo) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        self.make_late(no)?;
+        self.remove_orphan(no)?;
+        self.drop_xattr_block(no, &mut inode)?;
+        if self.has_map(&inode) {
+            self.unmap(no, &mut inode, 0..u64::MAX)?;
+        }
+        let now = self.now;
+        self.change_inode(no, |bytes| Inode::bury(bytes, now))?;
+        self.space.free_inode(&self.cache, no, inode.kind)
+    }
+
+    /// Whether an inode's map leads to blocks.
+    pub fn has_map(&self, inode: &Inode) -> bool {
+        match inode.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => inode.fast_target(self.block_sectors()).is_none(),
+            _ => false,
+        }
+    }
+}
+
+fn rules(superblock: &Superblock, options: &VolumeOptions) -> dir::Rules {
+    let by_feature = match superblock.has_compat(compat::DIR_INDEX) {
+        true => Form::Indexed,
+        false => Form::Linear,
+    };
+    let large = superblock.has_incompat(incompat::LARGE_DIR);
+    dir::Rules {
+        hasher: Hasher::new(
+            superblock.hash_version(),
+            superblock.hash_is_signed(),
+            superblock.hash_seed(),
+        ),
+        form: match options.form {
+            // Without the feature, others would not keep an index right.
+            Some(form) if by_feature == Form::Indexed => form,
+            _ => by_feature,
+        },
+        levels: if large { dir::Rules::LEVELS_LARGE } else { dir::Rules::LEVELS },
+        shrink: options.shrink_directories,
+        kinds: superblock.has_incompat(incompat::FILETYPE),
+    }
+}

@@ -1,0 +1,264 @@
+//! Extended attributes of inodes: in the inode while there is room, else in a block.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fslab_vfs::rules::acl;
+use fslab_vfs::{Errno, XattrMode};
+
+use crate::acl_format;
+use crate::cache::Role;
+use crate::error::{Error, Place, Result};
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, InodeNo};
+use crate::volume::Volume;
+use crate::xattr_region::{Attribute, Region, reference_count, set_reference_count};
+
+/// What stands for the first part of a name: `e_name_index`.
+const PREFIXES: [(u8, &str); 6] = [
+    (1, "user."),
+    (2, acl::ACCESS),
+    (3, acl::DEFAULT),
+    (4, "trusted."),
+    (6, "security."),
+    (7, "system."),
+];
+
+/// A name, as it is stored.
+struct StoredName<'a> {
+    index: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> StoredName<'a> {
+    fn of(name: &'a OsStr) -> Result<Self> {
+        let bytes = name.as_bytes();
+        let found = PREFIXES.iter().find_map(|(index, prefix)| {
+            let rest = bytes.strip_prefix(prefix.as_bytes())?;
+            // The two whole names have nothing behind them.
+            (prefix.ends_with('.') || rest.is_empty()).then_some(Self { index: *index, rest })
+        });
+        Ok(found.ok_or(Errno::OPNOTSUPP)?)
+    }
+
+    fn is(&self, attribute: &Attribute) -> bool {
+        attribute.index == self.index && attribute.name == self.rest
+    }
+
+    fn is_acl(&self) -> bool {
+        is_acl(self.index)
+    }
+}
+
+fn is_acl(index: u8) -> bool {
+    matches!(index, 2 | 3)
+}
+
+/// All attributes of an inode.
+struct Attributes {
+    inode: Vec<Attribute>,
+    block: Vec<Attribute>,
+}
+
+impl Attributes {
+    fn find(&self, name: &StoredName<'_>) -> Option<&Attribute> {
+        self.inode.iter().chain(&self.block).find(|attribute| name.is(attribute))
+    }
+
+    fn remove(&mut self, name: &StoredName<'_>) {
+        self.inode.retain(|attribute| !name.is(attribute));
+        self.block.retain(|attribute| !name.is(attribute));
+    }
+}
+
+impl Volume {
+    /// The value of an attribute.
+    pub(crate) fn xattr(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        name: &OsStr,
+    ) -> Result<Option<Vec<u8>>> {
+        let name = StoredName::of(name)?;
+        let attributes = self.attributes(no, inode)?;
+        let Some(found) = attributes.find(&name) else { return Ok(None) };
+        match name.is_acl() {
+            false => Ok(Some(found.value.clone())),
+            true => acl_format::from_disk(&found.value).map(Some).ok_or_else(|| {
+                Error::damaged(Place::Inode(no), "has an access control list that is none")
+            }),
+        }
+    }
+
+    /// The names of all attributes, each ended by a zero byte.
+    pub(crate) fn xattr_names(&self, no: InodeNo, inode: &Inode) -> Result<Vec<u8>> {
+        let attributes = self.attributes(no, inode)?;
+        let mut names = Vec::new();
+        for attribute in attributes.inode.iter().chain(&attributes.block) {
+            let known = PREFIXES.iter().find(|(index, _)| *index == attribute.index);
+            if let Some((_, prefix)) = known {
+                names.extend_from_slice(prefix.as_bytes());
+                names.extend_from_slice(&attribute.name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Sets an attribute as `mode` says.
+    pub(crate) fn set_xattr(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let name = StoredName::of(name)?;
+        let mut attributes = self.attributes(no, inode)?;
+        match attributes.find(&name) {
+            Some(_) if mode.contains(XattrMode::CREATE) => return Err(Errno::EXIST.into()),
+            None if mode.contains(XattrMode::REPLACE) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let value = match name.is_acl() {
+            true => acl_format::to_disk(value).ok_or(Errno::INVAL)?,
+            false => value.to_vec(),
+        };
+        attributes.remove(&name);
+        let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
+        self.place_attribute(no, &mut attributes, new)?;
+        self.store_attributes(no, inode, attributes)
+    }
+
+    /// Removes an attribute; answers whether it was there.
+    pub(crate) fn remove_xattr(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        name: &OsStr,
+    ) -> Result<bool> {
+        let name = StoredName::of(name)?;
+        let mut attributes = self.attributes(no, inode)?;
+        if attributes.find(&name).is_none() {
+            return Ok(false);
+        }
+        attributes.remove(&name);
+        self.store_attributes(no, inode, attributes)?;
+        Ok(true)
+    }
+
+    /// Whether an inode can have attributes at all, without reading them.
+    pub(crate) fn may_have_xattrs(&self, no: InodeNo, inode: &Inode) -> Result<bool> {
+        let in_inode = self.inode_bytes(no, |bytes| {
+            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
+            region.is_some_and(|region| region.first_chunk() != Some(&[0; 4]))
+        })?;
+        Ok(in_inode || inode.xattr_block.is_some())
+    }
+
+    /// Puts a new attribute where there is room: the inode, else the block.
+    fn place_attribute(
+        &self,
+        no: InodeNo,
+        attributes: &mut Attributes,
+        new: Attribute,
+    ) -> Result<()> {
+        let region = self.inode_bytes(no, |bytes| {
+            Inode::xattr_region(bytes).map_or(0, |start| bytes.len().saturating_sub(start))
+        })?;
+        attributes.inode.push(new);
+        if Region::Inode.fits(region, &attributes.inode) {
+            return Ok(());
+        }
+        attributes.block.extend(attributes.inode.pop());
+        if Region::Block.fits(self.xattr_block_bytes(), &attributes.block) {
+            return Ok(());
+        }
+        Err(Errno::NOSPC.into())
+    }
+
+    /// Offsets of values have 16 bits.
+    fn xattr_block_bytes(&self) -> usize {
+        self.block_size().bytes()
+    }
+
+    fn attributes(&self, no: InodeNo, inode: &Inode) -> Result<Attributes> {
+        let damaged = |what| Error::damaged(Place::Inode(no), what);
+        let parsed = self.inode_bytes(no, |bytes| {
+            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
+            Region::Inode.parse(region.unwrap_or_default())
+        })?;
+        let block = match inode.xattr_block {
+            None => Vec::new(),
+            Some(block) => {
+                let bytes = self.cache.read(self.checked_xattr_block(no, block)?)?;
+                Region::Block.parse(&bytes).map_err(damaged)?
+            }
+        };
+        // A region too small for a first entry is empty.
+        Ok(Attributes { inode: parsed.map_err(damaged)?, block })
+    }
+
+    fn checked_xattr_block(&self, no: InodeNo, block: BlockNo) -> Result<BlockNo> {
+        let place = Place::Block(no, block);
+        let is_data = self.space.is_data(block);
+        is_data.then_some(block).ok_or(Error::damaged(place, "can't hold attributes"))
+    }
+
+    /// Stores attributes that were found to fit. The block comes first: it is what can fail.
+    fn store_attributes(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        mut attributes: Attributes,
+    ) -> Result<()> {
+        if attributes.block.is_empty() {
+            self.drop_xattr_block(no, inode)?;
+        } else {
+            let block = self.own_xattr_block(no, inode)?;
+            let region = &mut attributes.block;
+            self.cache.modify(block, Role::Map, |bytes| Region::Block.write(bytes, region))?;
+        }
+        self.change_inode(no, |bytes| {
+            if let Some(region) =
+                Inode::xattr_region(bytes).and_then(|start| bytes.get_mut(start..))
+                && region.len() >= 4
+            {
+                Region::Inode.write(region, &mut attributes.inode);
+            }
+        })?;
+        self.store_inode(no, inode)
+    }
+
+    /// The block of attributes that belongs to this inode alone.
+    fn own_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<BlockNo> {
+        if let Some(block) = inode.xattr_block {
+            let block = self.checked_xattr_block(no, block)?;
+            if reference_count(&self.cache.read(block)?) <= 1 {
+                return Ok(block);
+            }
+        }
+        self.reserve(1, true)?;
+        let block = self.take_lone_block(no)?;
+        self.drop_xattr_block(no, inode)?;
+        inode.xattr_block = Some(block);
+        inode.sectors = inode.sectors.checked_add(self.block_sectors()).ok_or(Errno::FBIG)?;
+        Ok(block)
+    }
+
+    /// The inode no longer has a block of attributes; frees it when nobody shares it.
+    pub(crate) fn drop_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<()> {
+        let Some(block) = inode.xattr_block else { return Ok(()) };
+        let block = self.checked_xattr_block(no, block)?;
+        let count = reference_count(&self.cache.read(block)?);
+        if count > 1 {
+            self.cache.modify(block, Role::Map, |bytes| set_reference_count(bytes, count - 1))?;
+        } else {
+            self.space.free_block(&self.cache, no, block)?;
+        }
+        inode.xattr_block = None;
+        inode.sectors = inode.sectors.saturating_sub(self.block_sectors());
+        self.store_inode(no, inode)
+    }
+}

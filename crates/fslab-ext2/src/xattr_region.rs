@@ -1,0 +1,225 @@
+//! A region of extended attributes: entries from its start, their values from its end.
+//!
+//! ```text
+//! inode   magic u32 | entry ... entry | 0 u32 |  ... value value   offsets from the first entry
+//! block   header 32 bytes | entry ... | 0 u32 |  ... value value   offsets from the block's start
+//! ```
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::format::{
+    RawXattrEntry, RawXattrHeader, XATTR_ENTRY_BYTES, XATTR_HEADER_BYTES, XATTR_MAGIC,
+};
+
+/// Entries end with four zero bytes.
+const END_BYTES: usize = 4;
+const MAGIC_BYTES: usize = 4;
+
+/// An attribute as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Attribute {
+    /// Stands for the first part of the name.
+    pub index: u8,
+    /// The rest of the name.
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl Attribute {
+    fn entry_bytes(&self) -> usize {
+        (XATTR_ENTRY_BYTES + self.name.len()).next_multiple_of(4)
+    }
+
+    fn bytes(&self) -> usize {
+        self.entry_bytes() + self.value.len().next_multiple_of(4)
+    }
+
+    /// The order in which the kernel searches a block.
+    fn key(&self) -> (u8, usize, &[u8]) {
+        (self.index, self.name.len(), &self.name)
+    }
+
+    /// The entry's hash, by which the kernel finds equal blocks. Characters are signed.
+    fn hash(&self) -> u32 {
+        let name = self.name.iter().fold(0_u32, |hash, byte| {
+            hash.rotate_left(5) ^ (i32::from(byte.cast_signed())).cast_unsigned()
+        });
+        self.value.chunks(4).fold(name, |hash, piece| {
+            let word = piece.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+            hash.rotate_left(16) ^ word
+        })
+    }
+}
+
+/// Which kind of region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// Behind the fields of an inode.
+    Inode,
+    /// A block of its own.
+    Block,
+}
+
+impl Region {
+    fn entries_start(self) -> usize {
+        if self == Self::Inode { MAGIC_BYTES } else { XATTR_HEADER_BYTES }
+    }
+
+    fn values_base(self) -> usize {
+        if self == Self::Inode { MAGIC_BYTES } else { 0 }
+    }
+
+    /// Whether a region of so many bytes has room for the attributes.
+    pub fn fits(self, length: usize, attributes: &[Attribute]) -> bool {
+        let bytes: usize = attributes.iter().map(Attribute::bytes).sum();
+        self.entries_start() + bytes + END_BYTES <= length
+    }
+
+    /// Reads a region.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(self, region: &[u8]) -> Result<Vec<Attribute>, &'static str> {
+        let magic = region.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        match self {
+            Self::Inode if magic != XATTR_MAGIC => return Ok(Vec::new()),
+            Self::Block if magic != XATTR_MAGIC => return Err("attribute block without its magic"),
+            _ => {}
+        }
+        let mut attributes = Vec::new();
+        let mut at = self.entries_start();
+        loop {
+            let rest = region.get(at..).filter(|rest| rest.len() >= END_BYTES);
+            let rest = rest.ok_or("attributes without an end")?;
+            if rest[..END_BYTES] == [0; END_BYTES] {
+                return Ok(attributes);
+            }
+            let attribute = self.parse_entry(region, rest)?;
+            at += attribute.entry_bytes();
+            attributes.push(attribute);
+        }
+    }
+
+    fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Result<Attribute, &'static str> {
+        let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes)
+            .map_err(|_: zerocopy::CastError<_, _>| "an attribute goes beyond its region")?;
+        let name = rest.get(..raw.e_name_len.into()).ok_or("an attribute's name is cut short")?;
+        if raw.e_value_inum.get() != 0 {
+            return Err("an attribute's value is in an inode");
+        }
+        let start = self.values_base() + usize::from(raw.e_value_offs.get());
+        let length = raw.e_value_size.get() as usize;
+        let value = match length {
+            0 => &[],
+            _ => region
+                .get(start..)
+                .and_then(|rest| rest.get(..length))
+                .ok_or("an attribute's value goes beyond its region")?,
+        };
+        Ok(Attribute { index: raw.e_name_index, name: name.to_vec(), value: value.to_vec() })
+    }
+
+    /// Writes a region that [`fits`](Self::fits). The reference count of a block becomes 1.
+    pub fn write(self, region: &mut [u8], attributes: &mut [Attribute]) {
+        region.fill(0);
+        if attributes.is_empty() {
+            return;
+        }
+        attributes.sort_by(|one, other| one.key().cmp(&other.key()));
+        let mut at = self.entries_start();
+        let mut values = region.len();
+        for attribute in attributes.iter() {
+            values -= attribute.value.len().next_multiple_of(4);
+            region[values..values + attribute.value.len()].copy_from_slice(&attribute.value);
+            let raw = self.raw_entry(attribute, values);
+            region[at..at + XATTR_ENTRY_BYTES].copy_from_slice(raw.as_bytes());
+            let name = at + XATTR_ENTRY_BYTES;
+            region[name..name + attribute.name.len()].copy_from_slice(&attribute.name);
+            at += attribute.entry_bytes();
+        }
+        self.write_head(region, attributes);
+    }
+
+    fn raw_entry(self, attribute: &Attribute, value_start: usize) -> RawXattrEntry {
+        let is_empty = attribute.value.is_empty();
+        let offset = if is_empty { 0 } else { value_start - self.values_base() };
+        RawXattrEntry {
+            e_name_len: attribute.name.len() as u8,
+            e_name_index: attribute.index,
+            e_value_offs: (offset as u16).into(),
+            e_value_inum: 0.into(),
+            e_value_size: (attribute.value.len() as u32).into(),
+            e_hash: if self == Self::Inode { 0 } else { attribute.hash() }.into(),
+        }
+    }
+
+    fn write_head(self, region: &mut [u8], attributes: &[Attribute]) {
+        if self == Self::Inode {
+            region[..MAGIC_BYTES].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
+            return;
+        }
+        let hash = attributes.iter().fold(0_u32, |hash, one| hash.rotate_left(16) ^ one.hash());
+        let header = RawXattrHeader {
+            h_magic: XATTR_MAGIC.into(),
+            h_refcount: 1.into(),
+            h_blocks: 1.into(),
+            h_hash: hash.into(),
+            h_checksum: 0.into(),
+            h_reserved: [0.into(); 3],
+        };
+        region[..XATTR_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+}
+
+/// How many inodes share a block of attributes.
+pub(crate) fn reference_count(block: &[u8]) -> u32 {
+    RawXattrHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.h_refcount.get())
+}
+
+/// Changes how many inodes share a block of attributes.
+pub(crate) fn set_reference_count(block: &mut [u8], count: u32) {
+    if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(block) {
+        header.h_refcount = count.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(name: &str, length: usize) -> Attribute {
+        Attribute { index: 1, name: name.into(), value: vec![7; length] }
+    }
+
+    #[test]
+    fn regions_are_read_back_and_filled_to_the_last_byte() {
+        for region in [Region::Inode, Region::Block] {
+            let mut bytes = [0xee; 200];
+            let mut attributes = vec![attribute("bb", 5), attribute("a", 0), attribute("ccc", 9)];
+            region.write(&mut bytes, &mut attributes);
+            assert_eq!(region.parse(&bytes), Ok(attributes.clone()));
+            let used: usize = attributes.iter().map(Attribute::bytes).sum();
+            let exact = region.entries_start() + used + END_BYTES;
+            assert!(region.fits(exact, &attributes) && !region.fits(exact - 1, &attributes));
+            region.write(&mut bytes[..exact], &mut attributes);
+            assert_eq!(region.parse(&bytes[..exact]), Ok(attributes));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic() {
+        let mut bytes = [0; 96];
+        Region::Block.write(&mut bytes, &mut [attribute("name", 20)]);
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut damaged = bytes;
+                damaged[at] = value;
+                for region in [Region::Inode, Region::Block] {
+                    for length in 0..damaged.len() {
+                        drop(region.parse(&damaged[..length]));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The checker against e2fsck.
+
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use fslab_ext2::check::{Report, check, repair};
+use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{BlockDevice, Ino};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::script::seed;
+use crate::support::{Image, NOW, has, options};
+
+/// What e2fsck says, and whether it is content.
+fn e2fsck(image: &Image) -> (bool, String) {
+    let mut command = Command::new("e2fsck");
+    let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(image.path()).output();
+    let output = output.unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn ours(image: &Image) -> Report {
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    check(device).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// An image with some of everything.
+fn furnished() -> Image {
+    let options = MkfsOptions { bytes_per_inode: 4096, ..options(1024) };
+    let image = Image::new(6 << 20, &options);
+    let engine = image.open_with(VolumeOptions::default());
+    let client = Client::new(&engine);
+    let large = client.mkdir(Ino::ROOT, "large").unwrap();
+    for number in 0..300 {
+        client.file(large, format!("{number}-{}", "x".repeat(100)), b"").unwrap();
+    }
+    let deep = client.mkdir(large, "deep").unwrap();
+    let file = client.file(deep, "file", &[7; 40_000]).unwrap();
+    client.link(file, Ino::ROOT, "link").unwrap();
+    client.symlink(deep, "fast", "target").unwrap();
+    client.symlink(deep, "slow", "t".repeat(200)).unwrap();
+    client.setxattr(file, "user.small", b"value").unwrap();
+    client.setxattr(file, "user.block", &[1; 400]).unwrap();
+    client.mknod(deep, "pipe", 0o010_644, 0).unwrap();
+    client.mknod(deep, "null", 0o020_666, 0x103).unwrap();
+    engine.sync().unwrap();
+    drop(client);
+    drop(engine);
+    image
+}
+
+#[test]
+fn a_whole_image_is_clean() {
+    let image = furnished();
+    let report = ours(&image);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert_eq!((report.inodes, report.directories), (309, 4));
+    if has("e2fsck") {
+        let (clean, text) = e2fsck(&image);
+        assert!(clean, "{text}");
+    }
+}
+
+/// Blocks that hold metadata, by asking for those whose damage is worth planting.
+fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
+    let group = &groups[random.random_range(0..groups.len())];
+    let first = &groups[0];
+    let block = 1024;
+    match random.random_range(0..10) {
+        // The fields of the superblock that the format of this age has, but those that place
+        // everything else.
+        0 => 1024 + random.random_range(12..20),
+        1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),
+        2 => u64::from(group.inode_bitmap.0) * block + random.random_range(0..block),
+        3 => 2048 + 32 * random.random_range(0..groups.len() as u64) + random.random_range(12..18),
+        4 | 5 => u64::from(first.inode_table.0) * block + random.random_range(128 * 2..256 * 320),
+        _ => {
+            // Directories begin behind the first group's inodes.
+            let data = u64::from(first.inode_table.0) + 1024 * 6 / 4 / 4;
+            data * block + random.random_range(0..200 * block)
+        }
+    }
+}
+
+#[test]
+fn random_damage_gets_the_verdict_of_e2fsck() {
+    if !has("e2fsck") {
+        return;
+    }
+    let seed = seed();
+    println!("FSLAB_SEED={seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
+    let image = furnished();
+    let whole = std::fs::read(image.path()).unwrap();
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let groups = image.open_with(read_only).groups();
+    let (mut dirty, mut mended, mut wrong) = (0, 0, Vec::new());
+    let rounds = std::env::var("FSLAB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    for round in 0..rounds {
+        let mut places = Vec::new();
+        {
+            let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+            for _ in 0..random.random_range(1..3) {
+                let at = metadata_bytes(&groups, &mut random);
+                let byte: u8 = whole[at as usize] ^ 1 << random.random_range(0..8);
+                file.write_all_at(&[byte], at).unwrap();
+                places.push((at, byte));
+            }
+        }
+        let (clean, text) = e2fsck(&image);
+        let report = ours(&image);
+        dirty += u32::from(!clean);
+        if clean != report.is_clean() {
+            let found: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+            let text: String = text.lines().take(8).collect::<Vec<_>>().join("\n  ");
+            wrong
+                .push(format!("round {round}, bytes {places:?}: e2fsck: {text}\n ours: {found:?}"));
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+        let repaired = repair(&device, NOW).unwrap();
+        if !clean && repaired.left.is_clean() {
+            mended += 1;
+            let (clean, text) = e2fsck(&image);
+            assert!(clean, "round {round}, bytes {places:?}: {:?}: {text}", repaired.mended);
+        }
+        std::fs::write(image.path(), &whole).unwrap();
+    }
+    println!("{dirty} of {rounds} damaged, {mended} of these mended");
+    assert!(mended > dirty / 3, "{mended} of {dirty} mended");
+    assert!(dirty > rounds / 4, "{dirty} of {rounds} damaged");
+    assert!(wrong.is_empty(), "{} of {rounds}:\n{}", wrong.len(), wrong.join("\n\n"));
+}

@@ -1,0 +1,136 @@
+//! Random scripts, by the engine and the kernel in turn, against the model: after each turn
+//! e2fsck finds nothing, the kernel finds every name, and all contents are those of the model.
+
+use fslab_ext2::MkfsOptions;
+use fslab_sys::loop_device::{LoopDevice, Options as LoopOptions};
+use fslab_sys::mounts::Mount;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
+
+use crate::script::{Script, compare, seed};
+use crate::support::{Image, has, options};
+
+/// Scripts a block size, unless the environment says otherwise.
+const SCRIPTS: u64 = 4;
+const ROUNDS: u32 = 3;
+const IMAGE_BYTES: u64 = 96 << 20;
+
+fn can_mount() -> bool {
+    let obstacle = match rustix::process::geteuid().is_root() {
+        false => Some("not root"),
+        true if !std::path::Path::new("/dev/loop-control").exists() => Some("no loop devices"),
+        true => None,
+    };
+    if let Some(reason) = obstacle {
+        fslab_vfs::testing::skip::skip("kernel", reason);
+    }
+    obstacle.is_none()
+}
+
+/// Works on the image through the kernel.
+fn with_kernel(image: &Image, work: impl FnOnce(&Client<'_>)) {
+    let device = LoopDevice::attach(&image.path(), LoopOptions::default()).unwrap();
+    let point = tempfile::TempDir::new_in("/tmp").unwrap();
+    let mount = Mount::new(device.path(), point.path(), "ext2", "dev,suid,acl,user_xattr").unwrap();
+    {
+        let host = HostFs::open(point.path(), &HostOptions::default()).unwrap();
+        let client = Client::new(&host);
+        work(&client);
+        drop(client);
+        host.shutdown().unwrap();
+    }
+    mount.unmount().unwrap();
+    drop(device);
+}
+
+fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    work(&client);
+    // Until then, removed files are remembered: orphans, which e2fsck reports.
+    drop(client);
+    ext2.sync().unwrap();
+    image.check("after sync, while open");
+    ext2.shutdown().unwrap();
+}
+
+fn run_script(image: &Image, seed: u64) {
+    let model = MemFs::default();
+    let model = Client::new(&model);
+    model.mkdir_mode(fslab_vfs::Ino::ROOT, "lost+found", 0o700).unwrap();
+    let mut script = Script::new(seed);
+    for round in 0..ROUNDS {
+        let when = |who: &str| format!("seed {seed}, round {round}, after the {who}");
+        with_engine(image, |client| {
+            script.run(client, &model, 120);
+            compare(client, &model, &when("engine"));
+        });
+        image.check(&when("engine"));
+        with_kernel(image, |client| {
+            compare(client, &model, &when("engine, through the kernel"));
+            script.run(client, &model, 60);
+        });
+        image.check(&when("kernel"));
+        with_engine(image, |client| compare(client, &model, &when("kernel, by the engine")));
+    }
+}
+
+#[track_caller]
+fn agree(options: &MkfsOptions) {
+    if !has("e2fsck") || !can_mount() {
+        return;
+    }
+    let count = std::env::var("FSLAB_EXT2_SCRIPTS").map_or(SCRIPTS, |text| text.parse().unwrap());
+    let first = seed();
+    eprintln!("FSLAB_SEED={first}, {count} scripts");
+    for seed in first..first + count {
+        run_script(&Image::new(IMAGE_BYTES, options), seed);
+    }
+}
+
+#[test]
+fn engine_and_kernel_agree_at_1_kib() {
+    agree(&options(1024));
+}
+
+#[test]
+fn engine_and_kernel_agree_at_2_kib() {
+    agree(&MkfsOptions { inode_size: 128, ..options(2048) });
+}
+
+#[test]
+fn engine_and_kernel_agree_at_4_kib() {
+    agree(&options(4096));
+}
+
+#[test]
+fn engine_and_kernel_agree_on_linear_directories() {
+    agree(&MkfsOptions { index: None, ..options(1024) });
+}
+
+#[test]
+fn images_of_mke2fs_are_filled_by_the_kernel_and_changed_by_the_engine() {
+    if !has("e2fsck") || !has("mke2fs") || !can_mount() {
+        return;
+    }
+    for block in ["1024", "2048", "4096"] {
+        let image = Image::empty(IMAGE_BYTES);
+        let made = std::process::Command::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext2", "-b", block, "-N", "12000"])
+            .arg(image.path())
+            .status()
+            .unwrap();
+        assert!(made.success());
+        let (model, seed) = (MemFs::default(), seed());
+        let model = Client::new(&model);
+        model.mkdir_mode(fslab_vfs::Ino::ROOT, "lost+found", 0o700).unwrap();
+        let mut script = Script::new(seed);
+        with_kernel(&image, |client| script.run(client, &model, 200));
+        with_engine(&image, |client| {
+            compare(client, &model, &format!("seed {seed}, filled by the kernel"));
+            script.run(client, &model, 200);
+        });
+        image.check(&format!("seed {seed}"));
+        with_kernel(&image, |client| compare(client, &model, &format!("seed {seed}, at the end")));
+    }
+}

@@ -1,0 +1,17 @@
+//! The ext2 engine against the house's suites, e2fsck and the kernel.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod checker;
+mod conformance;
+mod damage;
+mod directories;
+mod full;
+mod hashes;
+mod images;
+mod kernel;
+mod model;
+mod mounted;
+mod power;
+mod script;
+mod speed;
+mod support;

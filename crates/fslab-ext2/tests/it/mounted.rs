@@ -1,0 +1,46 @@
+//! An image under the kernel's own file system.
+
+use std::path::Path;
+
+use fslab_sys::loop_device::{LoopDevice, Options};
+use fslab_sys::mounts::Mount;
+use tempfile::TempDir;
+
+/// A mounted image; everything is undone when this goes.
+pub struct Mounted {
+    mount: Option<Mount>,
+    _device: LoopDevice,
+    point: TempDir,
+}
+
+impl Mounted {
+    /// As ext2.
+    pub fn new(image: &Path) -> Self {
+        Self::with_kind(image, "ext2")
+    }
+
+    pub fn with_kind(image: &Path, kind: &str) -> Self {
+        let options = Options { sector_size: 512, read_only: false };
+        let device = LoopDevice::attach(image, options).unwrap();
+        let point = TempDir::new_in("/tmp").unwrap();
+        let mount = Mount::new(device.path(), point.path(), kind, "").unwrap();
+        Self { mount: Some(mount), _device: device, point }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.point.path()
+    }
+
+    pub fn unmount(mut self) {
+        self.mount.take().unwrap().unmount().unwrap();
+    }
+}
+
+/// Whether mounting can be tried; says so if not.
+pub fn can_mount(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        fslab_vfs::testing::skip::skip(test, "not root");
+    }
+    root
+}

@@ -1,0 +1,190 @@
+//! Figures, not verdicts: run with `--release -- --ignored --nocapture speed`.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fslab_ext2::alloc::volume::{Grown, Volume};
+use fslab_ext2::alloc::{Clustering, InodeRequest, MemorySpace, POLICIES};
+use fslab_ext2::dir::{
+    DirectoryBlocks, EntryKind, Form, HashVersion, Hasher, Rules, Search, VectorBlocks, find,
+    insert, remove,
+};
+use fslab_ext2::{
+    BlockSize, Ext2, Geometry, InodeNo, MkfsOptions, Superblock, VolumeOptions, mkfs,
+};
+use fslab_vfs::{FileSystem, Ino, MemoryDevice, Name};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::mounted::{Mounted, can_mount};
+use crate::support::{Image, options};
+
+fn each(label: &str, count: usize, time: Duration) {
+    println!("{label:<58} {:>9.0} ns each", time.as_nanos() as f64 / count as f64);
+}
+
+fn names(count: u32, shuffled: bool) -> Vec<String> {
+    let mut names: Vec<_> = (0..count).map(|number| format!("file{number:08}")).collect();
+    if shuffled {
+        names.shuffle(&mut Pcg64::seed_from_u64(1));
+    }
+    names
+}
+
+#[test]
+#[ignore = "measures"]
+fn speed_of_a_directory_alone() {
+    let hasher = Hasher::new(HashVersion::HalfMd4, true, [1, 2, 3, 4]);
+    let rules = Rules { hasher, form: Form::Indexed, levels: 3, shrink: true, kinds: true };
+    let size = BlockSize::KERNEL_MAX;
+    for count in [10_000, 100_000, 1_000_000] {
+        for shuffled in [false, true] {
+            let names = names(count, shuffled);
+            let label = |what| format!("{what}, {count} names, shuffled: {shuffled}");
+            let mut blocks = VectorBlocks::new(size, &rules, InodeNo(12), InodeNo::ROOT);
+            let start = Instant::now();
+            for name in &names {
+                let Search::Absent(vacancy) = find(&blocks, &rules, name.as_bytes()).unwrap()
+                else {
+                    panic!("{name} is there already")
+                };
+                let (inode, kind) = (InodeNo(99), EntryKind::REGULAR);
+                insert(&mut blocks, &rules, &vacancy, name.as_bytes(), inode, kind).unwrap();
+            }
+            each(&label("find and insert"), names.len(), start.elapsed());
+            let start = Instant::now();
+            for name in &names {
+                assert!(find(&blocks, &rules, name.as_bytes()).unwrap().inode().is_some());
+            }
+            each(&label("find"), names.len(), start.elapsed());
+            let full = blocks.count();
+            let start = Instant::now();
+            for name in &names {
+                let Search::Found(found) = find(&blocks, &rules, name.as_bytes()).unwrap() else {
+                    panic!("{name} is gone")
+                };
+                remove(&mut blocks, &rules, &found).unwrap();
+            }
+            each(&label("find and remove"), names.len(), start.elapsed());
+            println!("{full} blocks, and {} once empty", blocks.count());
+        }
+    }
+}
+
+fn engine(bytes: u64, options: &MkfsOptions) -> Ext2 {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    mkfs(&*device, options).unwrap();
+    Ext2::open(device, VolumeOptions::default()).unwrap()
+}
+
+#[test]
+#[ignore = "measures"]
+fn speed_of_creates_against_the_kernel() {
+    const COUNT: u32 = 100_000;
+    if !can_mount("speed_of_creates_against_the_kernel") {
+        return;
+    }
+    let names = names(COUNT, false);
+    for round in 0..3 {
+        let options = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
+        let ext2 = engine(1 << 30, &options);
+        let client = fslab_vfs::testing::client::Client::new(&ext2);
+        let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+        let request = client.request();
+        let start = Instant::now();
+        for name in &names {
+            let name = Name::new(name.as_ref()).unwrap();
+            let entry = ext2.mknod(&request, directory, name, 0o100_644, 0).unwrap();
+            ext2.forget(entry.attr.ino, 1);
+        }
+        each(&format!("round {round}: engine in process, create"), names.len(), start.elapsed());
+        let start = Instant::now();
+        for name in &names {
+            ext2.unlink(&request, directory, Name::new(name.as_ref()).unwrap()).unwrap();
+        }
+        each(&format!("round {round}: engine in process, unlink"), names.len(), start.elapsed());
+        let image = Image::empty(1 << 30);
+        make_ext4(&image.path());
+        let mounted = Mounted::with_kind(&image.path(), "ext4");
+        let directory = mounted.path().join("names");
+        std::fs::create_dir(&directory).unwrap();
+        let start = Instant::now();
+        for name in &names {
+            let path = directory.join(name);
+            let (file, mode) = (rustix::fs::FileType::RegularFile, 0o644.into());
+            rustix::fs::mknodat(rustix::fs::CWD, &path, file, mode, 0).unwrap();
+        }
+        each(&format!("round {round}: kernel ext4 on loop, create"), names.len(), start.elapsed());
+        let start = Instant::now();
+        for name in &names {
+            std::fs::remove_file(directory.join(name)).unwrap();
+        }
+        each(&format!("round {round}: kernel ext4 on loop, unlink"), names.len(), start.elapsed());
+        mounted.unmount();
+    }
+}
+
+fn make_ext4(image: &Path) {
+    let output =
+        Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-i", "4096"]).arg(image).output();
+    assert!(output.unwrap().status.success());
+}
+
+/// The file system of the ageing paper: 1 GB of 8 KiB blocks.
+fn paper() -> Geometry {
+    let device = MemoryDevice::new(1 << 30);
+    let options = MkfsOptions { bytes_per_inode: 4096, ..options(8192) };
+    mkfs(&device, &options).unwrap();
+    *Superblock::read(&device).unwrap().geometry()
+}
+
+#[test]
+#[ignore = "measures"]
+fn speed_of_simulating_the_seven_months_of_the_paper() {
+    const OPERATIONS: u32 = 1_300_000;
+    const BLOCKS: u64 = 87_300_000_000 / 8192;
+    let geometry = paper();
+    for spec in POLICIES {
+        for clustering in Clustering::ALL {
+            let mut random = Pcg64::seed_from_u64(5);
+            let space = MemorySpace::new(geometry, geometry.overhead(fslab_ext2::GroupNo(1)), 11);
+            let mut volume = Volume::new(space, (spec.build)(&geometry, 1), clustering);
+            let mut live: Vec<InodeNo> = Vec::new();
+            let (mut written, mut used, start) = (0_u64, 0_u64, Instant::now());
+            // Half of the operations create, so that each has twice the average bytes.
+            let target = u64::from(geometry.blocks) * 63 / 100;
+            for _ in 0..OPERATIONS / 2 {
+                let size = (random.random_range(0.0_f64..8.7)).exp() as u32 / 32 + 1;
+                let parent = InodeNo(1 + random.random_range(0..geometry.inodes()));
+                let request = InodeRequest { parent, directory: false, top_level: false };
+                let inode = volume.create(&request).unwrap().unwrap();
+                assert_eq!(volume.append(inode, size, false, 0).unwrap(), Grown::Whole);
+                volume.close(inode);
+                live.push(inode);
+                (written, used) = (written + u64::from(size), used + u64::from(size));
+                while used > target {
+                    let gone = live.swap_remove(random.random_range(0..live.len()));
+                    used -= volume.blocks(gone).len() as u64;
+                    volume.remove(gone);
+                }
+            }
+            let time = start.elapsed();
+            let score = {
+                let pairs = live.iter().flat_map(|inode| volume.blocks(*inode).windows(2));
+                let (all, good) = pairs.fold((0_u32, 0_u32), |(all, good), pair| {
+                    (all + 1, good + u32::from(pair[1].0 == pair[0].0 + 1))
+                });
+                f64::from(good) / f64::from(all)
+            };
+            println!(
+                "{:<14} {:<6} {:>6.2} s for {written} blocks (paper: {BLOCKS}), layout score {score:.4}",
+                spec.name,
+                clustering.name(),
+                time.as_secs_f64(),
+            );
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Images in memory and in files, and what outside tools say of them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::{BlockDevice, FileDevice, MemoryDevice, Timestamp};
+use tempfile::TempDir;
+
+/// Some time in the past of every machine that runs this.
+pub const NOW: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
+
+pub fn options(block_bytes: u32) -> MkfsOptions {
+    MkfsOptions {
+        block_size: BlockSize::new(block_bytes).unwrap(),
+        simulation: block_bytes > 4096,
+        now: NOW,
+        bytes_per_inode: 8192,
+        ..MkfsOptions::default()
+    }
+}
+
+/// A new file system in memory.
+pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    mkfs(&*device, options).unwrap();
+    Ext2::open(device, VolumeOptions::default()).unwrap()
+}
+
+/// An image in a file that goes away with this.
+pub struct Image {
+    directory: TempDir,
+}
+
+impl Image {
+    /// An empty file of this length.
+    pub fn empty(bytes: u64) -> Self {
+        let directory = TempDir::new_in("/tmp").unwrap();
+        std::fs::File::create(directory.path().join("image")).unwrap().set_len(bytes).unwrap();
+        Self { directory }
+    }
+
+    /// A new file system.
+    pub fn new(bytes: u64, options: &MkfsOptions) -> Self {
+        let image = Self::empty(bytes);
+        mkfs(&image.device(), options).unwrap();
+        image
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("image")
+    }
+
+    pub fn device(&self) -> FileDevice {
+        FileDevice::open(&self.path()).unwrap()
+    }
+
+    pub fn open(&self) -> Ext2 {
+        self.open_with(VolumeOptions::default())
+    }
+
+    pub fn open_with(&self, options: VolumeOptions) -> Ext2 {
+        Ext2::open(Arc::new(self.device()) as Arc<dyn BlockDevice>, options).unwrap()
+    }
+
+    /// Demands that e2fsck finds nothing.
+    #[track_caller]
+    pub fn check(&self, when: &str) {
+        let output = Command::new("e2fsck").arg("-fn").arg(self.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            self.keep(when);
+        }
+        assert!(output.status.success(), "{when}: e2fsck: {text}");
+    }
+
+    /// Keeps a copy of an image that failed, where the environment asks for it.
+    fn keep(&self, when: &str) {
+        if let Some(target) = std::env::var_os("FSLAB_KEEP_IMAGE") {
+            std::fs::copy(self.path(), &target).unwrap();
+            eprintln!("{when}: image kept as {}", Path::new(&target).display());
+        }
+    }
+}
+
+/// Whether a tool can be had; says so if not.
+pub fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok() || {
+        fslab_vfs::testing::skip::skip("images", &format!("no {tool} here"));
+        false
+    }
+}

@@ -1,0 +1,102 @@
+//! What a stored file consists of, byte for byte, in lines of text. Any bytes are taken calmly.
+
+use std::io::{self, Write};
+
+use super::context::Io;
+use super::format::{HEAD_BYTES, Kind};
+use super::frame::{Frame, Identity};
+use super::recovery::Walk;
+use super::roots;
+
+/// A stretch of a stored file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stretch {
+    /// The head, or as much of it as there is.
+    Head { length: u64 },
+    /// A frame, found by the walk.
+    Frame(Frame),
+    /// What the walk can't pass: everything from here to the end.
+    Rest { offset: u64, length: u64 },
+}
+
+/// Takes a file apart without a gap. The walk begins at the first frame, whatever slots say.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Result<Vec<Stretch>> {
+    let mut stretches = vec![Stretch::Head { length: length.min(HEAD_BYTES) }];
+    let mut walk = Walk::new(io, length, true);
+    let (mut end, mut sequence) = (HEAD_BYTES.min(length), 0);
+    while let Some(frame) = walk.next(identity, end, sequence)? {
+        (end, sequence) = (frame.reference.end(), frame.last_sequence());
+        stretches.push(Stretch::Frame(frame));
+    }
+    if end < length {
+        stretches.push(Stretch::Rest { offset: end, length: length - end });
+    }
+    Ok(stretches)
+}
+
+/// Writes a line for each stretch.
+///
+/// # Errors
+/// What reading the file below or writing the text answers.
+pub fn dump(
+    io: Io<'_>,
+    identity: &Identity,
+    length: u64,
+    out: &mut dyn Write,
+) -> fslab_vfs::Result<()> {
+    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+    head(identity, &beginning, out)?;
+    for stretch in stretches(io, identity, length)? {
+        line(&stretch, out)?;
+    }
+    Ok(())
+}
+
+fn head(identity: &Identity, beginning: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let (codec, chunk, id) = (identity.codec.name, identity.chunk_bytes(), identity.file_id);
+    writeln!(out, "stored file {id:016x}: {codec}, chunks of {chunk} bytes")?;
+    for slot in roots::slots(identity, beginning) {
+        let (ordinal, size, sequence) = (slot.ordinal, slot.file_size, slot.sequence);
+        let offset = slot.checkpoint.offset;
+        writeln!(
+            out,
+            "root slot {}: checkpoint {ordinal} at {offset}, sequence {sequence}, size {size}",
+            ordinal % 2
+        )?;
+    }
+    Ok(())
+}
+
+fn line(stretch: &Stretch, out: &mut dyn Write) -> io::Result<()> {
+    match stretch {
+        Stretch::Head { length } => writeln!(out, "{:>12} {length:>9}  head", 0),
+        Stretch::Rest { offset, length } => {
+            writeln!(out, "{offset:>12} {length:>9}  no frame")
+        }
+        Stretch::Frame(frame) => {
+            let (offset, stored) = (frame.reference.offset, frame.reference.stored_length);
+            let (sequence, size) = (frame.sequence, frame.file_size);
+            let what = describe(frame);
+            writeln!(out, "{offset:>12} {stored:>9}  {sequence:>6}  {what}  (size {size})")
+        }
+    }
+}
+
+fn describe(frame: &Frame) -> String {
+    let (position, from, length) = (frame.position, frame.from, frame.length);
+    let how = if frame.raw { "raw" } else { "encoded" };
+    match frame.kind {
+        Kind::Data => format!("data      chunk {position} from {from}, {length} bytes {how}"),
+        Kind::Segment => format!("segment   chunk {position} from {from}, {length} bytes"),
+        Kind::Size => "size".to_owned(),
+        Kind::Hole => format!("hole      from chunk {position}"),
+        Kind::Index => format!("index     from chunk {position}, {length} bytes"),
+        Kind::Checkpoint => "checkpoint".to_owned(),
+        Kind::Gap => format!("gap       of {} frames", position + 1),
+        Kind::Kept => format!("kept      {length} bytes from offset {position}"),
+        Kind::Intent => "intent".to_owned(),
+    }
+}

@@ -1,0 +1,367 @@
+//! What can be done with a stored file while nothing is mounted over it: look, check, read, take
+//! apart and repair.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Claim, Errno, FileSystem, Handle, HostFs, HostOptions, Ino, Name, OpenMode, Request,
+};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
+use super::context::{Io, Settings};
+use super::dump::{self, Stretch};
+use super::format::Kind;
+use super::frame::{Entry, Identity};
+use super::layer::own_request;
+use super::log::Log;
+use super::lower::LowerFile;
+use super::{options, recovery, roots};
+use crate::error::{Error, Result};
+
+/// Chunks checked side by side before progress is told again.
+const CHECKED_AT_ONCE: usize = 256;
+
+/// A stored file, opened by its path below, with nothing mounted over it.
+pub struct Tool {
+    path: PathBuf,
+    lower: LowerFile,
+    settings: Settings,
+    request: Request,
+    identity: Identity,
+    length: u64,
+}
+
+/// Figures of a stored file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// The codec's name.
+    pub codec: &'static str,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Logical size.
+    pub size: u64,
+    /// Length of the stored file.
+    pub stored_bytes: u64,
+    /// Space the stored file takes below.
+    pub allocated_bytes: u64,
+    /// `packed`, `packed, sparse` or `log`.
+    pub form: &'static str,
+    /// Chunks that hold something, and how many of their frames are raw.
+    pub chunks: u64,
+    /// Of those.
+    pub raw_chunks: u64,
+    /// Pieces of a fast tail.
+    pub segments: u64,
+    /// Bytes of frames with content of use.
+    pub live_bytes: u64,
+    /// Bytes of everything else but the head.
+    pub garbage_bytes: u64,
+    /// Frames that recovery kept aside.
+    pub kept: u64,
+    /// Chunks by what encoding left of them: below 10 %, below 20 % and so on; last, 100 % or more.
+    pub histogram: [u64; 11],
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// In the stored file.
+    pub offset: u64,
+    /// The chunk it concerns, if it is one's content.
+    pub chunk: Option<u64>,
+    /// What it is.
+    pub what: String,
+}
+
+impl Tool {
+    /// Opens a stored file, and claims the tree around it for reading.
+    ///
+    /// # Errors
+    /// That a mount uses it; that it is no stored file; what the file system below answers.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::StoredFile { path: path.to_owned(), source };
+        let (fs, ino, handle) = open_below(path, Claim::Shared).map_err(failed)?;
+        let request = own_request();
+        let settings = options::of_tools().map_err(failed)?;
+        let lower = LowerFile { fs, ino, handle };
+        let length = lower.length(&request).map_err(failed)?;
+        let beginning = lower.read(&request, 0, roots::BEGINNING_BYTES).map_err(failed)?;
+        let identity = roots::identify(&beginning)
+            .ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
+        Ok(Self { path: path.to_owned(), lower, settings, request, identity, length })
+    }
+
+    fn io(&self) -> Io<'_> {
+        Io { lower: &self.lower, request: &self.request, settings: &self.settings }
+    }
+
+    fn failed(&self, source: fslab_vfs::Error) -> Error {
+        Error::StoredFile { path: self.path.clone(), source }
+    }
+
+    /// The file as a mount would find it after a kill.
+    fn log(&self) -> Result<Log> {
+        let io = self.io();
+        let read = io.lower.read(io.request, 0, roots::BEGINNING_BYTES);
+        read.and_then(|beginning| recovery::open(io, self.identity, &beginning, self.length, None))
+            .map_err(|source| self.failed(source))
+    }
+
+    fn stretches(&self) -> Result<Vec<Stretch>> {
+        dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
+    }
+
+    /// Figures, from the headers alone.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn figures(&self) -> Result<Figures> {
+        let log = self.log()?;
+        let attr = self.lower.attr(&self.request).map_err(|error| self.failed(error))?;
+        let mut figures = Figures {
+            codec: self.identity.codec.name,
+            chunk_bytes: self.identity.chunk_bytes(),
+            size: log.size,
+            stored_bytes: self.length,
+            allocated_bytes: attr.blocks * 512,
+            form: form(&log),
+            ..Figures::default()
+        };
+        for stretch in self.stretches()? {
+            if let Stretch::Frame(frame) = stretch {
+                figures.kept += u64::from(frame.kind == Kind::Kept);
+            }
+        }
+        for (chunk, entry) in self.entries(&log)? {
+            self.count(&log, chunk, entry, &mut figures)?;
+        }
+        let used = super::format::HEAD_BYTES + figures.live_bytes;
+        figures.garbage_bytes = self.length.saturating_sub(used);
+        Ok(figures)
+    }
+
+    fn count(&self, log: &Log, chunk: u64, entry: Entry, figures: &mut Figures) -> Result<()> {
+        let io = self.io();
+        let header = io
+            .lower
+            .read(io.request, entry.frame.offset, self.identity.header_bytes())
+            .map_err(|error| self.failed(error))?;
+        let stored = u64::from(entry.frame.stored_length);
+        figures.live_bytes += stored;
+        let is_segment = log.segments.get(&chunk).is_some_and(|segments| segments.contains(&entry));
+        if is_segment {
+            figures.segments += 1;
+            return Ok(());
+        }
+        figures.chunks += 1;
+        if let Ok(frame) = super::frame::parse(&self.identity, &header, entry.frame.offset) {
+            figures.raw_chunks += u64::from(frame.raw);
+            let tenth = stored * 10 / u64::from(frame.length.max(1));
+            figures.histogram[tenth.min(10) as usize] += 1;
+        }
+        Ok(())
+    }
+
+    /// Everything that holds content, in order.
+    fn entries(&self, log: &Log) -> Result<Vec<(u64, Entry)>> {
+        let (io, mut all, mut next) = (self.io(), Vec::new(), 0);
+        while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
+            let entry = log.entry(io, chunk).map_err(|error| self.failed(error))?;
+            let segments = log.segments.get(&chunk).into_iter().flatten().copied();
+            all.extend(entry.into_iter().chain(segments).map(|entry| (chunk, entry)));
+            next = chunk + 1;
+        }
+        Ok(all)
+    }
+
+    /// Checks everything: head, every header, every checksum, and that content can be decoded.
+    /// `progress` is told how many of how many frames of content were checked.
+    ///
+    /// # Errors
+    /// What makes it impossible to go on; damage is a finding.
+    pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<Vec<Finding>> {
+        let mut findings = self.check_walk()?;
+        let log = match self.log().and_then(|log| Ok((self.entries(&log)?, log))) {
+            Ok(found) => found,
+            Err(error) => {
+                findings.push(Finding { offset: 0, chunk: None, what: error.to_string() });
+                return Ok(findings);
+            }
+        };
+        let (entries, log) = log;
+        findings.extend(self.check_closing(&log));
+        let total = entries.len() as u64;
+        for (index, group) in entries.chunks(CHECKED_AT_ONCE).enumerate() {
+            progress((index * CHECKED_AT_ONCE) as u64, total);
+            let found: Vec<Finding> = group
+                .into_par_iter()
+                .filter_map(|(chunk, entry)| self.check_entry(&log, *chunk, *entry))
+                .collect();
+            findings.extend(found);
+        }
+        progress(total, total);
+        findings.sort_by_key(|finding| finding.offset);
+        Ok(findings)
+    }
+
+    fn check_entry(&self, log: &Log, chunk: u64, entry: Entry) -> Option<Finding> {
+        let error = log.check_content(self.io(), entry, chunk).err()?;
+        let what = error.to_string();
+        Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
+    }
+
+    /// Whether the walk over headers gets to the end, and containers are as they were written.
+    fn check_walk(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.check_head()?;
+        let has_closing = self.log().is_ok_and(|log| log.closing_bytes > 0);
+        for stretch in self.stretches()? {
+            match stretch {
+                Stretch::Rest { offset, .. } if !has_closing => {
+                    let what = "bytes that are no frame, to the end of the file".to_owned();
+                    findings.push(Finding { offset, chunk: None, what });
+                }
+                Stretch::Frame(frame) => findings.extend(self.check_header(&frame)?),
+                _ => {}
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Whether the seek table, where there is one, is as it was written.
+    fn check_closing(&self, log: &Log) -> Option<Finding> {
+        let closing = self.identity.codec.container.closing?;
+        if log.closing_bytes == 0 {
+            return None;
+        }
+        let io = self.io();
+        let present = io.lower.read(io.request, log.end, log.closing_bytes as usize).ok();
+        let expected = log.closing(io, closing).ok();
+        let what = "a damaged seek table".to_owned();
+        (present != expected).then_some(Finding { offset: log.end, chunk: None, what })
+    }
+
+    fn check_head(&self) -> Result<Vec<Finding>> {
+        let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
+        let beginning = read.map_err(|error| self.failed(error))?;
+        let damaged = roots::damaged_parts(&self.identity, &beginning);
+        let to_finding =
+            |(offset, what): (u64, &str)| Finding { offset, chunk: None, what: what.to_owned() };
+        Ok(damaged.into_iter().map(to_finding).collect())
+    }
+
+    /// Whether the bytes around a frame's record are those that the ordinary tools need, and
+    /// metadata are whole. Content is looked at by the index: what is of no use may be gone.
+    fn check_header(&self, frame: &super::frame::Frame) -> Result<Option<Finding>> {
+        let offset = frame.reference.offset;
+        let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
+        let header = read.map_err(|error| self.failed(error))?;
+        let as_written = super::frame::header(&self.identity, frame);
+        let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
+        let read = |frame: &super::frame::Frame| {
+            Log::new(self.identity).read_frame(self.io(), frame.reference).map(drop)
+        };
+        if let Some(Err(error)) = is_metadata.then(|| read(frame)) {
+            return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
+        }
+        let what = "a frame header with wrong bytes around or in its record".to_owned();
+        Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
+    }
+
+    /// Writes the content.
+    ///
+    /// # Errors
+    /// Where content is damaged, or `out` takes no more.
+    pub fn cat(&self, out: &mut dyn Write) -> Result<()> {
+        let log = self.log()?;
+        let (io, mut offset) = (self.io(), 0);
+        let mut buffer = vec![0; 1 << 20];
+        while offset < log.size {
+            let count = log.read(io, offset, &mut buffer).map_err(|error| self.failed(error))?;
+            out.write_all(&buffer[..count]).map_err(|error| self.failed(error.into()))?;
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes a line for each part of the file.
+    ///
+    /// # Errors
+    /// What can't be read, or `out` not taking more.
+    pub fn dump(&self, out: &mut dyn Write) -> Result<()> {
+        dump::dump(self.io(), &self.identity, self.length, out).map_err(|error| self.failed(error))
+    }
+
+    /// Writes all content that can be decoded to `out`, with zeros for what can't, and answers what
+    /// was lost. `write_at` is called in order.
+    ///
+    /// # Errors
+    /// What makes it impossible to go on, or the answer of `write_at`.
+    pub fn salvage(
+        &self,
+        write_at: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
+    ) -> Result<Salvaged> {
+        let io = self.io();
+        let log = self.log().and_then(|log| self.entries(&log).map(|_| log));
+        // Where the index is damaged, the frames tell.
+        let log = log.or_else(|_| recovery::by_frames(io, self.identity, self.length));
+        let log = log.map_err(|error| self.failed(error))?;
+        let mut lost = Vec::new();
+        let mut next = 0;
+        while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
+            match log.chunk_content(io, chunk) {
+                Ok(content) => {
+                    let offset = chunk * log.chunk_bytes() + u64::from(content.from);
+                    write_at(offset, &content.bytes).map_err(|error| self.failed(error.into()))?;
+                }
+                Err(error) => lost.push(Finding {
+                    offset: chunk * log.chunk_bytes(),
+                    chunk: Some(chunk),
+                    what: error.to_string(),
+                }),
+            }
+            next = chunk + 1;
+        }
+        Ok(Salvaged { size: log.size, lost, chunk_bytes: log.chunk_bytes() })
+    }
+
+    /// The codec, and the chunk as an option, for a layer that writes the same.
+    #[must_use]
+    pub fn layer(&self) -> String {
+        format!("{}:chunk={}", self.identity.codec.name, self.identity.chunk_bytes())
+    }
+}
+
+/// What a salvage got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The logical size.
+    pub size: u64,
+    /// Chunks that could not be read; their offset is that in the logical file.
+    pub lost: Vec<Finding>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+}
+
+fn form(log: &Log) -> &'static str {
+    if log.is_packed() { "packed" } else { "log" }
+}
+
+fn open_below(path: &Path, claim: Claim) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
+    let (parent, name) = split(path)?;
+    let fs: Arc<dyn FileSystem> = Arc::new(HostFs::open(&parent, &HostOptions::default())?);
+    fs.claim_tree(claim)?;
+    let request = own_request();
+    let entry = fs.lookup(&request, Ino::ROOT, Name::new(&name)?)?;
+    let opened = fs.open(&request, entry.attr.ino, OpenMode::empty())?;
+    fs.claim_file(entry.attr.ino, opened.handle, claim)?;
+    Ok((fs, entry.attr.ino, opened.handle))
+}
+
+fn split(path: &Path) -> fslab_vfs::Result<(PathBuf, OsString)> {
+    let name: &OsStr = path.file_name().ok_or(Errno::ISDIR)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok((parent.unwrap_or(Path::new(".")).to_owned(), name.to_owned()))
+}

@@ -1,0 +1,5 @@
+//! Power cuts below layers, at every event: what is found afterwards was promised.
+
+mod crash;
+mod mutants;
+mod script;

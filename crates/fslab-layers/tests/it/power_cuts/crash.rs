@@ -1,0 +1,302 @@
+//! Power cuts below SCA layers: random scripts, a crash at every event below, and what is found
+//! afterwards held against what was promised.
+//!
+//! `FSLAB_CRASH_SCRIPTS` asks for more scripts, `FSLAB_CRASH_FULL=1` for all states of each point
+//! (each prefix and 64 subsets), `FSLAB_SEED` for a seed.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use fslab_layers::LayerChoice;
+use fslab_layers::observe::fault::{Fault, Program};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+
+use super::mutants::{MUTANTS, Mutant};
+use super::script::{Allowed, Diary, NAMES, Script};
+
+const CHUNK_BYTES: usize = 4096;
+const STEPS: usize = 25;
+
+/// Stacks whose crashes differ: a codec of each kind of container, with and without what matters.
+const LAYERS: &[&str] = &[
+    "gzip:chunk=4KiB,threads=1,level=1,cache=0",
+    "zstd:chunk=4KiB,threads=1,level=1,cache=0",
+    "copy:chunk=4KiB,threads=1,tails=off,cache=0",
+    "lz4:chunk=4KiB,threads=1,size-xattr=off,cache=0",
+    "uuencode:chunk=4KiB,threads=1,cache=0",
+];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+fn seed() -> u64 {
+    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    eprintln!("FSLAB_SEED={seed}");
+    seed
+}
+
+fn plan(seed: u64) -> Plan {
+    if number("FSLAB_CRASH_FULL") == Some(1) { Plan::full(seed) } else { Plan::quick(seed) }
+}
+
+#[test]
+fn promises_hold_after_a_crash_at_every_event() {
+    let seed = seed();
+    let scripts = number("FSLAB_CRASH_SCRIPTS").unwrap_or(10);
+    let mut states = 0;
+    for number in 0..scripts {
+        let layer = LAYERS[number as usize % LAYERS.len()];
+        let seed = seed.wrapping_add(number);
+        let order = if number % 3 == 2 { Order::Journal } else { Order::Independent };
+        match explore(layer, None, seed, order) {
+            Ok(count) => states += count,
+            Err(problem) => {
+                panic!("FSLAB_SEED={seed}, script {number}, {layer}, {order:?}: {problem}")
+            }
+        }
+    }
+    eprintln!("{scripts} scripts, {states} states");
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    let seed = seed();
+    let mut missed = Vec::new();
+    for mutant in MUTANTS {
+        match (0..12)
+            .find_map(|round| caught(mutant, seed.wrapping_add(round)).map(|how| (round, how)))
+        {
+            Some((round, how)) => eprintln!("{}: caught by script {round}: {how}\n", mutant.bug),
+            None => missed.push(mutant.bug),
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:#?}");
+}
+
+fn caught(mutant: &Mutant, seed: u64) -> Option<String> {
+    let problem =
+        explore(LAYERS[seed as usize % 2], Some(mutant), seed, Order::Independent).err()?;
+    problem.lines().next().map(str::to_owned)
+}
+
+/// Runs one script and looks at all states after a crash; answers how many there were.
+fn explore(layer: &str, mutant: Option<&Mutant>, seed: u64, order: Order) -> Result<usize, String> {
+    let layer: LayerChoice = layer.parse().unwrap();
+    let crash = Arc::new(CrashFs::default());
+    let below: Arc<dyn FileSystem> = crash.clone();
+    let below = mutant.map_or(Arc::clone(&below), |mutant| (mutant.plant)(below));
+    let built = layer.build(Arc::clone(&below)).unwrap();
+    let start = crash.position();
+    let client = Client::new(&*built);
+    let request = client.request();
+    let after_step = || drop(below.statfs(&request, Ino::ROOT).unwrap());
+    let (diary, ended) = Script::run(&crash, &client, &after_step, (seed, STEPS));
+    ended.unwrap();
+    let log = crash.log();
+    let mut seen = HashSet::new();
+    let mut visit = |state: &State| {
+        // The same state, promised the same, need not be looked at again.
+        let through = diary.steps.iter().filter(|(end, _)| *end <= state.point).count();
+        if !seen.insert((state.fingerprint, through)) {
+            return Ok(());
+        }
+        let memory: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+        check(&layer, &memory, &diary, state.point).map_err(|problem| {
+            let steps: Vec<_> = diary
+                .steps
+                .iter()
+                .map(|(end, step)| format!("  until event {end}: {step}"))
+                .collect();
+            format!("{problem}\n{}", steps.join("\n"))
+        })
+    };
+    log.for_each_state(order, &plan(seed), &|point| point >= start, &mut visit)
+}
+
+/// Holds what is found against what was promised.
+fn check(
+    layer: &LayerChoice,
+    memory: &Arc<dyn FileSystem>,
+    diary: &Diary,
+    point: usize,
+) -> Result<(), String> {
+    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("no mount: {error}"))?;
+    let client = Client::new(&*built);
+    for name in client.names(Ino::ROOT).map_err(|error| format!("no listing: {error}"))? {
+        if !NAMES.contains(&name.as_str()) {
+            return Err(format!("a file {name} that nobody made"));
+        }
+    }
+    for name in NAMES {
+        let candidates = diary.candidates(name, point);
+        let fits = |candidate: &Option<usize>| match candidate {
+            None => match client.exists(Ino::ROOT, name) {
+                Ok(false) => Ok(()),
+                Ok(true) => Err(format!("{name} is there again")),
+                Err(error) => Err(format!("{name}: {error}")),
+            },
+            Some(id) => is_allowed(&client, name, &diary.files[*id].allowed(point))
+                .map_err(|problem| format!("{name} as file {id}: {problem}")),
+        };
+        let problems: Vec<String> =
+            candidates.iter().map_while(|candidate| fits(candidate).err()).collect();
+        if problems.len() == candidates.len() {
+            return Err(problems.join("; or "));
+        }
+    }
+    if point % 16 == 0 { goes_on(layer, memory, &client) } else { Ok(()) }
+}
+
+/// Whether a file's bytes are right: each is that of one of the versions, the size that of one,
+/// and what can't be read was never promised.
+fn is_allowed(client: &Client<'_>, name: &str, allowed: &Allowed<'_>) -> Result<(), String> {
+    let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
+    let size = attr.size as usize;
+    allowed.has_size(size)?;
+    let file = client.open(attr.ino, OpenMode::empty()).map_err(|error| error.to_string())?;
+    for start in (0..size).step_by(CHUNK_BYTES) {
+        let length = CHUNK_BYTES.min(size - start);
+        match file.read(start as u64, length) {
+            Ok(bytes) if bytes.len() < length => {
+                return Err(format!("only {} bytes at {start} of {size}", bytes.len()));
+            }
+            Ok(bytes) => are_allowed(&bytes, start, allowed)?,
+            Err(error) if error.errno() == Errno::IO && was_empty(start, allowed) => {}
+            Err(error) => return Err(format!("what was synced can't be read at {start}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+impl Allowed<'_> {
+    /// The size of one of the versions; what makes a file longer may have been done in part.
+    fn has_size(&self, size: usize) -> Result<(), String> {
+        let sizes: Vec<_> = self.versions.iter().map(|version| version.len()).collect();
+        let in_part = |pair: &[usize]| (pair[0]..pair[1]).contains(&size);
+        if sizes.contains(&size) || sizes.windows(2).any(in_part) {
+            return Ok(());
+        }
+        Err(format!("a size of {size}, not one of {sizes:?}"))
+    }
+}
+
+fn are_allowed(bytes: &[u8], start: usize, allowed: &Allowed<'_>) -> Result<(), String> {
+    for (place, byte) in bytes.iter().enumerate() {
+        let at = start + place;
+        let mut held = allowed.versions.iter().map(|version| version.get(at).copied().unwrap_or(0));
+        if !held.any(|held| held == *byte) {
+            return Err(format!("{byte} at {at}, which no version held"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the chunk held nothing when it was last synced.
+fn was_empty(start: usize, allowed: &Allowed<'_>) -> bool {
+    let synced = allowed.versions.first().and_then(|version| version.get(start..));
+    synced.is_none_or(|rest| rest.iter().take(CHUNK_BYTES).all(|byte| *byte == 0))
+}
+
+/// Whether files can be written again after the crash, and are found so.
+fn goes_on(
+    layer: &LayerChoice,
+    memory: &Arc<dyn FileSystem>,
+    client: &Client<'_>,
+) -> Result<(), String> {
+    let told = |error: fslab_vfs::Error| format!("after the crash: {error}");
+    let mut written = Vec::new();
+    for name in client.names(Ino::ROOT).map_err(told)? {
+        let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
+        // What was lost can't be read before either.
+        let Ok(before) = client.contents(ino) else { continue };
+        let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
+        file.write_all(before.len() as u64, b"written after the crash").map_err(told)?;
+        file.write_all(0, b"first").map_err(told)?;
+        file.fsync(false).map_err(told)?;
+        file.close().map_err(told)?;
+        let mut expected = before;
+        expected.extend(b"written after the crash");
+        expected[..5].copy_from_slice(b"first");
+        written.push((name, expected));
+    }
+    client.subject().shutdown().map_err(told)?;
+    let again =
+        layer.build(Arc::clone(memory)).map_err(|error| format!("no second mount: {error}"))?;
+    let again = Client::new(&*again);
+    for (name, expected) in written {
+        let ino = again.lookup(Ino::ROOT, &name).map_err(told)?.ino;
+        let found = again.contents(ino).map_err(told)?;
+        if found != expected {
+            let lengths = (found.len(), expected.len());
+            return Err(format!("{name}, written on: {lengths:?} bytes found and expected"));
+        }
+    }
+    Ok(())
+}
+
+/// The disk below is full at one call after the other: the caller is told, everything that was
+/// answered before is there, and the rest can go on once there is room.
+#[test]
+fn a_full_disk_loses_nothing() {
+    let seed = seed();
+    let scripts = number("FSLAB_CRASH_SCRIPTS").unwrap_or(3);
+    for number in 0..scripts {
+        let layer = LAYERS[number as usize % LAYERS.len()];
+        let calls = (1..).take_while(|call| full_at(layer, *call, seed.wrapping_add(number)));
+        let calls = calls.count();
+        assert!(calls > 10, "{layer}: only {calls} calls could fail");
+        eprintln!("{layer}: full at each of {calls} calls");
+    }
+}
+
+/// Answers whether the script met a full disk at all.
+fn full_at(layer: &str, call: u64, seed: u64) -> bool {
+    let layer: LayerChoice = layer.parse().unwrap();
+    let crash = Arc::new(CrashFs::default());
+    let rule = format!("write|create|setxattr|rename|copy_file_range nth {call} error ENOSPC");
+    let program = Program::parse("full", &rule, 0).unwrap();
+    let fault = Arc::new(Fault::new(crash.clone(), program, Box::new(|_, _| Ok(()))));
+    let below: Arc<dyn FileSystem> = fault.clone();
+    // A disk that is full already at the start mounts nothing.
+    let built = match layer.build(Arc::clone(&below)) {
+        Ok(built) => built,
+        Err(error) => {
+            assert!(error.to_string().contains("No space left"), "{error}");
+            return true;
+        }
+    };
+    let client = Client::new(&*built);
+    let (mut diary, ended) = Script::run(&crash, &client, &|| (), (seed, STEPS));
+    let told = ended.map_err(|error| error.errno());
+    assert!(matches!(told, Ok(()) | Err(Errno::NOSPC)), "{told:?}");
+    let struck = fault.counts().iter().any(|rule| rule.struck > 0);
+    diary.confirm();
+    built.shutdown().unwrap();
+    let memory: Arc<dyn FileSystem> = crash;
+    // A multiple of 16: files are written on, too.
+    if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
+        let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
+        panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));
+    }
+    struck
+}
+
+/// The harness itself: over memory alone, where nothing is lost before it is written, every sync
+/// is kept. A layer that does nothing passes; without syncs it is caught.
+#[test]
+fn a_layer_that_does_nothing_keeps_what_it_synced() {
+    let seed = seed();
+    for round in 0..3 {
+        let answer = explore("null", None, seed + round, Order::Independent);
+        assert!(answer.is_ok(), "{}", answer.unwrap_err());
+    }
+    let no_sync = &MUTANTS[0];
+    assert!(
+        (0..6)
+            .any(|round| explore("null", Some(no_sync), seed + round, Order::Independent).is_err())
+    );
+}

@@ -1,0 +1,296 @@
+//! Random scripts, and what they promise: which bytes and names may be found after a crash.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fslab_vfs::testing::client::{Client, File};
+use fslab_vfs::testing::crash::CrashFs;
+use fslab_vfs::{FallocateMode, Ino, OpenMode, Result};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Longest offset of a write; files have a few chunks of 4 KiB.
+const OFFSET_MAX: u64 = 14_000;
+
+/// One file through the script.
+#[derive(Default)]
+pub struct History {
+    versions: Vec<Version>,
+    /// Syncs that returned: when, and of which version.
+    synced: Vec<(usize, usize)>,
+    /// The last version whose change returned with success.
+    completed: usize,
+}
+
+struct Version {
+    /// Events that had happened below before the change to this version began.
+    begun: usize,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// Which file has which name, through the script.
+#[derive(Default)]
+struct Names {
+    versions: Vec<(usize, BTreeMap<&'static str, usize>)>,
+    synced: Vec<(usize, usize)>,
+    completed: usize,
+}
+
+/// What was done, and when, counted in events of the file system below.
+#[derive(Default)]
+pub struct Diary {
+    pub files: Vec<History>,
+    names: Names,
+    /// For readers of a failure: steps and the events at which they ended.
+    pub steps: Vec<(usize, String)>,
+}
+
+/// What of a file may be found after a crash at some point.
+pub struct Allowed<'a> {
+    /// From the last one that was synced, to the last that had begun.
+    pub versions: Vec<&'a [u8]>,
+}
+
+impl History {
+    pub fn allowed(&self, point: usize) -> Allowed<'_> {
+        let synced = self.synced.iter().rev().find(|(when, _)| *when <= point);
+        let first = synced.map_or(0, |(_, version)| *version);
+        let begun = self.versions.iter().skip(first).enumerate();
+        let versions = begun
+            .filter(|(index, version)| *index == 0 || version.begun < point)
+            .map(|(_, version)| version.bytes.as_slice());
+        Allowed { versions: versions.collect() }
+    }
+
+    fn last(&self) -> Arc<Vec<u8>> {
+        self.versions.last().map(|version| Arc::clone(&version.bytes)).unwrap_or_default()
+    }
+}
+
+impl Diary {
+    /// Without a crash, everything that returned with success is as good as synced.
+    pub fn confirm(&mut self) {
+        for history in &mut self.files {
+            history.synced.push((0, history.completed));
+        }
+        let names = &mut self.names;
+        names.synced.push((0, names.completed));
+    }
+
+    /// The files that a name may stand for after a crash; `None` where it may be nobody's.
+    pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
+        let synced = self.names.synced.iter().rev().find(|(when, _)| *when <= point);
+        let first = synced.map_or(0, |(_, version)| *version);
+        let begun = self.names.versions.iter().skip(first).enumerate();
+        begun
+            .filter(|(index, (begun, _))| *index == 0 || *begun < point)
+            .map(|(_, (_, names))| names.get(name).copied())
+            .collect()
+    }
+}
+
+/// A script under way: the layer, the double below it, and what is open.
+pub struct Script<'a> {
+    crash: &'a CrashFs,
+    client: &'a Client<'a>,
+    /// Called after each step: planted bugs that delay something must not delay it for ever.
+    after_step: &'a dyn Fn(),
+    open: BTreeMap<usize, File<'a>>,
+    names: BTreeMap<&'static str, usize>,
+    diary: Diary,
+}
+
+impl<'a> Script<'a> {
+    /// Runs `steps` random steps over a layer, or as many as there is no error. Files are closed
+    /// in any case.
+    pub fn run(
+        crash: &'a CrashFs,
+        client: &'a Client<'a>,
+        after_step: &'a dyn Fn(),
+        (seed, steps): (u64, usize),
+    ) -> (Diary, Result<()>) {
+        let (open, names) = (BTreeMap::new(), BTreeMap::new());
+        let mut script = Self { crash, client, after_step, open, names, diary: Diary::default() };
+        script.diary.names.versions.push((0, BTreeMap::new()));
+        let mut draws = Pcg64Mcg::seed_from_u64(seed);
+        let ended = (0..steps).try_for_each(|_| {
+            let text = script.step(&mut draws)?;
+            (script.after_step)();
+            script.diary.steps.push((crash.position(), text));
+            Ok(())
+        });
+        let Self { open, diary, .. } = script;
+        let closed = open.into_values().map(File::close).collect::<Vec<_>>();
+        (diary, closed.into_iter().fold(ended, Result::and))
+    }
+
+    fn step(&mut self, draws: &mut Pcg64Mcg) -> Result<String> {
+        let name = NAMES[draws.random_range(0..NAMES.len())];
+        let other = NAMES[draws.random_range(0..NAMES.len())];
+        let Some(id) = self.names.get(name).copied() else { return self.create(name) };
+        let (offset, length) = (draws.random_range(0..OFFSET_MAX), draws.random_range(1..9000));
+        let fill = draws.random_range(1..=255);
+        match draws.random_range(0..20) {
+            0..6 => self.write(id, offset, &bytes(fill, length as usize)),
+            6..9 => {
+                let end = self.diary.files[id].last().len() as u64;
+                self.write(id, end.min(OFFSET_MAX), &bytes(fill, length as usize % 700 + 1))
+            }
+            9 => self.truncate(id, offset),
+            10 => self.empty(id, offset, length, true),
+            11 => self.empty(id, offset, length, false),
+            12..15 => self.sync(id, draws.random_bool(0.5)),
+            15 => self.close(id),
+            16 if name != other => self.rename(name, other),
+            17 => self.unlink(name),
+            18 => self.sync_names(),
+            _ => self.sync_all(),
+        }
+    }
+
+    fn file(&mut self, id: usize) -> Result<&File<'a>> {
+        if !self.open.contains_key(&id) {
+            let name =
+                self.names.iter().find(|(_, named)| **named == id).map_or("", |(name, _)| name);
+            let ino = self.client.lookup(Ino::ROOT, name)?.ino;
+            self.open.insert(id, self.client.open(ino, OpenMode::READ_WRITE)?);
+        }
+        Ok(&self.open[&id])
+    }
+
+    /// Notes a change of a file, and does it.
+    fn change(
+        &mut self,
+        id: usize,
+        new: Vec<u8>,
+        work: impl FnOnce(&File<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let begun = self.crash.position();
+        self.diary.files[id].versions.push(Version { begun, bytes: Arc::new(new) });
+        work(self.file(id)?)?;
+        let history = &mut self.diary.files[id];
+        history.completed = history.versions.len() - 1;
+        Ok(())
+    }
+
+    fn create(&mut self, name: &'static str) -> Result<String> {
+        let (begun, id, client) = (self.crash.position(), self.diary.files.len(), self.client);
+        let mut history = History::default();
+        history.versions.push(Version { begun, bytes: Arc::default() });
+        self.diary.files.push(history);
+        let mut names = self.names.clone();
+        names.insert(name, id);
+        let create = || client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE);
+        let (_, file) = self.change_names(names, create)?;
+        self.open.insert(id, file);
+        Ok(format!("create {name} as file {id}"))
+    }
+
+    /// Notes a change of names, and does it.
+    fn change_names<T>(
+        &mut self,
+        new: BTreeMap<&'static str, usize>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let begun = self.crash.position();
+        self.names.clone_from(&new);
+        self.diary.names.versions.push((begun, new));
+        let done = work()?;
+        self.diary.names.completed = self.diary.names.versions.len() - 1;
+        Ok(done)
+    }
+
+    fn write(&mut self, id: usize, offset: u64, data: &[u8]) -> Result<String> {
+        let mut new = self.diary.files[id].last().to_vec();
+        let end = offset as usize + data.len();
+        new.resize(new.len().max(end), 0);
+        new[offset as usize..end].copy_from_slice(data);
+        self.change(id, new, |file| file.write_all(offset, data))?;
+        Ok(format!("write {} bytes of file {id} at {offset}", data.len()))
+    }
+
+    fn truncate(&mut self, id: usize, size: u64) -> Result<String> {
+        let mut new = self.diary.files[id].last().to_vec();
+        new.resize(size as usize, 0);
+        self.change(id, new, |file| file.truncate(size).map(drop))?;
+        Ok(format!("truncate file {id} to {size}"))
+    }
+
+    fn empty(&mut self, id: usize, offset: u64, length: u64, punch: bool) -> Result<String> {
+        let mut new = self.diary.files[id].last().to_vec();
+        let end = (offset + length) as usize;
+        if !punch {
+            new.resize(new.len().max(end), 0);
+        }
+        let end = end.min(new.len());
+        if let Some(emptied) = new.get_mut(offset as usize..end) {
+            emptied.fill(0);
+        }
+        let punching = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        let mode = if punch { punching } else { FallocateMode::ZERO_RANGE };
+        self.change(id, new, |file| file.fallocate(offset, length, mode))?;
+        Ok(format!("empty {length} bytes of file {id} at {offset}, {mode:?}"))
+    }
+
+    fn sync(&mut self, id: usize, data_only: bool) -> Result<String> {
+        self.file(id)?.fsync(data_only)?;
+        self.note_synced(id);
+        Ok(format!("sync file {id}, data only: {data_only}"))
+    }
+
+    fn note_synced(&mut self, id: usize) {
+        (self.after_step)();
+        let when = self.crash.position();
+        let history = &mut self.diary.files[id];
+        history.synced.push((when, history.completed));
+    }
+
+    fn close(&mut self, id: usize) -> Result<String> {
+        if let Some(file) = self.open.remove(&id) {
+            file.close()?;
+        }
+        Ok(format!("close file {id}"))
+    }
+
+    fn rename(&mut self, name: &'static str, other: &'static str) -> Result<String> {
+        let (mut names, client) = (self.names.clone(), self.client);
+        let replaced = names.remove(name).and_then(|id| names.insert(other, id));
+        self.change_names(names, || client.rename(Ino::ROOT, name, Ino::ROOT, other))?;
+        replaced.map_or(Ok(String::new()), |id| self.close(id))?;
+        Ok(format!("rename {name} to {other}"))
+    }
+
+    fn unlink(&mut self, name: &'static str) -> Result<String> {
+        let (mut names, client) = (self.names.clone(), self.client);
+        let unlinked = names.remove(name);
+        self.change_names(names, || client.unlink(Ino::ROOT, name))?;
+        unlinked.map_or(Ok(String::new()), |id| self.close(id))?;
+        Ok(format!("unlink {name}"))
+    }
+
+    fn sync_names(&mut self) -> Result<String> {
+        self.client.sync_directory(Ino::ROOT)?;
+        (self.after_step)();
+        let names = &mut self.diary.names;
+        names.synced.push((self.crash.position(), names.completed));
+        Ok("sync names".to_owned())
+    }
+
+    fn sync_all(&mut self) -> Result<String> {
+        self.client.subject().syncfs(&self.client.request(), Ino::ROOT)?;
+        let when = self.crash.position();
+        for id in self.names.values().copied().collect::<Vec<_>>() {
+            self.note_synced(id);
+        }
+        let names = &mut self.diary.names;
+        names.synced.push((when, names.completed));
+        Ok("sync everything".to_owned())
+    }
+}
+
+/// Bytes that tell writes and places apart, and that compress a little.
+fn bytes(fill: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|place| fill.wrapping_add((place / 16) as u8)).collect()
+}

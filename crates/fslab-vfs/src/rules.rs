@@ -1,0 +1,78 @@
+//! What Linux demands of any file system that stores, apart from how it stores: shared by leaves.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::Errno;
+use crate::types::{FallocateMode, FileKind, Timestamp};
+
+pub mod acl;
+pub mod inherit;
+pub mod namespace;
+
+/// Most names of one file; ext4's bound.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// The longest target of a symbolic link, in bytes: a path without its zero byte.
+pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// The xattr of file capabilities, which a change of contents or owner removes.
+pub const CAPABILITY: &str = "security.capability";
+
+/// What `mknod(2)` creates; without format bits a regular file.
+///
+/// # Errors
+/// `EPERM` for a directory, `EINVAL` for a symbolic link and for what is nothing.
+pub fn special_kind(mode: u32) -> Result<FileKind, Errno> {
+    const FORMAT_BITS: u32 = 0o170_000;
+    if mode & FORMAT_BITS == 0 {
+        return Ok(FileKind::Regular);
+    }
+    match FileKind::from_mode(mode) {
+        Some(FileKind::Directory) => Err(Errno::PERM),
+        None | Some(FileKind::Symlink) => Err(Errno::INVAL),
+        Some(kind) => Ok(kind),
+    }
+}
+
+/// Whether a symbolic link may have this target.
+///
+/// # Errors
+/// `ENOENT` for an empty one, `ENAMETOOLONG` for one that is no path.
+pub fn check_target(target: &OsStr) -> Result<(), Errno> {
+    match target.as_bytes().len() {
+        0 => Err(Errno::NOENT),
+        length if length > TARGET_BYTES_MAX => Err(Errno::NAMETOOLONG),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an access must be recorded: only if the last recorded one is not newer than the last
+/// change, or is a day old (`relatime`).
+#[must_use]
+pub fn access_is_due(accessed: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
+    const AGE_SECONDS: i64 = 24 * 60 * 60;
+    accessed <= changed || now.seconds.saturating_sub(accessed.seconds) >= AGE_SECONDS
+}
+
+/// The end of a range given to `fallocate`.
+///
+/// # Errors
+/// `EINVAL` for an empty range, `EFBIG` for one that ends behind the largest size.
+pub fn check_range(offset: u64, length: u64, size_max: u64) -> Result<u64, Errno> {
+    if length == 0 {
+        return Err(Errno::INVAL);
+    }
+    offset.checked_add(length).filter(|end| *end <= size_max).ok_or(Errno::FBIG)
+}
+
+/// Whether a mode of `fallocate` is one of reserving, zeroing and punching; moving ranges is not
+/// offered.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+pub fn check_fallocate(mode: FallocateMode) -> Result<(), Errno> {
+    let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
+    let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
+    if reserve_or_zero.contains(mode) || mode == punch { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}

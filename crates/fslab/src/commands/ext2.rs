@@ -1,0 +1,72 @@
+//! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
+
+mod check;
+mod dx;
+mod files;
+mod info;
+mod layout;
+mod mkfs;
+mod repair;
+mod tree;
+mod walk;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Arguments of `fslab ext2`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a file system in a file or on a device
+    Mkfs(mkfs::Args),
+    /// Tell what a file system is like and how full
+    Info(info::Args),
+    /// List a directory
+    Ls(files::ListArgs),
+    /// Write a file's bytes to standard output
+    Cat(files::CatArgs),
+    /// Tell the attributes of a file and where its blocks are
+    Stat(files::StatArgs),
+    /// Copy a file of the host into the image
+    Put(files::PutArgs),
+    /// Copy a file of the image to the host
+    Get(files::GetArgs),
+    /// Copy a tree of the host into the image
+    Import(tree::ImportArgs),
+    /// Copy a tree of the image to the host
+    Export(tree::ExportArgs),
+    /// Tell whether a file system is whole, and what is wrong with it
+    Check(check::Args),
+    /// Mend what check finds, as far as nothing is lost by it
+    Repair(repair::Args),
+    /// Draw the index of a directory, with how full its blocks are
+    Dx(dx::Args),
+    /// Tell how contiguous files are
+    Layout(layout::Args),
+}
+
+impl Args {
+    /// Runs the chosen tool.
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Mkfs(args) => args.run(),
+            Command::Info(args) => args.run(),
+            Command::Ls(args) => args.run(),
+            Command::Cat(args) => args.run(),
+            Command::Stat(args) => args.run(),
+            Command::Put(args) => args.run(),
+            Command::Get(args) => args.run(),
+            Command::Import(args) => args.run(),
+            Command::Export(args) => args.run(),
+            Command::Check(args) => args.run(),
+            Command::Repair(args) => args.run(),
+            Command::Dx(args) => args.run(),
+            Command::Layout(args) => args.run(),
+        }
+    }
+}

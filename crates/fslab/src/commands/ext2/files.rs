@@ -1,0 +1,270 @@
+//! Tools for single files: `ls`, `cat`, `stat`, `put`, `get`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_ext2::Ext2;
+use fslab_vfs::{
+    Attr, Errno, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp, WriteOptions,
+};
+
+use super::walk::{Image, request};
+
+/// Bytes that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Arguments of `fslab ext2 ls`.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Tell kind, permissions, links, owner, size and time of each
+    #[arg(long, short)]
+    long: bool,
+    /// The image or device
+    image: PathBuf,
+    /// The directory
+    #[arg(default_value = "/")]
+    path: PathBuf,
+}
+
+impl ListArgs {
+    /// Prints the names, in the order of their bytes.
+    pub fn run(self) -> Result<()> {
+        let image = Image::read(&self.image)?;
+        let directory = image.find(&self.path)?;
+        let mut names =
+            list(&image.ext2, directory.ino).with_context(|| self.path.display().to_string())?;
+        names.sort();
+        let mut out = std::io::stdout().lock();
+        for name in names {
+            if self.long {
+                let attr = image.find(&self.path.join(std::ffi::OsStr::from_bytes(&name)))?;
+                write!(out, "{} ", summary(&attr))?;
+            }
+            out.write_all(&name)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn list(ext2: &Ext2, directory: Ino) -> fslab_vfs::Result<Vec<Vec<u8>>> {
+    let request = request();
+    let handle = ext2.opendir(&request, directory)?;
+    let mut names = Vec::new();
+    ext2.readdir(&request, directory, handle, 0, &mut |entry| {
+        if entry.name != "." && entry.name != ".." {
+            names.push(entry.name.as_bytes().to_vec());
+        }
+        true
+    })?;
+    ext2.releasedir(&request, directory, handle)?;
+    Ok(names)
+}
+
+fn summary(attr: &Attr) -> String {
+    let mode = attr.kind.mode_bits() | attr.permissions.bits();
+    let time = show_time(attr.modified);
+    let Attr { links, uid, gid, size, .. } = attr;
+    format!("{mode:06o} {links:3} {uid:5} {gid:5} {size:10} {time}")
+}
+
+fn show_time(time: Timestamp) -> String {
+    let shown = jiff::Timestamp::new(time.seconds, time.nanoseconds as i32);
+    shown.map_or_else(|_unknown| time.seconds.to_string(), |shown| shown.to_string())
+}
+
+/// Arguments of `fslab ext2 cat`.
+#[derive(Debug, clap::Args)]
+pub struct CatArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The file
+    path: PathBuf,
+}
+
+impl CatArgs {
+    /// Writes the bytes.
+    pub fn run(self) -> Result<()> {
+        let image = Image::read(&self.image)?;
+        copy_out(&image, &self.path, &mut std::io::stdout().lock())
+    }
+}
+
+fn copy_out(image: &Image, path: &Path, target: &mut dyn Write) -> Result<()> {
+    let request = request();
+    let attr = image.find(path)?;
+    let opened = image.ext2.open(&request, attr.ino, OpenMode::empty());
+    let opened = opened.with_context(|| path.display().to_string())?;
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        let length = image.ext2.read(&request, attr.ino, opened.handle, offset, &mut buffer)?;
+        if length == 0 {
+            break;
+        }
+        target.write_all(&buffer[..length])?;
+        offset += length as u64;
+    }
+    target.flush()?;
+    Ok(image.ext2.release(&request, attr.ino, opened.handle)?)
+}
+
+/// Arguments of `fslab ext2 stat`.
+#[derive(Debug, clap::Args)]
+pub struct StatArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The file
+    path: PathBuf,
+}
+
+impl StatArgs {
+    /// Prints the attributes, the extended ones, and the extents.
+    pub fn run(self) -> Result<()> {
+        let image = Image::read(&self.image)?;
+        let attr = image.find(&self.path)?;
+        print_attr(&image, &attr)?;
+        for extent in image.ext2.extents(attr.ino)? {
+            let (from, to) = (extent.logical, extent.logical + extent.length);
+            println!("extent: bytes {from}..{to} at {}", extent.physical);
+        }
+        Ok(())
+    }
+}
+
+fn print_attr(image: &Image, attr: &Attr) -> Result<()> {
+    let request = request();
+    // The house calls the root 1; the image has it as 2.
+    let number = if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 };
+    println!("inode: {number}");
+    println!("kind: {:?}", attr.kind);
+    println!("mode: {:06o}", attr.kind.mode_bits() | attr.permissions.bits());
+    println!("links: {}", attr.links);
+    println!("owner: {} {}", attr.uid, attr.gid);
+    println!("size: {}", attr.size);
+    println!("sectors: {}", attr.blocks);
+    println!("accessed: {}", show_time(attr.accessed));
+    println!("modified: {}", show_time(attr.modified));
+    println!("changed: {}", show_time(attr.changed));
+    if let Some(created) = attr.created {
+        println!("created: {}", show_time(created));
+    }
+    if attr.kind == FileKind::Symlink {
+        println!("target: {}", image.ext2.readlink(&request, attr.ino)?.display());
+    }
+    if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+        println!("device: {:#x}", attr.device);
+    }
+    let names = image.ext2.listxattr(&request, attr.ino)?;
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let name = std::ffi::OsStr::from_bytes(name);
+        let value = image.ext2.getxattr(&request, attr.ino, name)?;
+        println!("xattr: {}={}", name.display(), String::from_utf8_lossy(&value).escape_debug());
+    }
+    Ok(())
+}
+
+/// Arguments of `fslab ext2 put`.
+#[derive(Debug, clap::Args)]
+pub struct PutArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The file of the host
+    source: PathBuf,
+    /// Where it is to be in the image; a file that is there is replaced
+    path: PathBuf,
+}
+
+impl PutArgs {
+    /// Copies the bytes and permissions.
+    pub fn run(self) -> Result<()> {
+        let shown = self.source.display().to_string();
+        let mut source = File::open(&self.source).with_context(|| shown.clone())?;
+        let mode = source.metadata().with_context(|| shown.clone())?.permissions().mode();
+        let image = Image::write(&self.image)?;
+        let answer = put(&image, &mut source, mode & 0o777, &self.path);
+        // Closed also after a failure, so that the image is left in order.
+        let closed = image.close();
+        answer.with_context(|| format!("{shown} to {}", self.path.display()))?;
+        closed
+    }
+}
+
+/// The old file stays until the new one is whole: it is written without a name, which then takes
+/// the old one's place.
+fn put(image: &Image, source: &mut dyn Read, mode: u32, path: &Path) -> Result<()> {
+    let request = request();
+    let (parent, name) = image.find_parent(path)?;
+    let name = Name::new(&name)?;
+    let temporary = format!(".fslab-put-{}", std::process::id());
+    let temporary = Name::new(std::ffi::OsStr::new(&temporary))?;
+    let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
+    let (entry, opened) = image.ext2.create(&request, parent.ino, temporary, mode, flags)?;
+    let copied = copy_in(&image.ext2, entry.attr.ino, opened.handle, source);
+    image.ext2.release(&request, entry.attr.ino, opened.handle)?;
+    let answer = copied.and_then(|()| {
+        let replace = fslab_vfs::RenameMode::empty();
+        Ok(image.ext2.rename(&request, parent.ino, temporary, parent.ino, name, replace)?)
+    });
+    if answer.is_err() {
+        image.ext2.unlink(&request, parent.ino, temporary)?;
+    }
+    image.ext2.forget(entry.attr.ino, 1);
+    answer
+}
+
+fn copy_in(ext2: &Ext2, ino: Ino, handle: fslab_vfs::Handle, source: &mut dyn Read) -> Result<()> {
+    let request = request();
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        let length = source.read(&mut buffer).context("reading")?;
+        if length == 0 {
+            return Ok(());
+        }
+        let mut rest = &buffer[..length];
+        while !rest.is_empty() {
+            let options = WriteOptions::default();
+            let taken = ext2.write(&request, ino, handle, offset, rest, options)?;
+            if taken == 0 {
+                return Err(Errno::IO).context("the image takes nothing");
+            }
+            offset += taken as u64;
+            rest = &rest[taken..];
+        }
+    }
+}
+
+/// Arguments of `fslab ext2 get`.
+#[derive(Debug, clap::Args)]
+pub struct GetArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The file in the image
+    path: PathBuf,
+    /// The file of the host, which must not be there
+    target: PathBuf,
+}
+
+impl GetArgs {
+    /// Copies the bytes and permissions.
+    pub fn run(self) -> Result<()> {
+        let image = Image::read(&self.image)?;
+        let attr = image.find(&self.path)?;
+        let shown = self.target.display().to_string();
+        let mut target = File::create_new(&self.target).with_context(|| shown.clone())?;
+        let answer = copy_out(&image, &self.path, &mut target);
+        if answer.is_err() {
+            std::fs::remove_file(&self.target).with_context(|| format!("removing {shown}"))?;
+            return answer;
+        }
+        let mode = attr.permissions.bits() & 0o777;
+        let permissions = std::fs::Permissions::from_mode(mode);
+        target.set_permissions(permissions).with_context(|| shown.clone())?;
+        target.sync_all().context(shown)
+    }
+}

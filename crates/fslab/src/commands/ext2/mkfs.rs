@@ -1,0 +1,193 @@
+//! `fslab ext2 mkfs`: makes a file system.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use clap::ValueEnum;
+use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
+use fslab_vfs::{BlockDevice, Timestamp};
+
+use crate::exit::{Code, Coded};
+use crate::leaves::open_device;
+
+/// Arguments of `fslab ext2 mkfs`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Bytes in a block: 1024, 2048 or 4096; up to 65536 with --simulation
+    #[arg(long, short, default_value_t = 4096)]
+    block_size: u32,
+    /// Allow block sizes that most kernels don't mount
+    #[arg(long)]
+    simulation: bool,
+    /// Bytes in an inode; 128 has no nanoseconds
+    #[arg(long, short = 'I', default_value_t = 256)]
+    inode_size: u32,
+    /// Blocks in a group [as many as a bitmap has bits]
+    #[arg(long, short = 'g')]
+    blocks_per_group: Option<u32>,
+    /// One inode for so many bytes
+    #[arg(long, short = 'i', default_value_t = 16_384)]
+    bytes_per_inode: u32,
+    /// Percent of the blocks that only root may take
+    #[arg(long, short = 'm', default_value_t = 5)]
+    reserved_percent: u8,
+    /// Label, at most 16 bytes
+    #[arg(long, short = 'L', default_value = "")]
+    label: String,
+    /// Identity, as 8-4-4-4-12 hexadecimal digits [random]
+    #[arg(long, short = 'U')]
+    uuid: Option<String>,
+    /// How directories are indexed
+    #[arg(long, value_enum, default_value_t = Index::HalfMd4)]
+    index: Index,
+    /// Hash names as unsigned characters
+    #[arg(long)]
+    unsigned_hash: bool,
+    /// Seed of the hash, written like an identity [random]
+    #[arg(long)]
+    hash_seed: Option<String>,
+    /// Allow indexes of three levels
+    #[arg(long)]
+    large_dir: bool,
+    /// Time of making, in seconds since 1970 [now]
+    #[arg(long, env = "SOURCE_DATE_EPOCH")]
+    time: Option<i64>,
+    /// Make a file system over one that is there
+    #[arg(long)]
+    force: bool,
+    /// The file (made where there is none) or device
+    image: PathBuf,
+    /// Size of the file, such as 64MiB [that of the file or device]
+    size: Option<ByteSize>,
+}
+
+/// How directories are indexed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Index {
+    /// Not at all.
+    Linear,
+    /// By Phillips's first hash.
+    Legacy,
+    /// By a reduced MD4.
+    HalfMd4,
+    /// By the Tiny Encryption Algorithm.
+    Tea,
+}
+
+impl Args {
+    /// Makes the file system.
+    pub fn run(self) -> Result<()> {
+        let options = self.options()?;
+        let is_new = !self.image.exists();
+        let answer = self.make(&options);
+        if answer.is_err() && is_new && self.image.is_file() {
+            std::fs::remove_file(&self.image).context("removing what was begun")?;
+        }
+        answer
+    }
+
+    fn make(&self, options: &MkfsOptions) -> Result<()> {
+        self.set_size()?;
+        let device = open_device(&self.image, false)?;
+        if !self.force {
+            refuse_to_overwrite(&self.image, &device)?;
+        }
+        mkfs(&device, options).with_context(|| self.image.display().to_string())
+    }
+
+    fn options(&self) -> Result<MkfsOptions> {
+        let block_size = BlockSize::new(self.block_size);
+        let hash_seed = parse_uuid(self.hash_seed.as_deref(), "hash seed")?;
+        let word = |index: usize| {
+            let bytes = hash_seed.iter().skip(index * 4).take(4);
+            bytes.rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
+        };
+        let now = Timestamp::from(SystemTime::now());
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(MkfsOptions {
+            block_size: block_size
+                .ok_or_else(|| bad(format!("{} is no block size", self.block_size)))?,
+            simulation: self.simulation,
+            inode_size: self.inode_size,
+            blocks_per_group: self.blocks_per_group,
+            bytes_per_inode: self.bytes_per_inode,
+            reserved_percent: self.reserved_percent,
+            label: self.label.clone().into_bytes(),
+            uuid: parse_uuid(self.uuid.as_deref(), "UUID")?,
+            index: self.index.hash(),
+            signed_hash: !self.unsigned_hash,
+            hash_seed: std::array::from_fn(word),
+            large_directories: self.large_dir,
+            now: self.time.map_or(now, |seconds| Timestamp { seconds, nanoseconds: 0 }),
+            root_owner: owner,
+        })
+    }
+
+    /// Makes the file, or gives it another size.
+    fn set_size(&self) -> Result<()> {
+        let shown = self.image.display();
+        let existing = self.image.metadata().ok();
+        if existing.as_ref().is_some_and(|metadata| metadata.file_type().is_block_device()) {
+            return match self.size {
+                Some(_) => Err(bad(format!("{shown} is a device and has its own size"))),
+                None => Ok(()),
+            };
+        }
+        let Some(size) = self.size else {
+            return match existing {
+                Some(_) => Ok(()),
+                None => Err(bad(format!("{shown} does not exist; say how large it is to be"))),
+            };
+        };
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
+        let file = file.with_context(|| format!("can't make {shown}"))?;
+        file.set_len(size.0).with_context(|| format!("can't give {shown} {size}"))
+    }
+}
+
+impl Index {
+    fn hash(self) -> Option<HashVersion> {
+        match self {
+            Self::Linear => None,
+            Self::Legacy => Some(HashVersion::Legacy),
+            Self::HalfMd4 => Some(HashVersion::HalfMd4),
+            Self::Tea => Some(HashVersion::Tea),
+        }
+    }
+}
+
+fn bad(message: String) -> anyhow::Error {
+    Coded { code: Code::BadInput, message }.into()
+}
+
+fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
+    match fslab_ext2::Superblock::read(device) {
+        Err(fslab_ext2::Error::NotExt2(_)) => Ok(()),
+        _ => Err(bad(format!(
+            "{} holds an ext2, ext3 or ext4 file system; use --force to lose it",
+            image.display()
+        ))),
+    }
+}
+
+/// Sixteen bytes as an identity is written; random ones where none are given.
+fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let Some(text) = text else {
+        let source = std::fs::File::open("/dev/urandom");
+        source.and_then(|mut source| source.read_exact(&mut bytes)).context("no random numbers")?;
+        // Version 4, variant 1: random.
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        return Ok(bytes);
+    };
+    let digits: String = text.chars().filter(|character| *character != '-').collect();
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    let number = number.ok_or_else(|| bad(format!("'{text}' is no {what} of 32 digits")))?;
+    Ok(number.to_be_bytes())
+}

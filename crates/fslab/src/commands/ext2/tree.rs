@@ -1,0 +1,245 @@
+//! `fslab ext2 import` and `export`: whole trees, between a directory of the host and an image.
+//!
+//! Both sides are file systems of the house, and each keeps beneath its root: the host's side opens
+//! nothing by a path and follows no link.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_vfs::{
+    Attr, Errno, FileKind, FileSystem, HostFs, HostOptions, Ino, Name, OpenMode, Request, SeekTo,
+    SetAttr, SetTime, WriteOptions, XattrMode,
+};
+
+use super::walk::{Image, request};
+
+/// Bytes that are copied at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Arguments of `fslab ext2 import`.
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The directory of the host whose contents are copied
+    source: PathBuf,
+    /// The directory of the image that they go to
+    #[arg(default_value = "/")]
+    target: PathBuf,
+}
+
+impl ImportArgs {
+    /// Copies the tree in. What was copied before a failure stays, and the image is in order.
+    pub fn run(self) -> Result<()> {
+        let host = open_host(&self.source)?;
+        let image = Image::write(&self.image)?;
+        let answer = image.find(&self.target).and_then(|target| {
+            Copier::new(&host, &image.ext2).copy(Ino::ROOT, target.ino, &self.source)
+        });
+        let closed = image.close();
+        answer?;
+        closed
+    }
+}
+
+/// Arguments of `fslab ext2 export`.
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// The image or device
+    image: PathBuf,
+    /// The directory of the host that the tree goes to
+    target: PathBuf,
+    /// The directory of the image whose contents are copied
+    #[arg(default_value = "/")]
+    source: PathBuf,
+}
+
+impl ExportArgs {
+    /// Copies the tree out. Owners are kept where root asks.
+    pub fn run(self) -> Result<()> {
+        let image = Image::read(&self.image)?;
+        let source = image.find(&self.source)?;
+        let host = open_host(&self.target)?;
+        Copier::new(&image.ext2, &host).copy(source.ino, Ino::ROOT, &self.source)?;
+        Ok(host.shutdown()?)
+    }
+}
+
+fn open_host(path: &Path) -> Result<HostFs> {
+    HostFs::open(path, &HostOptions::default()).with_context(|| path.display().to_string())
+}
+
+/// A tree being copied.
+struct Copier<'a> {
+    source: &'a dyn FileSystem,
+    target: &'a dyn FileSystem,
+    request: Request,
+    /// Files with several names, by the first that was copied.
+    linked: HashMap<Ino, Ino>,
+    /// Only root may give files away.
+    keep_owner: bool,
+}
+
+/// A directory whose entries are to be copied.
+struct Pending {
+    from: Ino,
+    to: Ino,
+    path: PathBuf,
+}
+
+impl<'a> Copier<'a> {
+    fn new(source: &'a dyn FileSystem, target: &'a dyn FileSystem) -> Self {
+        let request = request();
+        let keep_owner = request.credentials.uid == 0;
+        Self { source, target, request, linked: HashMap::new(), keep_owner }
+    }
+
+    /// Copies what a directory holds, in the order of names, so that equal trees give equal images.
+    fn copy(&mut self, from: Ino, to: Ino, path: &Path) -> Result<()> {
+        let mut pending = vec![Pending { from, to, path: path.to_owned() }];
+        let mut finished = Vec::new();
+        while let Some(directory) = pending.pop() {
+            for name in self.names(directory.from).with_context(|| shown(&directory.path))? {
+                let path = directory.path.join(&name);
+                let made = self.entry(&directory, &name).with_context(|| shown(&path))?;
+                if let Some((attr, to)) = made {
+                    pending.push(Pending { from: attr.ino, to, path });
+                    finished.push((to, attr));
+                }
+            }
+        }
+        // Filling a directory changes its times, and forbidding to write it would stop that.
+        for (to, attr) in finished.into_iter().rev() {
+            self.attributes(&attr, to)?;
+        }
+        Ok(())
+    }
+
+    fn names(&self, directory: Ino) -> Result<Vec<OsString>> {
+        let handle = self.source.opendir(&self.request, directory)?;
+        let mut names = Vec::new();
+        self.source.readdir(&self.request, directory, handle, 0, &mut |entry| {
+            if entry.name != "." && entry.name != ".." {
+                names.push(entry.name.to_owned());
+            }
+            true
+        })?;
+        self.source.releasedir(&self.request, directory, handle)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Copies one name; answers a directory that is to be filled.
+    fn entry(&mut self, parent: &Pending, name: &OsStr) -> Result<Option<(Attr, Ino)>> {
+        let name = Name::new(name)?;
+        let attr = self.source.lookup(&self.request, parent.from, name)?.attr;
+        if let Some(first) = self.linked.get(&attr.ino) {
+            self.target.link(&self.request, *first, parent.to, name)?;
+            return Ok(None);
+        }
+        let to = self.make(&attr, parent.to, name)?;
+        if attr.kind == FileKind::Directory {
+            return Ok(Some((attr, to)));
+        }
+        self.attributes(&attr, to)?;
+        if attr.links > 1 {
+            self.linked.insert(attr.ino, to);
+        } else {
+            self.target.forget(to, 1);
+            self.source.forget(attr.ino, 1);
+        }
+        Ok(None)
+    }
+
+    fn make(&self, attr: &Attr, parent: Ino, name: Name<'_>) -> Result<Ino> {
+        let request = &self.request;
+        let mode = attr.kind.mode_bits() | 0o700;
+        let made = match attr.kind {
+            FileKind::Directory => match self.target.mkdir(request, parent, name, 0o700) {
+                // As lost+found, which every image has.
+                Err(error) if error.errno() == Errno::EXIST => {
+                    self.target.lookup(request, parent, name)?
+                }
+                answer => answer?,
+            },
+            FileKind::Symlink => {
+                let link = self.source.readlink(request, attr.ino)?;
+                self.target.symlink(request, parent, name, &link)?
+            }
+            _ => self.target.mknod(request, parent, name, mode, attr.device)?,
+        };
+        if attr.kind == FileKind::Regular {
+            self.bytes(attr, made.attr.ino)?;
+        }
+        Ok(made.attr.ino)
+    }
+
+    /// Copies the data; holes stay holes.
+    fn bytes(&self, attr: &Attr, to: Ino) -> Result<()> {
+        let request = &self.request;
+        let from = self.source.open(request, attr.ino, OpenMode::empty())?.handle;
+        let into = self.target.open(request, to, OpenMode::WRITE_ONLY)?.handle;
+        let mut offset = 0;
+        while let Some(start) = self.seek(attr.ino, from, offset, SeekTo::Data)? {
+            let end = self.seek(attr.ino, from, start, SeekTo::Hole)?.unwrap_or(attr.size);
+            let mut buffer = vec![0; (end - start).min(PIECE_BYTES) as usize];
+            let length = self.source.read(request, attr.ino, from, start, &mut buffer)?;
+            if length == 0 {
+                break;
+            }
+            let options = WriteOptions::default();
+            let taken = self.target.write(request, to, into, start, &buffer[..length], options)?;
+            offset = start + taken as u64;
+        }
+        let size = SetAttr { size: Some(attr.size), ..SetAttr::default() };
+        self.target.setattr(request, to, Some(into), &size)?;
+        self.source.release(request, attr.ino, from)?;
+        Ok(self.target.release(request, to, into)?)
+    }
+
+    fn seek(
+        &self,
+        ino: Ino,
+        handle: fslab_vfs::Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<Option<u64>> {
+        match self.source.lseek(&self.request, ino, handle, offset, to) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.errno() == Errno::NXIO => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Owner, extended attributes, permissions and times, in an order in which none undoes another.
+    fn attributes(&self, attr: &Attr, to: Ino) -> Result<()> {
+        let request = &self.request;
+        if self.keep_owner {
+            let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+            self.target.setattr(request, to, None, &owner)?;
+        }
+        let names = self.source.listxattr(request, attr.ino)?;
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let name = OsStr::from_bytes(name);
+            let value = self.source.getxattr(request, attr.ino, name)?;
+            let answer = self.target.setxattr(request, to, name, &value, XattrMode::empty());
+            answer.with_context(|| format!("attribute {}", name.display()))?;
+        }
+        let is_link = attr.kind == FileKind::Symlink;
+        let changes = SetAttr {
+            permissions: (!is_link).then_some(attr.permissions),
+            accessed: Some(SetTime::To(attr.accessed)),
+            modified: Some(SetTime::To(attr.modified)),
+            ..SetAttr::default()
+        };
+        self.target.setattr(request, to, None, &changes)?;
+        Ok(())
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

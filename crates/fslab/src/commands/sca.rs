@@ -1,0 +1,162 @@
+//! `fslab sca`: stored files of SCA layers, looked at and mended while nothing is mounted.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_layers::sca::{Figures, Salvaged, Tool};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::exit::{Code, Coded};
+
+/// Arguments of `fslab sca`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Figures of stored files: ratio, form, garbage, tails, what encoding left of chunks
+    Stat {
+        /// Stored files, by their paths in the lower directory
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Check every checksum of stored files, and that their content can be decoded
+    Check {
+        /// Stored files, by their paths in the lower directory
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Write the content of a stored file to standard output
+    Cat {
+        /// A stored file, by its path in the lower directory
+        file: PathBuf,
+    },
+    /// List every part of a stored file, without a gap
+    Dump {
+        /// A stored file, by its path in the lower directory
+        file: PathBuf,
+    },
+    /// Write what can be decoded of a damaged stored file to a new, plain file
+    Repair {
+        /// A stored file, by its path in the lower directory; it is not changed
+        file: PathBuf,
+        /// The new file, which must not exist
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+}
+
+impl Args {
+    /// Does what was asked.
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Stat { files } => files.iter().try_for_each(|file| stat(file)),
+            Command::Check { files } => check(&files),
+            Command::Cat { file } => {
+                let mut out = std::io::stdout().lock();
+                Tool::open(&file)?.cat(&mut out)?;
+                out.flush().context("can't write to standard output")
+            }
+            Command::Dump { file } => Ok(Tool::open(&file)?.dump(&mut std::io::stdout().lock())?),
+            Command::Repair { file, output } => repair(&file, &output),
+        }
+    }
+}
+
+fn stat(file: &Path) -> Result<()> {
+    let figures = Tool::open(file)?.figures()?;
+    println!("{}", file.display());
+    for (name, value) in lines(&figures) {
+        println!("  {name:<12} {value}");
+    }
+    Ok(())
+}
+
+fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
+    let size = |bytes: u64| format!("{bytes} ({})", ByteSize::b(bytes).display().iec());
+    let ratio = figures.size as f64 / figures.stored_bytes.max(1) as f64;
+    let tenths = figures.histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    let histogram: Vec<String> = tenths
+        .map(|(tenth, count)| match tenth {
+            10 => format!("100 % or more: {count}"),
+            tenth => format!("below {} %: {count}", (tenth + 1) * 10),
+        })
+        .collect();
+    vec![
+        ("codec", format!("{}, chunks of {}", figures.codec, size(figures.chunk_bytes))),
+        ("size", size(figures.size)),
+        ("stored", format!("{}, ratio {ratio:.2}", size(figures.stored_bytes))),
+        ("takes", size(figures.allocated_bytes)),
+        ("form", figures.form.to_owned()),
+        ("chunks", format!("{}, of these raw {}", figures.chunks, figures.raw_chunks)),
+        ("tail", format!("{} pieces", figures.segments)),
+        ("of use", size(figures.live_bytes)),
+        ("garbage", size(figures.garbage_bytes)),
+        ("kept aside", format!("{} frames", figures.kept)),
+        ("encoded to", histogram.join("; ")),
+    ]
+}
+
+fn check(files: &[PathBuf]) -> Result<()> {
+    let mut damaged = 0;
+    for file in files {
+        let bar = progress_bar(file)?;
+        let findings = Tool::open(file)?.check(&|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        for finding in &findings {
+            let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}")).unwrap_or_default();
+            println!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
+        }
+        damaged += usize::from(!findings.is_empty());
+    }
+    if damaged == 0 {
+        println!("{} stored files are whole", files.len());
+        return Ok(());
+    }
+    let message = format!(
+        "{damaged} of {} stored files are damaged; `fslab sca repair` saves what can be decoded",
+        files.len()
+    );
+    Err(Coded { code: Code::Failure, message }.into())
+}
+
+fn progress_bar(file: &Path) -> Result<ProgressBar> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
+    Ok(ProgressBar::new(0).with_style(style).with_message(file.display().to_string()))
+}
+
+fn repair(file: &Path, output: &Path) -> Result<()> {
+    let tool = Tool::open(file)?;
+    let shown = output.display();
+    let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
+    let saved = tool.salvage(&mut |offset, content| target.write_all_at(content, offset))?;
+    target.set_len(saved.size).with_context(|| format!("can't write {shown}"))?;
+    target.sync_all().with_context(|| format!("can't write {shown}"))?;
+    report(&saved, output)
+}
+
+fn report(saved: &Salvaged, output: &Path) -> Result<()> {
+    for lost in &saved.lost {
+        let end = (lost.offset + saved.chunk_bytes).min(saved.size);
+        println!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
+    }
+    println!("{}: {} bytes", output.display(), saved.size);
+    if saved.lost.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} chunks were lost; the stored file was not changed", saved.lost.len());
+    Err(Coded { code: Code::Failure, message }.into())
+}
