@@ -103,7 +103,7 @@ impl Stage {
     pub fn remount(&self) -> Result<()> {
         let Some(mut upper) = self.upper.take() else { return Ok(()) };
         upper.unmount()?;
-        self.upper.replace(self.mount_upper()?);
+        *self.upper.borrow_mut() = self.mount_upper()?;
         Ok(())
     }
 

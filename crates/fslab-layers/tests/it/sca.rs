@@ -475,3 +475,24 @@ fn stored_files_of_version_1_stay_readable() {
         assert!(read_file(&*fs, "golden").unwrap() == golden_content(), "{codec}");
     }
 }
+
+/// Whoever asks for attributes must not be disturbed by others who close the file.
+#[test]
+fn attributes_are_told_while_others_open_and_close() {
+    let below = Below::new();
+    let fs = below.mount("copy");
+    write_file(&*fs, "file", b"data");
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            for _ in 0..20_000 {
+                client.open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
+            }
+        });
+        while !opener.is_finished() {
+            assert_eq!(client.attr(ino).unwrap().size, 4);
+            client.chmod(ino, 0o600).unwrap();
+        }
+    });
+}

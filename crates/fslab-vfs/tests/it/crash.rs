@@ -76,41 +76,44 @@ fn same(found: &BTreeMap<String, Facts>, lived: &BTreeMap<String, Facts>) -> Res
     Ok(())
 }
 
-/// One random change; errors are a part of life.
-fn change_something(client: &Client<'_>, draws: &mut Pcg64Mcg) {
+/// One random change, which may fail.
+fn change_something(client: &Client<'_>, draws: &mut Pcg64Mcg) -> fslab_vfs::Result<()> {
     let name = |draws: &mut Pcg64Mcg| ["a", "b", "c", "d"][draws.random_range(0..4)];
     let (one, other) = (name(draws), name(draws));
-    let existing = client.lookup(Ino::ROOT, one).map(|attr| attr.ino);
     let (offset, length) = (draws.random_range(0..20_000), draws.random_range(1..9000));
-    let Ok(ino) = existing else {
-        match draws.random_range(0..4) {
-            0 => drop(client.mkdir(Ino::ROOT, one)),
-            1 => drop(client.symlink(Ino::ROOT, one, other)),
-            _ => drop(client.file(Ino::ROOT, one, &vec![7; length])),
-        }
-        return;
+    let Ok(attr) = client.lookup(Ino::ROOT, one) else {
+        return match draws.random_range(0..4) {
+            0 => client.mkdir(Ino::ROOT, one).map(drop),
+            1 => client.symlink(Ino::ROOT, one, other).map(drop),
+            _ => client.file(Ino::ROOT, one, &vec![7; length]).map(drop),
+        };
     };
-    let file = client.open(ino, OpenMode::READ_WRITE);
-    match (draws.random_range(0..12), file) {
-        (0, _) => drop(client.unlink(Ino::ROOT, one)),
-        (1, _) => drop(client.rename(Ino::ROOT, one, Ino::ROOT, other)),
-        (2, _) => {
-            drop(client.rename_with(Ino::ROOT, one, Ino::ROOT, other, RenameMode::EXCHANGE));
-        }
-        (3, _) => drop(client.link(ino, Ino::ROOT, other)),
-        (4, _) => drop(client.setxattr(ino, "user.x", &[offset as u8])),
-        (5, _) => drop(client.chmod(ino, 0o600 + length as u32 % 64)),
-        (6, Ok(file)) => drop(file.truncate(offset)),
-        (7, Ok(file)) => {
-            let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
-            drop(file.fallocate(offset, length as u64, punch));
-        }
-        (8, Ok(file)) => {
-            drop(file.fallocate(offset, length as u64, FallocateMode::ZERO_RANGE));
-        }
-        (9, Ok(file)) => drop(file.fsync(offset % 2 == 0)),
-        (_, Ok(file)) => drop(file.write(offset, &vec![offset as u8; length])),
-        _ => drop(client.rmdir(Ino::ROOT, one)),
+    match draws.random_range(0..7) {
+        0 => client.unlink(Ino::ROOT, one),
+        1 => client.rename(Ino::ROOT, one, Ino::ROOT, other),
+        2 => client.rename_with(Ino::ROOT, one, Ino::ROOT, other, RenameMode::EXCHANGE),
+        3 => client.link(attr.ino, Ino::ROOT, other).map(drop),
+        4 => client.setxattr(attr.ino, "user.x", &[offset as u8]),
+        5 => client.chmod(attr.ino, 0o600 + length as u32 % 64).map(drop),
+        _ if attr.kind == FileKind::Directory => client.rmdir(Ino::ROOT, one),
+        _ => change_contents(client, attr.ino, (offset, length), draws),
+    }
+}
+
+fn change_contents(
+    client: &Client<'_>,
+    ino: Ino,
+    (offset, length): (u64, usize),
+    draws: &mut Pcg64Mcg,
+) -> fslab_vfs::Result<()> {
+    let file = client.open(ino, OpenMode::READ_WRITE)?;
+    let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    match draws.random_range(0..7) {
+        0 => file.truncate(offset).map(drop),
+        1 => file.fallocate(offset, length as u64, punch),
+        2 => file.fallocate(offset, length as u64, FallocateMode::ZERO_RANGE),
+        3 => file.fsync(offset % 2 == 0),
+        _ => file.write(offset, &vec![offset as u8; length]).map(drop),
     }
 }
 
@@ -125,7 +128,7 @@ fn where_everything_survives_nothing_is_missing() {
         let crash = CrashFs::default();
         let client = Client::new(&crash);
         for _ in 0..30 {
-            change_something(&client, &mut draws);
+            change_something(&client, &mut draws).ok();
         }
         let log = crash.log();
         let last = log.points() - 1;
@@ -152,7 +155,7 @@ fn syncfs_leaves_one_state() {
     let client = Client::new(&crash);
     let mut draws = Pcg64Mcg::seed_from_u64(1);
     for _ in 0..30 {
-        change_something(&client, &mut draws);
+        change_something(&client, &mut draws).ok();
     }
     crash.syncfs(&client.request(), Ino::ROOT).unwrap();
     let log = crash.log();

@@ -20,11 +20,14 @@ use super::script::{Allowed, Diary, NAMES, Script};
 const CHUNK_BYTES: usize = 4096;
 const STEPS: usize = 25;
 
+/// Of so many states, one is written to and crashed once more.
+const CRASHED_AGAIN: u64 = 64;
+
 /// Stacks whose crashes differ: a codec of each kind of container, with and without what matters.
 const LAYERS: &[&str] = &[
     "gzip:chunk=4KiB,threads=1,level=1,cache=0",
     "zstd:chunk=4KiB,threads=1,level=1,cache=0",
-    "copy:chunk=4KiB,threads=1,tails=off,cache=0",
+    "copy:chunk=16KiB,threads=1,tails=off,cache=0",
     "lz4:chunk=4KiB,threads=1,size-xattr=off,cache=0",
     "uuencode:chunk=4KiB,threads=1,cache=0",
 ];
@@ -79,7 +82,7 @@ fn planted_bugs_are_caught() {
 
 fn caught(mutant: &Mutant, seed: u64) -> Option<String> {
     let problem =
-        explore(LAYERS[seed as usize % 2], Some(mutant), seed, Order::Independent).err()?;
+        explore(LAYERS[seed as usize % 3], Some(mutant), seed, Order::Independent).err()?;
     problem.lines().next().map(str::to_owned)
 }
 
@@ -93,7 +96,9 @@ fn explore(layer: &str, mutant: Option<&Mutant>, seed: u64, order: Order) -> Res
     let start = crash.position();
     let client = Client::new(&*built);
     let request = client.request();
-    let after_step = || drop(below.statfs(&request, Ino::ROOT).unwrap());
+    let after_step = || {
+        below.statfs(&request, Ino::ROOT).unwrap();
+    };
     let (diary, ended) = Script::run(&crash, &client, &after_step, (seed, STEPS));
     ended.unwrap();
     let log = crash.log();
@@ -105,7 +110,12 @@ fn explore(layer: &str, mutant: Option<&Mutant>, seed: u64, order: Order) -> Res
             return Ok(());
         }
         let memory: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
-        check(&layer, &memory, &diary, state.point).map_err(|problem| {
+        let checked = check(&layer, &memory, &diary, state.point);
+        let once_more = || match state.fingerprint % CRASHED_AGAIN {
+            0 if mutant.is_none() => crashes_again(&layer, state, seed),
+            _ => Ok(()),
+        };
+        checked.and_then(|()| once_more()).map_err(|problem| {
             let steps: Vec<_> = diary
                 .steps
                 .iter()
@@ -195,10 +205,13 @@ fn are_allowed(bytes: &[u8], start: usize, allowed: &Allowed<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Whether the chunk held nothing when it was last synced.
+/// Whether the chunk held nothing at some time since the last sync: what was written there since
+/// may be torn, and there is nothing older to show.
 fn was_empty(start: usize, allowed: &Allowed<'_>) -> bool {
-    let synced = allowed.versions.first().and_then(|version| version.get(start..));
-    synced.is_none_or(|rest| rest.iter().take(CHUNK_BYTES).all(|byte| *byte == 0))
+    allowed.versions.iter().any(|version| {
+        let rest = version.get(start..).unwrap_or_default();
+        rest.iter().take(CHUNK_BYTES).all(|byte| *byte == 0)
+    })
 }
 
 /// Whether files can be written again after the crash, and are found so.
@@ -238,6 +251,40 @@ fn goes_on(
     Ok(())
 }
 
+/// What was found after a crash stays, though the power goes again while the layer recovers and
+/// the files are written to.
+fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), String> {
+    let told = |error: fslab_vfs::Error| format!("once more: {error}");
+    let crash = Arc::new(state.record().map_err(told)?);
+    let start = crash.position();
+    let built = layer.build(crash.clone()).map_err(|error| format!("once more: {error}"))?;
+    let client = Client::new(&*built);
+    let mut held = Vec::new();
+    for name in client.names(Ino::ROOT).map_err(told)? {
+        let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
+        let Ok(before) = client.contents(ino) else { continue };
+        let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
+        file.write_all(before.len() as u64, &[9; 100]).map_err(told)?;
+        file.close().map_err(told)?;
+        let after = [&before[..], &[9; 100]].concat();
+        held.push((name, before, after));
+    }
+    let mut visit = |state: &State| {
+        let memory: Arc<dyn FileSystem> = Arc::new(state.open().map_err(told)?);
+        let built = layer.build(memory).map_err(|error| format!("after two crashes: {error}"))?;
+        let client = Client::new(&*built);
+        for (name, before, after) in &held {
+            let allowed = Allowed { versions: vec![before, after] };
+            is_allowed(&client, name, &allowed)
+                .map_err(|problem| format!("{name}, after two crashes: {problem}"))?;
+        }
+        Ok(())
+    };
+    let plan = Plan { seed, subsets: 4, prefixes: 4 };
+    let states = crash.log();
+    states.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
+}
+
 /// The disk below is full at one call after the other: the caller is told, everything that was
 /// answered before is there, and the rest can go on once there is room.
 #[test]
@@ -275,7 +322,8 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     assert!(matches!(told, Ok(()) | Err(Errno::NOSPC)), "{told:?}");
     let struck = fault.counts().iter().any(|rule| rule.struck > 0);
     diary.confirm();
-    built.shutdown().unwrap();
+    let shut = built.shutdown().map_err(|error| error.errno());
+    assert!(matches!(shut, Ok(()) | Err(Errno::NOSPC)), "{shut:?}");
     let memory: Arc<dyn FileSystem> = crash;
     // A multiple of 16: files are written on, too.
     if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {

@@ -1,4 +1,4 @@
-//! A file system as a disk holds it, to be changed by effects and opened as a [`MemFs`].
+//! A file system as a disk holds it, to be changed by effects and made anew elsewhere.
 //!
 //! Nodes and sectors are shared between the images of different states.
 
@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::file_system::FileSystem;
-use crate::memory::MemFs;
 use crate::types::{
     Attr, FileKind, Ino, Name, OpenMode, Permissions, Request, SetAttr, WriteOptions, XattrMode,
 };
@@ -117,18 +116,16 @@ impl Image {
         }
     }
 
-    /// The same as a file system, with inode numbers of its own.
-    pub fn open(&self) -> Result<MemFs> {
-        let memory = MemFs::default();
+    /// Makes the same files in an empty file system, with inode numbers of its own.
+    pub fn restore(&self, empty: &dyn FileSystem) -> Result<()> {
         let mut restorer = Restorer {
             image: self,
-            memory: &memory,
+            memory: empty,
             request: Request::default(),
             made: HashMap::new(),
         };
         restorer.attributes(Ino::ROOT, Ino::ROOT)?;
-        restorer.directory(Ino::ROOT, Ino::ROOT)?;
-        Ok(memory)
+        restorer.directory(Ino::ROOT, Ino::ROOT)
     }
 }
 
@@ -155,7 +152,7 @@ fn apply_to(node: &mut Node, change: &Change) {
 /// Makes the files of an image in an empty file system.
 struct Restorer<'a> {
     image: &'a Image,
-    memory: &'a MemFs,
+    memory: &'a dyn FileSystem,
     request: Request,
     /// New inodes by old, for files with several names.
     made: HashMap<Ino, Ino>,

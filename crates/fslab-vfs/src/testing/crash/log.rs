@@ -12,6 +12,7 @@ use crate::types::Ino;
 use super::dependencies;
 use super::effect::{Change, Effect, Order, SECTOR_BYTES, Scope};
 use super::image::{Image, Node};
+use super::record::CrashFs;
 use super::survivors::{Candidate, Plan, Survivors, choices};
 
 /// Every change and every sync, in order.
@@ -51,7 +52,20 @@ impl State {
     /// # Errors
     /// None that a sound log gives.
     pub fn open(&self) -> Result<MemFs> {
-        self.image.open()
+        let memory = MemFs::default();
+        self.image.restore(&memory)?;
+        Ok(memory)
+    }
+
+    /// The same, to crash once more: everything that was found is durable.
+    ///
+    /// # Errors
+    /// None that a sound log gives.
+    pub fn record(&self) -> Result<CrashFs> {
+        let crash = CrashFs::default();
+        self.image.restore(&crash)?;
+        crash.settle()?;
+        Ok(crash)
     }
 }
 

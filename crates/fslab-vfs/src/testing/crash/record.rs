@@ -78,6 +78,14 @@ impl CrashFs {
         self.recorder.lock().log.clone()
     }
 
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// None.
+    pub fn settle(&self) -> Result<()> {
+        self.syncfs(&Request::default(), Ino::ROOT)
+    }
+
     /// The file system as it is now.
     #[must_use]
     pub fn memory(&self) -> &MemFs {
