@@ -76,16 +76,21 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
         Ok(_) => refuse(format!("{role} {shown} is not a directory")),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            refuse(format!(
-                "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
-            ))
-        }
+        Err(error) if tells_of_a_dead_daemon(&error) => refuse(format!(
+            "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
+        )),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             refuse(format!("{role} {shown} does not exist"))
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
     }
+}
+
+/// The kernel answers the second to requests that were on their way when the daemon died.
+fn tells_of_a_dead_daemon(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno == Some(Errno::NOTCONN) || errno == Some(Errno::CONNABORTED)
 }
 
 /// One place inside the other would serve itself through itself.
