@@ -76,13 +76,13 @@ pub enum Problem {
         counted: u32,
     },
     /// A bit of a bitmap of blocks is wrong.
-    #[error("is {} in the bitmap of blocks", if *used { "in use and free" } else { "unused and taken" })]
+    #[error("is {} in the bitmap of blocks", contradiction(*used))]
     BlockBit {
         /// Whether the block is in use.
         used: bool,
     },
     /// A bit of a bitmap of inodes is wrong.
-    #[error("is {} in the bitmap of inodes", if *used { "in use and free" } else { "unused and taken" })]
+    #[error("is {} in the bitmap of inodes", contradiction(*used))]
     InodeBit {
         /// Whether the inode is in use.
         used: bool,
@@ -192,4 +192,9 @@ impl Report {
             self.more = true;
         }
     }
+}
+
+/// What a bit says, against what is so.
+fn contradiction(used: bool) -> &'static str {
+    if used { "in use and free" } else { "unused and taken" }
 }

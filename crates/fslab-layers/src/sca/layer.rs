@@ -301,7 +301,7 @@ impl FileSystem for Sca {
         files.iter().try_for_each(|known| known.file.settle(&request))?;
         self.lower.syncfs(&request, Ino::ROOT)?;
         if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
-            tracing::warn!(%error, "the next mount will look at each file before it believes sizes");
+            tracing::warn!(%error, "the next mount will look at each file to know its size");
         }
         self.lower.shutdown()
     }

@@ -167,7 +167,7 @@ fn random_changes_survive(layer: &str, seed: u64) {
     let mut numbers = random(seed * 977, 4096).into_iter().map(usize::from);
     let mut number = |below: usize| {
         let (high, low) = (numbers.next().unwrap(), numbers.next().unwrap());
-        (high << 8 | low) * below >> 16
+        (((high << 8) | low) * below) >> 16
     };
     for round in 0..60_u64 {
         change(&*fs, &mut expected, &mut number, round);
@@ -219,7 +219,7 @@ fn change(
             }
         }
         _ => {
-            let data = if round % 2 == 0 { text(length) } else { random(round, length) };
+            let data = if round.is_multiple_of(2) { text(length) } else { random(round, length) };
             file.write_all(offset as u64, &data).unwrap();
             expected.resize(expected.len().max(end), 0);
             expected[offset..end].copy_from_slice(&data);
@@ -323,7 +323,7 @@ fn a_file_without_root_slots_is_found_by_its_frames() {
     }
 }
 
-/// A write that was cut anywhere leaves what was there before it, or all of it, and the file goes on.
+/// A write that was cut anywhere leaves what was there before it, or all of it; the file goes on.
 #[test]
 fn a_torn_write_leaves_what_was_before() {
     for codec in CODECS {
