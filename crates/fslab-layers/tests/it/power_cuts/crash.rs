@@ -160,7 +160,7 @@ fn check(
             return Err(problems.join("; or "));
         }
     }
-    if point % 16 == 0 { goes_on(layer, memory, &client) } else { Ok(()) }
+    if point.is_multiple_of(16) { goes_on(layer, memory, &client) } else { Ok(()) }
 }
 
 /// Whether a file's bytes are right: each is that of one of the versions, the size that of one,
