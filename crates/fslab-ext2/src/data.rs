@@ -232,6 +232,9 @@ impl Volume {
         privileged: bool,
     ) -> Result<()> {
         let bytes = self.block_bytes();
+        if range.is_empty() {
+            return Ok(());
+        }
         let blocks = range.start / bytes..range.end.div_ceil(bytes);
         let missing = self.count_holes(no, inode, blocks.clone())?;
         let indirect = missing / u64::from(self.block_size().pointers());

@@ -342,7 +342,7 @@ impl Maker<'_> {
         raw.s_rev_level = REVISION_DYNAMIC.into();
         raw.s_uuid = self.options.uuid;
         raw.s_volume_name[..self.options.label.len()].copy_from_slice(&self.options.label);
-        Superblock::new(raw, self.geometry.clone())
+        Superblock::new(raw, self.geometry)
     }
 
     fn set_sizes(&self, raw: &mut RawSuperblock, no: GroupNo) {

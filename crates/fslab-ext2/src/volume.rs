@@ -97,7 +97,7 @@ impl Volume {
         if !options.read_only {
             superblock.check_writable()?;
         }
-        let geometry = superblock.geometry().clone();
+        let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
         let cache = BlockCache::new(device, geometry.block_size, options.clean_bytes_max);
         let reserved = superblock.reserved_blocks();

@@ -96,8 +96,8 @@ fn warn_of_limit(limit: &Duration) {
     tracing::warn!(
         "this machine aborts a mount one of whose requests takes {} s (see \
          /proc/sys/fs/fuse/max_request_timeout and default_request_timeout): a request that waits \
-         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before mounting \
-         to wait as long as it takes",
+         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before \
+         mounting to wait as long as it takes",
         limit.as_secs(),
         patience(*limit).as_secs()
     );

@@ -41,7 +41,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
         return Some(coded.code);
     }
     if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
-        return Some(of_layers(error));
+        return of_layers(error);
+    }
+    if let Some(error) = cause.downcast_ref::<fslab_trace::Error>() {
+        return Some(of_trace(error));
     }
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
@@ -52,16 +55,23 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
 }
 
-fn of_layers(error: &fslab_layers::Error) -> Code {
+fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. }
-        | Error::ForeignLeaf { .. }
-        | Error::Layer { .. }
-        | Error::Threads { .. } => Code::Failure,
+        Error::Leaf { .. } | Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
+        // Its cause tells.
+        Error::ForeignLeaf { .. } => None,
         Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
-            Code::Failure
+            Some(Code::Failure)
         }
+        _ => Some(Code::BadInput),
+    }
+}
+
+fn of_trace(error: &fslab_trace::Error) -> Code {
+    use fslab_trace::Error;
+    match error {
+        Error::Lost { .. } | Error::Populate { .. } => Code::Failure,
         _ => Code::BadInput,
     }
 }

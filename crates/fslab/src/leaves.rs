@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_ext2::{Ext2, VolumeOptions};
+use fslab_ext2::{Ext2, Form, VolumeOptions, alloc};
 use fslab_layers::{ForeignError, ForeignLeaf, LeafSpec};
 use fslab_vfs::{FileDevice, FileSystem};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -17,15 +17,58 @@ const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
 /// All of them.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
-    spec: LeafSpec { name: "ext2:IMAGE", help: "an ext2 file system in an image or device" },
+    spec: LeafSpec {
+        name: "ext2:IMAGE[?key=value&..]",
+        help: "an ext2 file system in an image or device; keys: policy=NAME, seed=NUMBER, \
+               index=htree or linear, shrink=on or off",
+    },
     scheme: "ext2:",
     open: open_for_mount,
 }];
 
-fn open_for_mount(image: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    let ext2 = Arc::new(open(Path::new(image), &VolumeOptions::default())?);
+fn open_for_mount(argument: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
+    let (image, options) = parse(argument)?;
+    let ext2 = Arc::new(open(image, &options)?);
     write_back_from_time_to_time(&ext2)?;
     Ok(ext2)
+}
+
+/// The image and how it is to be used. A file whose name only looks like this is taken as it is.
+fn parse(argument: &str) -> Result<(&Path, VolumeOptions)> {
+    let mut options = VolumeOptions::default();
+    let Some((image, pairs)) = argument.split_once('?').filter(|_| !Path::new(argument).exists())
+    else {
+        return Ok((Path::new(argument), options));
+    };
+    for pair in pairs.split('&') {
+        set(&mut options, pair)?;
+    }
+    Ok((Path::new(image), options))
+}
+
+fn set(options: &mut VolumeOptions, pair: &str) -> Result<()> {
+    let number = |text: &str| text.parse::<u64>().ok();
+    match pair.split_once('=') {
+        Some(("policy", name)) if alloc::policy(name).is_some() => {
+            options.policy = alloc::policy(name).unwrap_or(options.policy);
+        }
+        Some(("seed", text)) if number(text).is_some() => {
+            options.seed = number(text).unwrap_or_default();
+        }
+        Some(("index", "htree")) => options.form = Some(Form::Indexed),
+        Some(("index", "linear")) => options.form = Some(Form::Linear),
+        Some(("shrink", "on")) => options.shrink_directories = true,
+        Some(("shrink", "off")) => options.shrink_directories = false,
+        _ => {
+            let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
+            let message = format!(
+                "'{pair}' is none of policy={}, seed=NUMBER, index=htree|linear, shrink=on|off",
+                policies.join("|")
+            );
+            return Err(Coded { code: Code::BadInput, message }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Opens an image, which nobody else of this house has open.
@@ -77,4 +120,18 @@ fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
     let thread = std::thread::Builder::new().name("fslab-ext2-sync".to_owned());
     thread.spawn(work).context("can't start a thread")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_follow_a_question_mark() {
+        let (image, options) = parse("/no/image?policy=ffs&seed=7&index=linear").unwrap();
+        assert_eq!((image, options.policy.name), (Path::new("/no/image"), "ffs"));
+        assert_eq!((options.seed, options.form), (7, Some(Form::Linear)));
+        let message = parse("/no/image?policy=best").unwrap_err().to_string();
+        assert!(message.contains("'policy=best'") && message.contains("ffs-noswitch"), "{message}");
+    }
 }

@@ -126,18 +126,32 @@ impl Volume {
         let end = file.blocks.len() as u32 + count;
         while (file.blocks.len() as u32) < end {
             let from = file.blocks.len() as u32;
-            // What is moved is to be moved before the next block is placed.
-            let most = if self.clustering == Clustering::Smart { 1 } else { end - from };
+            let most = if self.places_one(file)? { 1 } else { end - from };
             let mut request = file.request(self.space.geometry(), inode, from, most);
             request.writer = writer;
             if !self.place(file, request)? {
                 return Ok(Grown::NoSpace);
             }
             if self.clustering == Clustering::Smart {
-                self.cluster(inode, file, from + 1 < end || last_is_full)?;
+                for logical in from..file.blocks.len() as u32 {
+                    self.cluster(inode, file, logical, logical + 1 < end || last_is_full)?;
+                }
             }
         }
         Ok(Grown::Whole)
+    }
+
+    /// Whether the next block of a file is to be placed alone: what is not beside its predecessor
+    /// may be moved, and what follows is to follow it there.
+    fn places_one(&mut self, file: &File) -> Result<bool> {
+        let Some(last) = file.blocks.last().filter(|_| self.clustering == Clustering::Smart) else {
+            return Ok(self.clustering == Clustering::Smart);
+        };
+        let next = BlockNo(last.0 + 1);
+        let geometry = *self.space.geometry();
+        let beside = next.0 < geometry.blocks
+            && self.space.blocks(geometry.group_of(next))?.is_free(geometry.bit_of(next));
+        Ok(!beside)
     }
 
     /// Gives a file the blocks of a request, and the indirect blocks it misses; `false` where
@@ -174,9 +188,9 @@ impl Volume {
         }
     }
 
-    fn cluster(&mut self, inode: InodeNo, file: &mut File, full: bool) -> Result<()> {
-        let Some(&address) = file.blocks.last() else { return Ok(()) };
-        let logical = FileBlock(file.blocks.len() as u32 - 1);
+    fn cluster(&mut self, inode: InodeNo, file: &mut File, logical: u32, full: bool) -> Result<()> {
+        let address = file.blocks[logical as usize];
+        let logical = FileBlock(logical);
         let written = Written { logical, address, ends_file: full, contiguous: 0 };
         let most = Cluster::blocks_max(self.space.geometry().block_size.bytes_u32());
         let mut cluster = std::mem::take(&mut file.state.cluster);
@@ -202,11 +216,11 @@ impl Volume {
         };
         let taken = self.space.take(run);
         debug_assert!(taken, "a cluster was placed at {run:?}, which is in use");
-        for (block, new) in file.blocks[range].iter_mut().zip(run.blocks()) {
+        for (block, new) in file.blocks[range.clone()].iter_mut().zip(run.blocks()) {
             release(&mut self.space, *block);
             *block = new;
         }
-        Ok(file.blocks.last().copied())
+        Ok(Some(file.blocks[range.end - 1]))
     }
 
     /// Cuts a file to its first `count` blocks.

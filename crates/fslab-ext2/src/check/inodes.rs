@@ -21,6 +21,8 @@ const RESIZE: InodeNo = InodeNo(7);
 const RESIZE_SLOT: usize = 13;
 /// What is said of an inode that lacks a time of deletion.
 pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
+/// What is said of one that uses fields of other formats.
+pub(super) const FIELDS_TO_BE_ZERO: &str = "has values in fields that only newer formats use";
 /// What is said of one that should have none.
 pub(super) const DELETED_IN_USE: &str = "is in use and has a time of deletion";
 
@@ -84,6 +86,10 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     };
     image.inodes[no.0 as usize] = Known { kind: Some(kind), stored, counted: 0 };
     image.report.inodes += 1;
+    if raw.i_obso_faddr.get() != 0 || raw.i_blocks_high.get() != 0 || raw.i_file_acl_high.get() != 0
+    {
+        bad(image, no, FIELDS_TO_BE_ZERO);
+    }
     if raw.i_flags.get() & INODE_FOREIGN != 0 {
         bad(image, no, "has flags of features that the file system doesn't have");
     }

@@ -100,6 +100,11 @@ fn mend(image: &mut Image, finding: &Finding, now: Timestamp) -> Result<bool> {
             let seconds = now.seconds.clamp(1 << 30, i64::from(u32::MAX)) as u32;
             change_inode(image, no, |raw| raw.i_dtime = seconds.into())
         }
+        Problem::BadInode(super::inodes::FIELDS_TO_BE_ZERO) => change_inode(image, no, |raw| {
+            raw.i_obso_faddr = 0.into();
+            raw.i_blocks_high = 0.into();
+            raw.i_file_acl_high = 0.into();
+        }),
         Problem::Parent { parent, .. } => set_dotdot(image, no, parent),
         Problem::Entry { target, offset, .. } => mend_entry(image, finding, target, offset),
         Problem::DirectoryBlock { .. } => mend_directory_block(image, no, finding.block),

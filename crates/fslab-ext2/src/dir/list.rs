@@ -38,11 +38,11 @@ impl Cookie {
     fn of_name(hasher: Hasher, name: &[u8]) -> Self {
         let hash = hasher.hash(name);
         let tie = u64::from((hash.minor ^ fold(name)) >> (32 - Self::TIE_BITS));
-        Self(Self::of_hash(hash.major).0 | tie * Self::RANKS)
+        Self(Self::of_hash(hash.major).0 | (tie * Self::RANKS))
     }
 
     fn of_hash(major: u32) -> Self {
-        Self(Self::HASHED | u64::from(major >> 1) << (Self::TIE_BITS + 8))
+        Self(Self::HASHED | (u64::from(major >> 1) << (Self::TIE_BITS + 8)))
     }
 
     fn is_hashed(self) -> bool {
@@ -51,7 +51,7 @@ impl Cookie {
 
     /// The hash from which on the index is to be searched.
     fn major(self) -> u32 {
-        ((self.0 - Self::HASHED) >> (Self::TIE_BITS + 8) << 1) as u32
+        (((self.0 - Self::HASHED) >> (Self::TIE_BITS + 8)) << 1) as u32
     }
 
     fn rank(self) -> u64 {

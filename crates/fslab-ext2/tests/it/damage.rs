@@ -152,3 +152,26 @@ fn a_map_that_leads_to_itself_ends() {
     drop(client.unlink(Ino::ROOT, "file"));
     assert!(start.elapsed() < TIME_MAX, "{:?}", start.elapsed());
 }
+
+/// What another program left behind the end of a file does not come to light when the file grows.
+#[test]
+fn bytes_behind_the_end_are_zeros_when_the_file_grows() {
+    let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+    mkfs(&*device, &options(4096)).unwrap();
+    let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    for (name, grow) in [("written", true), ("truncated", false)] {
+        let ino = client.file(Ino::ROOT, name, &[1; 100]).unwrap();
+        let extents = ext2.layout().unwrap().extents(ino).unwrap();
+        device.write_at(extents[0].physical + 100, &[0xee; 3000]).unwrap();
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        if grow {
+            file.write_all(2000, b"end").unwrap();
+        } else {
+            file.truncate(2003).unwrap();
+        }
+        let mut expected = [vec![1; 100], vec![0; 1900], b"end".to_vec()].concat();
+        expected.truncate(if grow { 2003 } else { 2000 });
+        assert_eq!(file.read(0, expected.len()).unwrap(), expected, "{name}");
+    }
+}

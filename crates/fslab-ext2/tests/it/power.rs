@@ -302,8 +302,14 @@ fn survives(block_bytes: u32) {
     work.run();
     let events = device.events.lock();
     let mut random = Pcg64::seed_from_u64(seed ^ 1);
-    for _ in 0..cuts {
-        let position = random.random_range(begin..=events.len());
+    let barriers: Vec<usize> =
+        (begin..events.len()).filter(|at| matches!(events[*at], Event::Flush)).collect();
+    for index in 0..cuts {
+        // Just before a barrier, most is at stake.
+        let position = match index % 4 {
+            0 => random.random_range(begin..=events.len()),
+            _ => barriers[random.random_range(0..barriers.len())],
+        };
         let at = format!("seed {seed}, cut at {position} of {}", events.len());
         let image = cut(&events[..position], &mut random);
         repaired(&image, &at);

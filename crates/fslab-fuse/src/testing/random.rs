@@ -151,12 +151,13 @@ impl Damage {
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
+    let place = any::<prop::sample::Index>;
     prop_oneof![
         12 => Just(Damage::None),
-        2 => any::<prop::sample::Index>().prop_map(Damage::Cut),
+        2 => place().prop_map(Damage::Cut),
         2 => vec(any::<u8>(), 1..100).prop_map(Damage::Append),
         1 => vec(any::<u8>(), 0..100).prop_map(Damage::Replace),
-        2 => (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, bits)| Damage::Flip(at, bits)),
+        2 => (place(), any::<u8>()).prop_map(|(at, bits)| Damage::Flip(at, bits)),
     ]
 }
 

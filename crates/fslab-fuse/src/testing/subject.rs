@@ -59,8 +59,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A server over a file `a` with some bytes (inode 2, open as handle 1), a directory `d` (3) and
-    /// a link `l` (4); the root is open as handle 2.
+    /// A server over a file `a` with some bytes (inode 2, open as handle 1), a directory `d` (3)
+    /// and a link `l` (4); the root is open as handle 2.
     pub fn new(options: &MountOptions) -> Self {
         let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
         populate(&memory);

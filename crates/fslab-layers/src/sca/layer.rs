@@ -124,6 +124,12 @@ impl Sca {
         self.files.lock().get(&ino).map(|known| Arc::clone(&known.file))
     }
 
+    /// Asks the file below, through its handle if it is open.
+    fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
+        let through = self.in_use(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
+        through.unwrap_or_else(|| ask(None))
+    }
+
     fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
         Ok(Arc::clone(self.handles.read().get(key).ok_or(Errno::BADF)?))
@@ -294,7 +300,9 @@ impl FileSystem for Sca {
         let files: Vec<_> = self.files.lock().values().cloned().collect();
         files.iter().try_for_each(|known| known.file.settle(&request))?;
         self.lower.syncfs(&request, Ino::ROOT)?;
-        mark::end_session(&self.lower, &request, &self.settings.session)?;
+        if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
+            tracing::warn!(%error, "the next mount will look at each file before it believes sizes");
+        }
         self.lower.shutdown()
     }
 
@@ -307,8 +315,8 @@ impl FileSystem for Sca {
     }
 
     fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {
-        let handle = self.in_use(ino).map(|file| file.lower_handle());
-        self.shown(request, self.lower.getattr(request, ino, handle)?)
+        let attr = self.through_handle(ino, |handle| self.lower.getattr(request, ino, handle))?;
+        self.shown(request, attr)
     }
 
     fn setattr(
@@ -324,9 +332,9 @@ impl FileSystem for Sca {
             let left = self.leave(request, ino, &file);
             done.and(left)?;
         }
-        let handle = self.in_use(ino).map(|file| file.lower_handle());
         let rest = SetAttr { size: None, kill_set_id: false, ..changes.clone() };
-        let attr = self.lower.setattr(request, ino, handle, &rest)?;
+        let attr =
+            self.through_handle(ino, |handle| self.lower.setattr(request, ino, handle, &rest))?;
         self.shown(request, attr)
     }
 

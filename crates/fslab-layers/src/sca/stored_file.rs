@@ -38,6 +38,8 @@ struct State {
     mark: MarkState,
     /// Whether the next who asks for the size will take the mark's word for it.
     is_believed: bool,
+    /// The last who used the file has closed it below; its handle may be another's by now.
+    is_closed: bool,
     kind: Kind,
 }
 
@@ -95,7 +97,14 @@ impl StoredFile {
         Ok(Self {
             fs: Arc::clone(fs),
             settings: Arc::clone(settings),
-            state: RwLock::new(State { lower, is_writable, mark, is_believed, kind }),
+            state: RwLock::new(State {
+                lower,
+                is_writable,
+                mark,
+                is_believed,
+                is_closed: false,
+                kind,
+            }),
             access_is_due: AtomicBool::new(true),
         })
     }
@@ -121,9 +130,16 @@ impl StoredFile {
         self.state.read().lower.handle
     }
 
+    /// Uses the handle of the file below, which is not closed meanwhile; nothing if it is closed.
+    pub fn while_open<T>(&self, ask: impl FnOnce(Handle) -> T) -> Option<T> {
+        let state = self.state.read();
+        (!state.is_closed).then(|| ask(state.lower.handle))
+    }
+
     /// Closes the file below.
     pub fn close(&self, request: &Request) -> Result<()> {
-        let state = self.state.write();
+        let mut state = self.state.write();
+        state.is_closed = true;
         self.fs.release(request, state.lower.ino, state.lower.handle)
     }
 
@@ -280,7 +296,10 @@ impl StoredFile {
     /// Leaves the file in order: called when a writer closes it, and by the last who does.
     pub fn settle(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
-        let State { lower, kind, is_writable, mark, is_believed } = &mut *state;
+        let State { lower, kind, is_writable, mark, is_believed, is_closed } = &mut *state;
+        if *is_closed {
+            return Ok(());
+        }
         let io = Io { lower, request, settings: &self.settings };
         let Kind::Stored(log) = kind else { return Ok(()) };
         let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
@@ -292,8 +311,7 @@ impl StoredFile {
         }
         match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?) {
             Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
-            Err(error) if was_changed => return Err(error),
-            // Who only reads does without.
+            // What was there before says to believe nothing: the size is found by the frames.
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
         Ok(())

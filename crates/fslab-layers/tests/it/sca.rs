@@ -475,3 +475,45 @@ fn stored_files_of_version_1_stay_readable() {
         assert!(read_file(&*fs, "golden").unwrap() == golden_content(), "{codec}");
     }
 }
+
+/// Whoever asks for attributes must not be disturbed by others who close the file.
+#[test]
+fn attributes_are_told_while_others_open_and_close() {
+    let below = Below::new();
+    let fs = below.mount("copy");
+    write_file(&*fs, "file", b"data");
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            for _ in 0..20_000 {
+                client.open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
+            }
+        });
+        while !opener.is_finished() {
+            assert_eq!(client.attr(ino).unwrap().size, 4);
+            client.chmod(ino, 0o600).unwrap();
+        }
+    });
+}
+
+/// A read that touches a damaged chunk fails as a whole: less would pass for the end of the file.
+#[test]
+fn a_read_over_a_damaged_chunk_is_not_cut_short() {
+    let below = Below::new();
+    let fs = below.mount("copy:chunk=4KiB");
+    write_file(&*fs, "file", &text(20_000));
+    fs.shutdown().unwrap();
+    let mut stored = below.bytes("file");
+    // In the body of the third chunk's frame.
+    stored[1024 + 2 * (72 + 4096) + 1000] ^= 1;
+    below.replace("file", &stored);
+    let fs = below.mount("copy:chunk=4KiB");
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    assert_eq!(file.read(0, 20_000).unwrap_err().errno(), Errno::IO);
+    assert!(file.read(0, 8192).unwrap() == text(20_000)[..8192]);
+    assert_eq!(file.read(8192, 10).unwrap_err().errno(), Errno::IO);
+    assert!(file.read(12_288, 20_000).unwrap() == text(20_000)[12_288..]);
+}

@@ -8,6 +8,7 @@ mod in_process;
 mod leaks;
 mod page;
 mod plans;
+mod replay;
 mod probe;
 mod reports;
 mod runner;
