@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn text_stays_readable() {
-        assert_eq!(escape("Straße.rs".as_bytes()), "Straße.rs");
+        assert_eq!(escape("Stra\u{df}e.rs".as_bytes()), "Stra\u{df}e.rs");
         assert_eq!(escape(b"a\\b\xff"), "a\\\\b\\xff");
         assert_eq!(unescape(b"a\\b"), None);
         assert_eq!(unescape(b"a\\x4"), None);
