@@ -1,6 +1,7 @@
 //! Policies against a plain set of blocks, and the placements that make each what it is.
 
 use std::collections::HashSet;
+use std::io::Write;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -43,7 +44,8 @@ fn directory_in(parent: InodeNo) -> InodeRequest {
 fn seed() -> u64 {
     let given = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| Pcg64::seed_from_u64(std::process::id().into()).next_u64());
-    println!("FSLAB_SEED={seed}");
+    // Not through the test's captured output, which only printing macros reach.
+    writeln!(std::io::stderr(), "FSLAB_SEED={seed}").unwrap();
     seed
 }
 

@@ -76,13 +76,13 @@ pub enum Problem {
         counted: u32,
     },
     /// A bit of a bitmap of blocks is wrong.
-    #[error("is {} in the bitmap of blocks", if *used { "in use and free" } else { "unused and taken" })]
+    #[error("{} in the bitmap of blocks", bit_words(*used))]
     BlockBit {
         /// Whether the block is in use.
         used: bool,
     },
     /// A bit of a bitmap of inodes is wrong.
-    #[error("is {} in the bitmap of inodes", if *used { "in use and free" } else { "unused and taken" })]
+    #[error("{} in the bitmap of inodes", bit_words(*used))]
     InodeBit {
         /// Whether the inode is in use.
         used: bool,
@@ -108,6 +108,10 @@ pub enum Problem {
         /// How many there are.
         counted: u32,
     },
+}
+
+fn bit_words(used: bool) -> &'static str {
+    if used { "is in use, and free" } else { "is unused, and taken" }
 }
 
 /// Where a problem is.
