@@ -68,6 +68,9 @@ impl Target {
     }
 }
 
+/// Stands in a layer for a folder beside the mounts, which goes with the stage.
+pub const BESIDE: &str = "{beside}";
+
 /// A mounted target. The fields are dropped in this order.
 pub struct Stage {
     upper: RefCell<Option<Mount>>,
@@ -136,8 +139,9 @@ impl Stage {
             Target::Fslab(layers) => {
                 let mut command = Command::new(fslab);
                 command.arg("mount");
+                let beside = self.folder.path().to_string_lossy();
                 for layer in layers {
-                    command.args(["-l", layer]);
+                    command.args(["-l", &layer.replace(BESIDE, &beside)]);
                 }
                 command
             }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::stage::{Stage, Target};
+use crate::stage::{BESIDE, Stage, Target};
 use crate::steps::Context;
 use crate::tally::Tally;
 use crate::{environment, process};
@@ -58,12 +58,20 @@ pub fn stacks(context: &Context) -> Result<Vec<Target>> {
     layers.map(Ok).chain(more).collect()
 }
 
-/// The names of layers in what `fslab list --json` prints.
+/// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
-    let name = |layer: &serde_json::Value| layer["name"].as_str().map(str::to_owned);
-    layers.iter().map(|layer| name(layer).context("a layer without a name")).collect()
+    layers.iter().map(|layer| as_given(layer).context("a layer without a name")).collect()
+}
+
+fn as_given(layer: &serde_json::Value) -> Option<String> {
+    let name = layer["name"].as_str()?;
+    let options = layer["options"].as_array().into_iter().flatten();
+    let places = options.filter(|option| option["place"] == true);
+    let places = places.filter_map(|option| option["name"].as_str());
+    let given: Vec<_> = places.map(|place| format!("{place}={BESIDE}/{name}-{place}")).collect();
+    Some(if given.is_empty() { name.to_owned() } else { format!("{name}:{}", given.join(",")) })
 }
 
 /// Runs a suite over targets, each on a stage of its own. What can't run is skipped with its

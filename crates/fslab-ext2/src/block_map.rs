@@ -101,7 +101,7 @@ impl Volume {
         let mut at = self.checked(no, inode.map[way.indexes[0] as usize])?;
         for index in &way.indexes[1..way.length] {
             let Some(table) = at else { return Ok(None) };
-            at = self.checked(no, pointer(&*self.cache.read(table)?, *index))?;
+            at = self.checked(no, pointer(&self.cache.read(table)?, *index))?;
         }
         Ok(at)
     }
@@ -307,7 +307,7 @@ impl Volume {
     fn slot(&self, inode: &Inode, slot: Slot) -> Result<u32> {
         match slot {
             Slot::Inode(index) => Ok(inode.map[index as usize]),
-            Slot::Indirect(table, index) => Ok(pointer(&*self.cache.read(table)?, index)),
+            Slot::Indirect(table, index) => Ok(pointer(&self.cache.read(table)?, index)),
         }
     }
 

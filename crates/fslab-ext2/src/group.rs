@@ -42,7 +42,7 @@ impl Group {
     fn parse(geometry: &Geometry, no: GroupNo, bytes: &[u8]) -> Result<Self> {
         let damaged = |what| Error::damaged(Place::Group(no), what);
         let raw = RawGroup::read_from_bytes(bytes)
-            .map_err(|_: zerocopy::SizeError<_, _>| damaged("descriptor cut short"))?;
+            .map_err(|_short: zerocopy::SizeError<_, _>| damaged("descriptor cut short"))?;
         let group = Self {
             block_bitmap: BlockNo(raw.bg_block_bitmap.get()),
             inode_bitmap: BlockNo(raw.bg_inode_bitmap.get()),

@@ -59,7 +59,7 @@ impl Inode {
     pub fn parse(no: InodeNo, bytes: &[u8]) -> Result<Option<Self>> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (raw, _) = RawInode::ref_from_prefix(bytes)
-            .map_err(|_: zerocopy::CastError<_, _>| damaged("cut short"))?;
+            .map_err(|_short: zerocopy::CastError<_, _>| damaged("cut short"))?;
         let mode = u32::from(raw.i_mode.get());
         if mode == 0 || (raw.i_links_count.get() == 0 && is_past(raw.i_dtime.get())) {
             return Ok(None);

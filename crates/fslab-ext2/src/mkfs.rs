@@ -130,7 +130,7 @@ impl MkfsOptions {
             ));
         }
         let blocks = u32::try_from(device_bytes / block_size.bytes_u64())
-            .map_err(|_: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
+            .map_err(|_over: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
         let first_data_block = u32::from(block_size == BlockSize::MIN);
         let mut geometry = Geometry {
             block_size,

@@ -52,7 +52,7 @@ impl Superblock {
     /// As [`read`](Self::read).
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         let raw = RawSuperblock::read_from_bytes(bytes)
-            .map_err(|_: zerocopy::SizeError<_, _>| damaged("cut short"))?;
+            .map_err(|_short: zerocopy::SizeError<_, _>| damaged("cut short"))?;
         if raw.s_magic.get() != MAGIC {
             return Err(Error::NotExt2("no superblock at byte 1024"));
         }

@@ -102,7 +102,7 @@ impl Region {
 
     fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Result<Attribute, &'static str> {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes)
-            .map_err(|_: zerocopy::CastError<_, _>| "an attribute goes beyond its region")?;
+            .map_err(|_short: zerocopy::CastError<_, _>| "an attribute goes beyond its region")?;
         let name = rest.get(..raw.e_name_len.into()).ok_or("an attribute's name is cut short")?;
         if raw.e_value_inum.get() != 0 {
             return Err("an attribute's value is in an inode");

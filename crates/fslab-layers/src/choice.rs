@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 
 use crate::error::{Error, Nearest, Result};
-use crate::options::{OptionSpec, Options};
+use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LAYERS, LayerSpec};
+use crate::surroundings::Surroundings;
 
 /// A layer with its options, checked against the registry.
 #[derive(Clone, Debug)]
@@ -42,12 +44,30 @@ impl LayerChoice {
         Ok(Self { spec, options })
     }
 
-    /// Puts the layer over a file system.
+    /// Puts the layer over a file system, with this machine's clock.
     ///
     /// # Errors
     /// What the layer answers.
     pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
-        (self.spec.build)(inner, &self.options)
+        self.build_in(inner, &Surroundings::default())
+    }
+
+    /// Puts the layer over a file system.
+    ///
+    /// # Errors
+    /// What the layer answers.
+    pub fn build_in(
+        &self,
+        inner: Arc<dyn FileSystem>,
+        surroundings: &Surroundings,
+    ) -> Result<Arc<dyn FileSystem>> {
+        (self.spec.build)(inner, &self.options, surroundings)
+    }
+
+    /// Where the layer will write, by option.
+    pub fn places(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let places = self.spec.options.iter().filter(|option| option.value == ValueKind::Place);
+        places.filter_map(|option| Some((option.name, self.options.path(option.name)?)))
     }
 
     /// The layer's declaration.

@@ -48,6 +48,29 @@ pub enum Error {
         /// The text given.
         text: String,
     },
+    /// An option that has no default was not given.
+    #[error("layer '{layer}' needs {option}=PATH, a place to write to")]
+    NotGiven {
+        /// The layer.
+        layer: &'static str,
+        /// The option.
+        option: &'static str,
+    },
+    /// Two options exclude each other.
+    #[error("layer '{layer}': {one} and {other} exclude each other: {why}")]
+    Together {
+        /// The layer.
+        layer: &'static str,
+        /// One option.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+        /// Why.
+        why: &'static str,
+    },
+    /// A trace can't be written where it should.
+    #[error("layer 'trace': {0}")]
+    Trace(#[from] fslab_trace::Error),
     /// A file that describes a stack does not parse.
     #[error("{}, line {line}: {}", path.display(), reason.message())]
     BadFile {

@@ -3,8 +3,8 @@
 //! A new layer is one file with a [`LayerSpec`] and one line in [`LAYERS`]; command-line help,
 //! `fslab list` and the conformance tests follow from the list.
 //!
-//! Layers read no clock and no global source of random numbers: both come with requests and
-//! options.
+//! Layers read no clock and no global source of random numbers: they come with requests, options
+//! and [`Surroundings`]. They know no mount either: what they have to tell, they publish there.
 
 mod choice;
 mod error;
@@ -12,12 +12,16 @@ mod leaf;
 pub mod observe;
 mod options;
 mod registry;
+mod report;
 pub mod sca;
 mod stack;
+mod surroundings;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
 pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafSpec};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
+pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
 pub use stack::Stack;
+pub use surroundings::Surroundings;

@@ -1,5 +1,10 @@
 //! Observers: layers that watch or disturb but change no meaning.
 
+mod call;
 pub mod fault;
 pub(crate) mod null;
 pub mod operation;
+pub(crate) mod stats;
+mod threads;
+pub(crate) mod trace;
+mod watch;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+
 /// One option of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
@@ -46,6 +48,9 @@ pub enum ValueKind {
     Text,
     /// A path; empty where none is meant.
     Path,
+    /// A path where the layer writes. It must be given, and lie outside what is mounted: a layer
+    /// that writes through itself would wait for itself.
+    Place,
 }
 
 impl ValueKind {
@@ -63,6 +68,7 @@ impl ValueKind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Text => "a text".to_owned(),
             Self::Path => "a path".to_owned(),
+            Self::Place => "a path outside the mount and what is mounted".to_owned(),
         }
     }
 
@@ -83,7 +89,7 @@ impl ValueKind {
                 words.iter().find(|word| **word == text).map(|word| Value::Choice(word))
             }
             Self::Text => Some(Value::Text(text.to_owned())),
-            Self::Path => Some(Value::Path(text.into())),
+            Self::Path | Self::Place => Some(Value::Path(text.into())),
         }
     }
 }
@@ -199,6 +205,14 @@ impl Options {
         let path: &PathBuf =
             self.get(name, |value| if let Value::Path(path) = value { Some(path) } else { None });
         (!path.as_os_str().is_empty()).then_some(path)
+    }
+
+    /// A [`ValueKind::Place`].
+    ///
+    /// # Errors
+    /// Where none is given.
+    pub fn place(&self, name: &'static str) -> Result<&Path> {
+        self.path(name).ok_or(Error::NotGiven { layer: self.layer, option: name })
     }
 
     fn get<'a, T>(&'a self, name: &str, pick: impl Fn(&'a Value) -> Option<T>) -> T {

@@ -5,13 +5,23 @@ use std::sync::Arc;
 use fslab_vfs::FileSystem;
 
 use crate::error::Result;
-use crate::observe::{fault, null};
+use crate::observe::{fault, null, stats, trace};
 use crate::options::{OptionSpec, Options};
 use crate::sca;
+use crate::surroundings::Surroundings;
 
 /// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] =
-    &[null::SPEC, fault::SPEC, sca::COPY, sca::UUENCODE, sca::GZIP, sca::ZSTD, sca::LZ4];
+pub const LAYERS: &[LayerSpec] = &[
+    null::SPEC,
+    stats::SPEC,
+    trace::SPEC,
+    fault::SPEC,
+    sca::COPY,
+    sca::UUENCODE,
+    sca::GZIP,
+    sca::ZSTD,
+    sca::LZ4,
+];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +39,8 @@ pub struct LayerSpec {
 }
 
 /// Puts a layer over a file system. The options were checked against the layer's list before.
-pub type BuildLayer = fn(Arc<dyn FileSystem>, &Options) -> Result<Arc<dyn FileSystem>>;
+pub type BuildLayer =
+    fn(Arc<dyn FileSystem>, &Options, &Surroundings) -> Result<Arc<dyn FileSystem>>;
 
 /// Whether a layer changes what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +67,7 @@ mod tests {
     use fslab_vfs::MemFs;
 
     use super::*;
-    use crate::LayerChoice;
+    use crate::{LayerChoice, ValueKind};
 
     #[test]
     fn every_default_fits_its_option_and_names_are_unique() {
@@ -73,7 +84,11 @@ mod tests {
     #[test]
     fn every_layer_can_be_built_with_its_defaults() {
         for layer in LAYERS {
-            let choice = LayerChoice::new(layer.name, []).unwrap();
+            let scratch = tempfile::tempdir().unwrap();
+            let place = scratch.path().join("place");
+            let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
+            let given = places.map(|option| (option.name, place.to_str().unwrap()));
+            let choice = LayerChoice::new(layer.name, given).unwrap();
             choice.build(Arc::new(MemFs::default())).unwrap();
         }
     }

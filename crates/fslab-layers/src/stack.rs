@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
 use crate::leaf::{ForeignLeaf, Leaf};
+use crate::surroundings::Surroundings;
 
 /// What separates the parts of a stack written in one line.
 const SEPARATOR: &str = " / ";
@@ -41,14 +42,24 @@ struct LayerTable {
 }
 
 impl Stack {
-    /// Opens the leaf and puts the layers over it.
+    /// Opens the leaf and puts the layers over it, with this machine's clock.
     ///
     /// # Errors
     /// What the leaf or a layer answers.
     pub fn build(&self) -> Result<Arc<dyn FileSystem>> {
+        self.build_in(&Surroundings::default())
+    }
+
+    /// Opens the leaf and puts the layers over it. What they have to tell is in `surroundings`
+    /// afterwards.
+    ///
+    /// # Errors
+    /// What the leaf or a layer answers.
+    pub fn build_in(&self, surroundings: &Surroundings) -> Result<Arc<dyn FileSystem>> {
         let mut top = self.leaf.open()?;
-        for layer in self.layers.iter().rev() {
-            top = layer.build(top)?;
+        for (index, layer) in self.layers.iter().enumerate().rev() {
+            let surroundings = surroundings.of_layer(index + 1, layer.to_string());
+            top = layer.build_in(top, &surroundings)?;
         }
         Ok(top)
     }

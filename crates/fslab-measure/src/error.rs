@@ -193,6 +193,31 @@ pub enum Error {
         /// What it is.
         found: u64,
     },
+    /// A replay needs a trace.
+    #[error("workload replay: trace = \"PATH\" is missing in the plan")]
+    NoTrace,
+    /// A trace can't be read, or what it found can't be made.
+    #[error(transparent)]
+    Trace(#[from] fslab_trace::Error),
+    /// A trace does not fit into the memory that a replay may take.
+    #[error(
+        "{}: takes more than {limit} bytes of memory; replay one segment of it",
+        path.display()
+    )]
+    TraceTooLarge {
+        /// The trace.
+        path: PathBuf,
+        /// What it may take.
+        limit: u64,
+    },
+    /// Operations of a replay came out otherwise than recorded.
+    #[error("{count} operations came out otherwise than recorded; the first: {first}")]
+    Diverged {
+        /// How many.
+        count: u64,
+        /// The first of them.
+        first: String,
+    },
     /// Given data are too few.
     #[error(
         "{}: {found} bytes of data, and {needed} are needed; \

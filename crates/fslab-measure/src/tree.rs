@@ -8,6 +8,8 @@ mod stack_tree;
 
 use std::path::Path;
 
+use fslab_vfs::FileSystem;
+
 use crate::error::Result;
 
 pub(crate) use host_tree::HostTree;
@@ -67,6 +69,9 @@ pub trait Tree: Sync {
 
     /// Makes everything durable.
     fn sync_all(&self) -> Result<()>;
+
+    /// Hands the tree over as a file system, whose root is the tree's.
+    fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
 /// An open file of a tree. Dropping closes it and loses the error; `close` reports it.

@@ -20,6 +20,7 @@ mod parameters;
 mod program;
 pub(crate) mod random_access;
 mod random_io;
+mod replay;
 mod sequential_by_size;
 mod small_files;
 mod stream;
@@ -47,6 +48,7 @@ pub const WORKLOADS: &[&Spec] = &[
     &names::SPEC,
     &overwrite::SPEC,
     &random_io::SPEC,
+    &replay::SPEC,
     &sequential_by_size::SPEC,
     &small_files::SPEC,
     &stream::SPEC,

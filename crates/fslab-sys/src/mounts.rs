@@ -221,6 +221,17 @@ pub struct MountEntry {
     pub file_system: String,
     /// What is mounted; a device or whatever a FUSE daemon said.
     pub source: OsString,
+    /// The file system's own options ("rw,user_id=0,group_id=0").
+    pub options: String,
+}
+
+impl MountEntry {
+    /// The value of one of the file system's own options, such as `user_id` of FUSE.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let mut options = self.options.split(',').filter_map(|option| option.split_once('='));
+        options.find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
 }
 
 /// Everything mounted in this mount namespace, in the order of mounting.
@@ -254,6 +265,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         target: PathBuf::from(unescape(target)),
         file_system: String::from_utf8_lossy(file_system).into_owned(),
         source: unescape(source),
+        options: String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned(),
     })
 }
 

@@ -4,23 +4,29 @@
 //! the same trait, so that a stack of any height is one `dyn FileSystem`.
 //!
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
-//! [`Request`]) and prints nothing.
+//! [`Request`], or as a [`Clock`] from who asks) and prints nothing.
 
 mod block_device;
+mod clock;
+mod errno_names;
 mod error;
 mod file_system;
 mod host;
 mod layout;
 mod memory;
+mod operation;
 pub mod rules;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
 
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
+pub use clock::{Clock, MonotonicClock, SteppingClock};
+pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
 pub use host::{HostFs, HostOptions};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
+pub use operation::{Operation, UnknownOperation};
 pub use types::*;

@@ -15,6 +15,8 @@ mod mount;
 mod probe;
 mod report;
 mod sca;
+mod stats;
+mod trace;
 mod umount;
 mod worker;
 
@@ -32,6 +34,10 @@ enum Command {
     Mount(mount::Args),
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
+    /// Show what the layers of a mount have counted
+    Stats(stats::Args),
+    /// Read a recorded trace, or do its operations again
+    Trace(trace::Args),
     /// Compare file systems: run a plan, print the table, write the page
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
@@ -66,6 +72,8 @@ impl Cli {
         match self.command {
             Command::Mount(args) => args.run(),
             Command::Umount(args) => args.run(),
+            Command::Stats(args) => args.run(),
+            Command::Trace(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Ext2(args) => args.run(),

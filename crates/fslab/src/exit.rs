@@ -43,6 +43,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
         return of_layers(error);
     }
+    if let Some(error) = cause.downcast_ref::<fslab_trace::Error>() {
+        return Some(of_trace(error));
+    }
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
     }
@@ -62,6 +65,14 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
             Some(Code::Failure)
         }
         _ => Some(Code::BadInput),
+    }
+}
+
+fn of_trace(error: &fslab_trace::Error) -> Code {
+    use fslab_trace::Error;
+    match error {
+        Error::Lost { .. } | Error::Populate { .. } => Code::Failure,
+        _ => Code::BadInput,
     }
 }
 

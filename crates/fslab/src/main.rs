@@ -6,6 +6,8 @@ use std::process::ExitCode;
 mod commands;
 mod exit;
 mod leaves;
+mod runtime;
+mod units;
 
 fn main() -> ExitCode {
     let command = commands::Cli::from_command_line();

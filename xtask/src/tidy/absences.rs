@@ -51,7 +51,8 @@ fn run(tree: &Tree) -> Vec<Violation> {
 fn file(path: &str, text: &str) -> Vec<Violation> {
     let rules: Vec<_> = ABSENCES.iter().filter(|absence| (absence.within)(path)).collect();
     let mut violations = Vec::new();
-    let mut in_tests = false;
+    // A module of tests in a file of its own.
+    let mut in_tests = path.ends_with("/tests.rs");
     for (index, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
         let code = code_of(line);
@@ -114,6 +115,7 @@ mod tests {
             ("crates/fslab-vfs/src/a.rs", "#[cfg(test)]\nunsafe {}", 1),
             ("crates/fslab-vfs/src/testing/skip.rs", "eprintln!(\"x\");", 0),
             ("crates/fslab-vfs/tests/it/main.rs", "println!(\"x\");", 0),
+            ("crates/fslab-vfs/src/a/tests.rs", "println!(\"x\");", 0),
             ("crates/fslab/src/a.rs", "println!(\"x\");", 0),
         ] {
             assert_eq!(run(&Tree::of(&[(path, text)])).len(), count, "{path}: {text}");

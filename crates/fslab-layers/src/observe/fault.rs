@@ -54,8 +54,8 @@ use crate::error::Error;
 use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
+use crate::surroundings::Surroundings;
 
-mod errno_names;
 mod operations;
 mod paths;
 mod program;
@@ -94,7 +94,11 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     build,
 };
 
-fn build(inner: Arc<dyn FileSystem>, options: &Options) -> crate::Result<Arc<dyn FileSystem>> {
+fn build(
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    _: &Surroundings,
+) -> crate::Result<Arc<dyn FileSystem>> {
     let mut program = Program::default().with_seed(options.number("seed"));
     if let Some(path) = options.path("script") {
         let text = std::fs::read_to_string(path)

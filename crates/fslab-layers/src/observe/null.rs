@@ -9,6 +9,7 @@ use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result}
 
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
+use crate::surroundings::Surroundings;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
@@ -23,7 +24,11 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     build,
 };
 
-fn build(inner: Arc<dyn FileSystem>, options: &Options) -> crate::Result<Arc<dyn FileSystem>> {
+fn build(
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    _: &Surroundings,
+) -> crate::Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(Null { inner, passthrough: options.is_on("passthrough") }))
 }
 

@@ -1,84 +1,11 @@
-//! The operations of a file system by name, for layers that speak about them.
+//! Sets of operations, for layers that speak about them.
 
-use std::fmt;
-use std::str::FromStr;
+pub use fslab_vfs::Operation;
 
-/// Declares the operations: a variant and its name, which is the method's.
-macro_rules! operations {
-    ($($variant:ident $name:ident,)+) => {
-        /// An operation of [`fslab_vfs::FileSystem`] that a caller waits for.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[allow(missing_docs, reason = "they are the trait's methods")]
-        pub enum Operation {
-            $($variant,)+
-        }
-
-        impl Operation {
-            /// All of them, in the order of the trait.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// The method's name.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => stringify!($name),)+
-                }
-            }
-        }
-    };
-}
-
-operations! {
-    Lookup lookup,
-    Getattr getattr,
-    Setattr setattr,
-    Readlink readlink,
-    Mknod mknod,
-    Mkdir mkdir,
-    Symlink symlink,
-    Unlink unlink,
-    Rmdir rmdir,
-    Rename rename,
-    Link link,
-    Open open,
-    Create create,
-    Tmpfile tmpfile,
-    Read read,
-    Write write,
-    Flush flush,
-    Release release,
-    Fsync fsync,
-    Opendir opendir,
-    Readdir readdir,
-    Releasedir releasedir,
-    Fsyncdir fsyncdir,
-    Syncfs syncfs,
-    Statfs statfs,
-    Getxattr getxattr,
-    Setxattr setxattr,
-    Listxattr listxattr,
-    Removexattr removexattr,
-    Fallocate fallocate,
-    Lseek lseek,
-    CopyFileRange copy_file_range,
-}
-
-/// No operation has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownOperation;
-
-impl FromStr for Operation {
-    type Err = UnknownOperation;
-
-    fn from_str(text: &str) -> Result<Self, UnknownOperation> {
-        Self::ALL.iter().copied().find(|one| one.name() == text).ok_or(UnknownOperation)
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
+/// The operation of a name, if it is one that a caller waits for; nobody waits for `forget`.
+#[must_use]
+pub fn awaited(name: &str) -> Option<Operation> {
+    name.parse().ok().filter(|operation| *operation != Operation::Forget)
 }
 
 /// A set of operations.
@@ -86,10 +13,10 @@ impl fmt::Display for Operation {
 pub struct Operations(u64);
 
 impl Operations {
-    /// Every operation.
+    /// Every operation that a caller waits for.
     #[must_use]
     pub fn all() -> Self {
-        Operation::ALL.iter().copied().collect()
+        Operation::ALL.iter().copied().filter(|one| *one != Operation::Forget).collect()
     }
 
     /// Whether an operation is in the set.
@@ -122,12 +49,12 @@ mod tests {
 
     #[test]
     fn names_read_back_and_fit_a_set() {
-        for operation in Operation::ALL {
-            assert_eq!(operation.to_string().parse(), Ok(*operation));
+        for operation in Operations::all().iter() {
+            assert_eq!(awaited(operation.name()), Some(operation));
         }
         assert!(Operation::ALL.len() <= 64);
         let set: Operations = [Operation::Read, Operation::CopyFileRange].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [Operation::Read, Operation::CopyFileRange]);
-        assert_eq!("reed".parse::<Operation>(), Err(UnknownOperation));
+        assert_eq!((awaited("reed"), awaited("forget")), (None, None));
     }
 }

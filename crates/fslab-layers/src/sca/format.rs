@@ -1,4 +1,4 @@
-//! The stored file, version 1: its records, byte for byte. `docs/formats/sca.md` is the description.
+//! The stored file, version 1: its records, byte for byte. `docs/formats/sca.md` describes it.
 //!
 //! Everything is little-endian. Records are read through [`zerocopy`] and checked once, here or in
 //! the reader; what a record says about lengths is bounded before it is used.

@@ -300,7 +300,9 @@ impl FileSystem for Sca {
         let files: Vec<_> = self.files.lock().values().cloned().collect();
         files.iter().try_for_each(|known| known.file.settle(&request))?;
         self.lower.syncfs(&request, Ino::ROOT)?;
-        mark::end_session(&self.lower, &request, &self.settings.session)?;
+        if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
+            tracing::warn!(%error, "the next mount will look at each file to know its size");
+        }
         self.lower.shutdown()
     }
 

@@ -40,17 +40,14 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
 }
 
 impl Log {
-    /// Reads what lies between `offset` and the end; answers how much that was.
+    /// Reads what lies between `offset` and the end; answers how much that was. Less is never
+    /// answered, also where only a part is damaged: the kernel would take it for the end of the
+    /// file and show zeros behind it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
         for piece in pieces(self.chunk_bytes(), offset, length) {
             let target = &mut buffer[piece.at..piece.at + (piece.end - piece.start) as usize];
-            match self.read_piece(io, piece, target) {
-                Ok(()) => {}
-                // What was read is good; the error comes again with the next request.
-                Err(_) if piece.at > 0 => return Ok(piece.at),
-                Err(error) => return Err(error),
-            }
+            self.read_piece(io, piece, target)?;
         }
         self.index.lock().trim();
         Ok(length as usize)

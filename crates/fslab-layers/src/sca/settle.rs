@@ -7,11 +7,6 @@ use super::context::Io;
 use super::frame::{Entry, Reference};
 use super::log::Log;
 
-/// A tail is encoded when its writer closes the file, if it is at least so long and no shorter
-/// than what the chunk holds encoded: each byte is then encoded a few times at most, however often
-/// the file is opened to append a little.
-const TAIL_BYTES_MIN: u64 = 4096;
-
 /// Garbage that is given back at close, which needs a sync: from so many bytes on, if it is also
 /// a quarter of what is of use.
 const GARBAGE_BYTES_MIN: u64 = 1 << 20;
@@ -20,8 +15,8 @@ const GARBAGE_BYTES_MIN: u64 = 1 << 20;
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Encodes a tail that got long, gives space back, and ends a packed file as its format wants.
-    /// Where there is no room for that, everything stays as it is, which is right too.
+    /// Gives space back, and ends a packed file as its format wants. A tail stays raw: encoding it
+    /// would leave its pieces as garbage, which only packing can get rid of. Where there is no room for that, everything stays as it is, which is right too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
         match self.try_to_settle(io) {
@@ -31,32 +26,11 @@ impl Log {
     }
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
-        if let Some(chunk) = self.ripe_tail(io)? {
-            match self.encode_tail(io, chunk) {
-                // What is damaged stays in pieces, of which some can be read.
-                Err(error) if error.errno() == Errno::IO => {}
-                answer => answer?,
-            }
-            self.hot = None;
-        }
         let garbage = self.garbage_bytes();
         if garbage >= GARBAGE_BYTES_MIN && garbage >= self.live_bytes / 4 {
             self.sync(io, true)?;
         }
         self.close_packed(io)
-    }
-
-    fn ripe_tail(&self, io: Io<'_>) -> Result<Option<u64>> {
-        for (chunk, segments) in &self.segments {
-            let raw: u64 = segments.iter().map(|entry| u64::from(entry.to - entry.from)).sum();
-            let encoded =
-                self.entry(io, *chunk)?.map_or(0, |entry| u64::from(entry.frame.stored_length));
-            let is_whole = segments.iter().all(|entry| !entry.frame.is_none());
-            if is_whole && raw >= TAIL_BYTES_MIN && raw >= encoded {
-                return Ok(Some(*chunk));
-            }
-        }
-        Ok(None)
     }
 
     fn close_packed(&mut self, io: Io<'_>) -> Result<()> {

@@ -47,7 +47,7 @@ pub const GZIP: LayerSpec = LayerSpec {
     help: gzip::SPEC.help,
     kind: LayerKind::Transformer,
     options: GZIP_OPTIONS,
-    build: |inner, options| build(&gzip::SPEC, inner, options, true),
+    build: |inner, options, _| build(&gzip::SPEC, inner, options, true),
 };
 
 /// zstd frames.
@@ -56,7 +56,7 @@ pub const ZSTD: LayerSpec = LayerSpec {
     help: zstd::SPEC.help,
     kind: LayerKind::Transformer,
     options: ZSTD_OPTIONS,
-    build: |inner, options| build(&zstd::SPEC, inner, options, true),
+    build: |inner, options, _| build(&zstd::SPEC, inner, options, true),
 };
 
 /// lz4 frames.
@@ -65,7 +65,7 @@ pub const LZ4: LayerSpec = LayerSpec {
     help: lz4::SPEC.help,
     kind: LayerKind::Transformer,
     options: COMMON,
-    build: |inner, options| build(&lz4::SPEC, inner, options, false),
+    build: |inner, options, _| build(&lz4::SPEC, inner, options, false),
 };
 
 /// Printable text.
@@ -74,7 +74,7 @@ pub const UUENCODE: LayerSpec = LayerSpec {
     help: uuencode::SPEC.help,
     kind: LayerKind::Transformer,
     options: COMMON,
-    build: |inner, options| build(&uuencode::SPEC, inner, options, false),
+    build: |inner, options, _| build(&uuencode::SPEC, inner, options, false),
 };
 
 /// Chunks as they are.
@@ -83,7 +83,7 @@ pub const COPY: LayerSpec = LayerSpec {
     help: copy::SPEC.help,
     kind: LayerKind::Transformer,
     options: COMMON,
-    build: |inner, options| build(&copy::SPEC, inner, options, false),
+    build: |inner, options, _| build(&copy::SPEC, inner, options, false),
 };
 
 fn build(

@@ -311,8 +311,7 @@ impl StoredFile {
         }
         match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?) {
             Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
-            Err(error) if was_changed => return Err(error),
-            // Who only reads does without.
+            // What was there before says to believe nothing: the size is found by the frames.
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! A tree below a directory of this machine, by system calls relative to its descriptor.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use fslab_sys::residency;
+use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 
@@ -98,6 +99,14 @@ impl Tree for HostTree {
 
     fn sync_all(&self) -> Result<()> {
         rustix::fs::syncfs(&self.root).map_err(failed("syncfs", ""))
+    }
+
+    fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()> {
+        let root = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        let opened = HostFs::open(Path::new(&root), &HostOptions::default());
+        let file_system = opened.map_err(|error| failed("open", "")(error.errno()))?;
+        work(&file_system)?;
+        file_system.shutdown().map_err(|error| failed("shutdown", "")(error.errno()))
     }
 }
 

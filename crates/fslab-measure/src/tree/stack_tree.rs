@@ -194,6 +194,10 @@ impl Tree for StackTree {
     fn sync_all(&self) -> Result<()> {
         self.file_system.syncfs(&request(), Ino::ROOT).map_err(wrap("syncfs", ""))
     }
+
+    fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()> {
+        work(&*self.file_system)
+    }
 }
 
 struct StackFile<'a> {

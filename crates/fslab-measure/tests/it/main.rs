@@ -9,6 +9,7 @@ mod leaks;
 mod page;
 mod plans;
 mod probe;
+mod replay;
 mod reports;
 mod runner;
 mod support;

@@ -11,7 +11,7 @@
 //!
 //! | effect | of |
 //! |---|---|
-//! | one sector: 512 bytes at a multiple of 512, as the page cache held them then | writes, copies, zeroed edges |
+//! | one sector of 512 bytes, as the page cache held it then | writes, copies, zeroed edges |
 //! | size | writes that extend, truncation, allocation |
 //! | whole blocks of 4096 bytes emptied | punching, zeroing |
 //! | owner and permissions together; one xattr | setattr; setxattr, removexattr |

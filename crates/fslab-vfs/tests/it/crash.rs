@@ -112,7 +112,7 @@ fn change_contents(
         0 => file.truncate(offset).map(drop),
         1 => file.fallocate(offset, length as u64, punch),
         2 => file.fallocate(offset, length as u64, FallocateMode::ZERO_RANGE),
-        3 => file.fsync(offset % 2 == 0),
+        3 => file.fsync(offset.is_multiple_of(2)),
         _ => file.write(offset, &vec![offset as u8; length]).map(drop),
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
-use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec};
+use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
 use fslab_measure::probe::ATTRIBUTES;
 use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
@@ -63,6 +63,7 @@ fn layer_as_json(layer: &LayerSpec) -> Value {
                 "help": option.help,
                 "default": option.default,
                 "values": option.value.expected(),
+                "place": option.value == ValueKind::Place,
             })
         })
         .collect();

@@ -6,6 +6,7 @@
 mod daemon;
 mod options;
 mod preflight;
+mod reports;
 mod serve;
 
 use std::path::PathBuf;
@@ -49,7 +50,8 @@ pub struct Args {
     mount_point: PathBuf,
 }
 
-fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
+/// What lies below, as a user names it.
+pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
@@ -84,6 +86,7 @@ impl Args {
             layers.extend(Stack::read_layers(path)?);
         }
         preflight::check(&self.lower, &self.mount_point, options.non_empty)?;
+        preflight::check_places(&layers, &self.lower, &self.mount_point)?;
         let stack = Stack { layers, leaf: self.lower };
         Ok(Plan { stack, options, mount_point: self.mount_point })
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fslab_sys::mounts;
+use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -28,11 +28,7 @@ pub struct Args {
 impl Args {
     /// Unmounts.
     pub fn run(self) -> Result<()> {
-        let path = absolute(&self.mount_point)?;
-        let mount = mounts::mounted_on(&path)
-            .context("can't read the list of mounts")?
-            .filter(|mount| mount.file_system == "fuse.fslab")
-            .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
+        let (path, mount) = mount_of_ours(&self.mount_point)?;
         let daemon = daemon_of(mount.device.1);
         let flags = if self.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         match unmount(&path, flags | UnmountFlags::NOFOLLOW) {
@@ -59,6 +55,16 @@ impl Args {
     }
 }
 
+/// The mount of fslab on a path, and its absolute path.
+pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
+    let path = absolute(path)?;
+    let mount = mounts::mounted_on(&path)
+        .context("can't read the list of mounts")?
+        .filter(|mount| mount.file_system == "fuse.fslab")
+        .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
+    Ok((path, mount))
+}
+
 /// Another place where the same file system is mounted: its daemon goes on for that.
 fn still_mounted(device: (u32, u32)) -> Result<Option<PathBuf>> {
     let mounts = mounts::list().context("can't read the list of mounts")?;
@@ -79,7 +85,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.
-fn daemon_of(connection: u32) -> Option<u32> {
+pub(super) fn daemon_of(connection: u32) -> Option<u32> {
     let wanted = format!("fuse_connection:\t{connection}");
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());

@@ -1,5 +1,6 @@
 //! The conformance suite and the model through real mounts: the mount point in a leaf of its own.
 
+use fslab_layers::ValueKind;
 use fslab_vfs::testing::conformance::{Allowed, run_all};
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
 
@@ -71,4 +72,29 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
 fn a_mounted_fault_layer_without_faults_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);
+}
+
+/// Layers with their defaults; places that they write to are below `scratch`.
+fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
+    fslab_layers::LAYERS.iter().map(|layer| {
+        let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
+        let places: Vec<_> = places
+            .map(|option| format!("{}={}", option.name, scratch.join(layer.name).display()))
+            .collect();
+        if places.is_empty() {
+            layer.name.to_owned()
+        } else {
+            format!("{}:{}", layer.name, places.join(","))
+        }
+    })
+}
+
+#[test]
+fn every_layer_conforms_mounted() {
+    require_mounting!();
+    let scratch = tempfile::TempDir::new().unwrap();
+    for layer in every_layer(scratch.path()) {
+        eprintln!("{layer}");
+        conforms(&Place::mounted(&["-l", &layer, "-o", "suid,dev"]), &[]);
+    }
 }

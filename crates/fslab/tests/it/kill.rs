@@ -97,7 +97,7 @@ fn apply(
             made.entry(name.to_owned()).or_default();
             file.write_all(&data)?;
             made.entry(name.to_owned()).or_default().extend(data);
-            if step % 5 == 0 {
+            if step.is_multiple_of(5) {
                 file.sync_all()?;
             }
         }

@@ -9,5 +9,6 @@ mod ext2;
 mod fault;
 mod kill;
 mod mounting;
+mod observe;
 mod probing;
 mod support;

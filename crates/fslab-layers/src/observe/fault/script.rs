@@ -8,13 +8,12 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fslab_vfs::Errno;
+use fslab_vfs::{ERRNO_NAMES, Errno, errno_from_name};
 use globset::GlobBuilder;
 
 use crate::error::Nearest;
-use crate::observe::operation::{Operation, Operations};
+use crate::observe::operation::{Operation, Operations, awaited};
 
-use super::errno_names;
 use super::rule::{Action, Condition, Pattern, Rule};
 
 /// What is wrong with a rule.
@@ -204,15 +203,15 @@ fn group_or_operation(name: &str) -> Result<Operations> {
         return Ok(members.iter().copied().collect());
     }
     let names = || {
-        GROUPS.iter().map(|(group, _)| *group).chain(Operation::ALL.iter().map(|one| one.name()))
+        let all = Operations::all();
+        let groups = GROUPS.iter().map(|(group, _)| *group);
+        groups.chain(all.iter().map(Operation::name))
     };
-    match name.parse() {
-        Ok(operation) => Ok([operation].into_iter().collect()),
-        Err(crate::observe::operation::UnknownOperation) => Err(RuleProblem::UnknownOperation {
-            word: name.to_owned(),
-            nearest: Nearest::to(name, names()),
-        }),
-    }
+    let operation = awaited(name).ok_or_else(|| RuleProblem::UnknownOperation {
+        word: name.to_owned(),
+        nearest: Nearest::to(name, names()),
+    })?;
+    Ok([operation].into_iter().collect())
 }
 
 fn known(actions: &[&'static str], word: &str) -> Result<&'static str> {
@@ -300,13 +299,9 @@ fn durations(word: &str) -> Result<(Duration, Duration)> {
 
 /// A name such as `ENOSPC`, or a number.
 fn errno(word: &str) -> Result<Errno> {
-    if let Some((_, errno)) = errno_names::ALL.iter().find(|(name, _)| *name == word) {
-        return Ok(*errno);
-    }
-    let number = word.parse().ok().filter(|number| (1..=errno_names::LAST).contains(number));
-    number.map(Errno::from_raw_os_error).ok_or_else(|| RuleProblem::UnknownErrno {
+    errno_from_name(word).ok_or_else(|| RuleProblem::UnknownErrno {
         word: word.to_owned(),
-        nearest: Nearest::to(word, errno_names::ALL.iter().map(|(name, _)| *name)),
+        nearest: Nearest::to(word, ERRNO_NAMES.iter().map(|(name, _)| *name)),
     })
 }
 

@@ -11,26 +11,39 @@ use parking_lot::Mutex;
 /// A planted bug.
 pub struct Mutant {
     pub bug: &'static str,
+    /// A layer that does at all what is done wrong here.
+    pub layer: &'static str,
     /// Puts it between the layer and what is below.
     pub plant: fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>,
 }
 
+const GZIP: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0";
+/// Its frames hold whole blocks, which can be punched.
+const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
+
 pub const MUTANTS: &[Mutant] = &[
-    Mutant { bug: "no fsync is done", plant: |inner| faulty(inner, "fsync skip") },
+    Mutant { bug: "no fsync is done", layer: GZIP, plant: |inner| faulty(inner, "fsync skip") },
     Mutant {
         bug: "every third fsync is dropped",
+        layer: GZIP,
         plant: |inner| faulty(inner, "fsync every 3 skip"),
     },
-    Mutant { bug: "syncfs is dropped", plant: |inner| faulty(inner, "syncfs skip") },
-    Mutant { bug: "directories are not synced", plant: |inner| faulty(inner, "fsyncdir skip") },
+    Mutant { bug: "syncfs is dropped", layer: GZIP, plant: |inner| faulty(inner, "syncfs skip") },
+    Mutant {
+        bug: "directories are not synced",
+        layer: GZIP,
+        plant: |inner| faulty(inner, "fsyncdir skip"),
+    },
     Mutant {
         bug: "the root slot is written before what it points to is durable",
+        layer: GZIP,
         plant: |inner| {
             late_sync(inner, |next| matches!(next, Next::Write { offset } if *offset < HEAD_BYTES))
         },
     },
     Mutant {
         bug: "dead frames are punched before the new ones are durable",
+        layer: COPY,
         plant: |inner| Arc::new(PunchEarly { inner, kept: Mutex::new(Vec::new()) }),
     },
 ];

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::Leaf;
+use fslab_layers::{LayerChoice, Leaf};
 use fslab_sys::mounts;
 
 use crate::exit::{Code, Coded};
@@ -25,6 +25,46 @@ pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
     if non_empty { Ok(()) } else { unused(&target) }
 }
 
+/// Checks that no layer writes into what is mounted: it would wait for itself, or fill the tree
+/// with what it writes about the tree.
+///
+/// # Errors
+/// One line that names layer, option and place.
+pub fn check_places(layers: &[LayerChoice], lower: &Leaf, mount_point: &Path) -> Result<()> {
+    let mount_point = directory(mount_point, "the mount point")?;
+    let lower = lower.directory().map(|path| directory(path, "the lower directory")).transpose()?;
+    for layer in layers {
+        for (option, place) in layer.places() {
+            let refuse = |outer: &Path, role: &str| {
+                refuse(format!(
+                    "layer '{}': {option}={} lies inside {role} {}; choose a place outside of it",
+                    layer.spec().name,
+                    place.display(),
+                    outer.display()
+                ))
+            };
+            let place = resolved(place)?;
+            if place.starts_with(&mount_point) {
+                return refuse(&mount_point, "the mount point");
+            }
+            if let Some(lower) = lower.as_deref().filter(|lower| place.starts_with(lower)) {
+                return refuse(lower, "the lower directory");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An absolute path without links, of something that need not be there yet.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find_map(|ancestor| {
+        let real = ancestor.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(ancestor).ok()?))
+    });
+    Ok(there.unwrap_or(path))
+}
+
 fn refuse<T>(message: String) -> Result<T> {
     Err(Coded { code: Code::BadInput, message }.into())
 }
@@ -36,16 +76,21 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
         Ok(_) => refuse(format!("{role} {shown} is not a directory")),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            refuse(format!(
-                "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
-            ))
-        }
+        Err(error) if tells_of_a_dead_daemon(&error) => refuse(format!(
+            "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
+        )),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             refuse(format!("{role} {shown} does not exist"))
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
     }
+}
+
+/// The kernel answers the second to requests that were on their way when the daemon died.
+fn tells_of_a_dead_daemon(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno == Some(Errno::NOTCONN) || errno == Some(Errno::CONNABORTED)
 }
 
 /// One place inside the other would serve itself through itself.

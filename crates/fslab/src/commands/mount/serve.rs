@@ -1,18 +1,22 @@
 //! Serving one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
+use fslab_layers::Surroundings;
+use fslab_sys::mounts;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
 use super::Plan;
+use super::reports::{self, Socket};
+use crate::runtime;
 
 /// Which messages are shown where `FSLAB_LOG` does not say otherwise.
 const DEFAULT_MESSAGES: &str = "warn";
@@ -28,9 +32,15 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
-    let file_system = stack.build()?;
+    let surroundings = Surroundings::default();
+    let file_system = stack.build_in(&surroundings)?;
+    // What may fail fails before there is a mount.
+    let told = surroundings.has_reporters().then(|| Told::prepare(surroundings, &mount_point));
+    let told = told.transpose()?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
+    let socket = told.map(Told::serve).transpose();
+    let _removed_at_the_end = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     detach_on_signals(signals, session.unmounter())?;
     if let Err(error) = ready(log) {
@@ -40,6 +50,26 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let ended = session.wait();
     drop(guard);
     Ok(ended?)
+}
+
+/// What the layers tell, and where it will be asked for.
+struct Told {
+    surroundings: Surroundings,
+    mount_point: PathBuf,
+    directory: PathBuf,
+}
+
+impl Told {
+    fn prepare(surroundings: Surroundings, mount_point: &Path) -> Result<Self> {
+        let mount_point = mount_point.canonicalize().context("can't find the mount point")?;
+        Ok(Self { surroundings, mount_point, directory: runtime::prepare()? })
+    }
+
+    fn serve(self) -> Result<Socket> {
+        let mount = mounts::mounted_on(&self.mount_point).context("can't read the mounts")?;
+        let device = mount.context("the mount is gone already")?.device;
+        reports::serve(self.surroundings, &self.mount_point, device, &self.directory)
+    }
 }
 
 fn start_messages() {
@@ -96,11 +126,15 @@ struct DetachOnPanic(Unmounter);
 
 impl Drop for DetachOnPanic {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Err(error) = self.0.detach()
-        {
-            tracing::error!(%error, "a mount is left behind");
+        if std::thread::panicking() {
+            detach_or_say(&self.0);
         }
+    }
+}
+
+fn detach_or_say(unmounter: &Unmounter) {
+    if let Err(error) = unmounter.detach() {
+        tracing::error!(%error, "a mount is left behind");
     }
 }
 

@@ -1,0 +1,14 @@
+//! Small numbers for threads, from 1, in the order in which they first ask.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+thread_local! {
+    static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The number of the calling thread.
+pub(super) fn own_number() -> u32 {
+    NUMBER.with(|number| *number)
+}

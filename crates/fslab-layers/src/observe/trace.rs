@@ -1,0 +1,151 @@
+//! `trace`: every operation with its arguments, result and duration, as Parquet.
+//!
+//! Loss-free: who finds the queue full waits for the writing thread. What reads and writes move
+//! comes through the daemon; what the kernel answers from its caches never reaches a layer.
+
+mod arguments;
+
+use std::sync::Arc;
+
+use fslab_trace::{
+    Anonymiser, DataMode, Metadata, NameMode, Recorder, RecorderOptions, TraceWriter, VERSION,
+    WhenFull,
+};
+use fslab_vfs::{Clock, Errno, FileSystem, Opened, Request, Result};
+
+use super::call::{Call, Outcome};
+use super::threads::own_number;
+use super::watch::{Watch, Watched};
+use crate::error::Error;
+use crate::options::{OptionSpec, Options, ValueKind};
+use crate::registry::{LayerKind, LayerSpec};
+use crate::report::{Measure, Report, Reporter};
+use crate::surroundings::Surroundings;
+
+pub(crate) const SPEC: LayerSpec = LayerSpec {
+    name: "trace",
+    help: "records every operation as Parquet; `fslab trace` reads and replays it",
+    kind: LayerKind::Observer,
+    options: &[
+        OptionSpec {
+            name: "to",
+            help: "new directory for the trace, outside the mount and the lower directory",
+            default: "",
+            value: ValueKind::Place,
+        },
+        OptionSpec {
+            name: "data",
+            help: "what to keep of what is written: none, a checksum, or the full data",
+            default: "checksum",
+            value: ValueKind::Choice(DataMode::NAMES),
+        },
+        OptionSpec {
+            name: "anonymise",
+            help: "hide all names by a hash with the key in this file, of 16 bytes at least",
+            default: "",
+            value: ValueKind::Path,
+        },
+        OptionSpec {
+            name: "when_full",
+            help: "where the trace can't be written: lose records and say so, or wait",
+            default: "lose",
+            value: ValueKind::Choice(&["lose", "wait"]),
+        },
+        OptionSpec {
+            name: "save_every",
+            help: "save what was recorded after so long; a kill loses no more than that",
+            default: "1s",
+            value: ValueKind::Duration,
+        },
+    ],
+    build,
+};
+
+fn build(
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    surroundings: &Surroundings,
+) -> crate::Result<Arc<dyn FileSystem>> {
+    let data = options.choice("data").parse().unwrap_or(DataMode::Checksum);
+    let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
+    let names = if anonymiser.is_some() { NameMode::Anonymised } else { NameMode::Plain };
+    if data == DataMode::Full && names == NameMode::Anonymised {
+        return Err(Error::Together {
+            layer: SPEC.name,
+            one: "data=full",
+            other: "anonymise",
+            why: "contents may hold names",
+        });
+    }
+    let metadata = Metadata { version: VERSION, segment: 1, data, names, lost: 0, closed: false };
+    let writer = TraceWriter::create(options.place("to")?, metadata)?;
+    let when_full =
+        if options.choice("when_full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };
+    let save_every = options.duration("save_every");
+    let settings = RecorderOptions { save_every, when_full, anonymiser };
+    let clock = surroundings.clock();
+    let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
+    surroundings.publish(Arc::new(Told(Arc::clone(&recorder))));
+    let start_ns = clock.now_ns();
+    Ok(Arc::new(Watched { inner, watch: Trace { recorder, clock, data, start_ns } }))
+}
+
+struct Trace {
+    recorder: Arc<Recorder>,
+    clock: Arc<dyn Clock>,
+    data: DataMode,
+    /// When the trace began.
+    start_ns: u64,
+}
+
+impl Watch for Trace {
+    /// When it began, in nanoseconds of the clock.
+    type Begun = u64;
+
+    fn begin(&self, _: &Call<'_>) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn end(
+        &self,
+        begun_ns: u64,
+        request: Option<&Request>,
+        call: &Call<'_>,
+        outcome: &Outcome<'_>,
+    ) {
+        let ended_ns = self.clock.now_ns();
+        let mut record = arguments::record(request, call, outcome, self.data);
+        record.start_ns = begun_ns.saturating_sub(self.start_ns);
+        record.duration_ns = ended_ns.saturating_sub(begun_ns);
+        record.thread = own_number();
+        self.recorder.record(record);
+    }
+
+    fn opened(&self, opened: &mut Opened) {
+        opened.backing = None;
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.recorder.finish().map_err(|error| {
+            tracing::error!(%error, "closing the trace");
+            Errno::IO.into()
+        })
+    }
+}
+
+struct Told(Arc<Recorder>);
+
+impl Reporter for Told {
+    fn report(&self) -> Report {
+        let state = self.0.state();
+        let measures = vec![
+            Measure::counter("records", "operations recorded", state.taken),
+            Measure::counter("records_saved", "records that a kill would not lose", state.saved),
+            Measure::counter("records_lost", "records that could not be written", state.lost),
+            Measure::counter("segments", "files begun", state.segments),
+            Measure::counter("written_bytes", "bytes on disk", state.bytes),
+            Measure::counter("waits", "operations that waited for the trace", state.waits),
+        ];
+        Report { measures, ..Report::default() }
+    }
+}

@@ -1,0 +1,80 @@
+//! What layers get from whoever builds a stack, because they must not fetch it themselves: a clock,
+//! and somewhere to publish what they have to tell.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fslab_vfs::{Clock, MonotonicClock};
+use parking_lot::Mutex;
+
+use crate::report::{Report, Reporter};
+
+/// What layers get from whoever builds a stack.
+#[derive(Clone)]
+pub struct Surroundings {
+    clock: Arc<dyn Clock>,
+    published: Arc<Mutex<Vec<Published>>>,
+    /// The layer that is being built, and its place from the top, from 1.
+    layer: (usize, String),
+}
+
+struct Published {
+    position: usize,
+    layer: String,
+    reporter: Arc<dyn Reporter>,
+}
+
+impl Surroundings {
+    /// With a clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, published: Arc::default(), layer: (0, String::new()) }
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// Called by a layer that has something to tell, once, while it is built.
+    pub fn publish(&self, reporter: Arc<dyn Reporter>) {
+        let (position, layer) = self.layer.clone();
+        self.published.lock().push(Published { position, layer, reporter });
+    }
+
+    /// Whether any layer has something to tell.
+    #[must_use]
+    pub fn has_reporters(&self) -> bool {
+        !self.published.lock().is_empty()
+    }
+
+    /// What the layers have to tell now, top first.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        let report = |published: &Published| Report {
+            position: published.position,
+            layer: published.layer.clone(),
+            ..published.reporter.report()
+        };
+        let mut reports: Vec<_> = self.published.lock().iter().map(report).collect();
+        reports.sort_by_key(|report| report.position);
+        reports
+    }
+
+    pub(crate) fn of_layer(&self, position: usize, layer: String) -> Self {
+        Self { layer: (position, layer), ..self.clone() }
+    }
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self::new(Arc::new(MonotonicClock))
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Surroundings").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}

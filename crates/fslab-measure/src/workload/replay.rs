@@ -1,0 +1,136 @@
+//! `replay`: the operations of a trace, done again.
+//!
+//! What the trace found rather than made is made first, outside the timed region. The operations
+//! are done one by one, as fast as the target takes them, in the order in which they ended when
+//! they were recorded. On a mounted target they go through system calls on its directory; what the
+//! kernel answers from its caches then costs as little as it does anywhere.
+
+use std::path::PathBuf;
+
+use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings};
+use fslab_vfs::{Credentials, FileSystem};
+
+use super::content;
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::{Error, Result};
+use crate::runner::{Phase, Session, Timed};
+
+const TRACE: Parameter = Parameter {
+    name: "trace",
+    help: "the trace: a directory that the trace layer wrote, or one file of it",
+    default: DefaultValue::Text(""),
+};
+
+const DIVERGING: Parameter = Parameter {
+    name: "diverging",
+    help: "whether an operation may come out otherwise than recorded",
+    default: DefaultValue::Choice(&["fail", "allow"]),
+};
+
+/// The trace is read before the clock starts, and may hold so much.
+const MEMORY_BYTES_MAX: usize = 1 << 30;
+
+/// After so many operations the run looks whether it is to stop.
+const STEPS: usize = 256;
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "replay",
+    help: "do the operations of a recorded trace again",
+    parameters: &[TRACE, DIVERGING, content::DATA],
+    construct: |parameters, seed| {
+        Box::new(Replay {
+            trace: parameters.text(&TRACE).map(PathBuf::from),
+            diverging: parameters.word(&DIVERGING) == "allow",
+            data: parameters.word(&content::DATA),
+            seed,
+            records: Vec::new(),
+            inventory: Inventory::default(),
+        })
+    },
+};
+
+struct Replay {
+    trace: Option<PathBuf>,
+    diverging: bool,
+    data: &'static str,
+    seed: u64,
+    records: Vec<Record>,
+    inventory: Inventory,
+}
+
+impl Workload for Replay {
+    fn prepare(&mut self, _: &Preparation<'_>) -> Result<()> {
+        let trace = self.trace.as_ref().ok_or(Error::NoTrace)?;
+        let mut held = 0;
+        for record in Reader::open(trace)? {
+            let record = record?;
+            held += size_of::<Record>() + record.held_bytes();
+            if held > MEMORY_BYTES_MAX {
+                let (path, limit) = (trace.clone(), MEMORY_BYTES_MAX as u64);
+                return Err(Error::TraceTooLarge { path, limit });
+            }
+            self.inventory.learn(&record);
+            self.records.push(record);
+        }
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let tree = session.tree()?;
+        tree.with_file_system(&mut |file_system| {
+            let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
+            self.inventory.make(file_system, &owner(), &mut fill)?;
+            Ok(())
+        })?;
+        tree.sync_all()?;
+        session.measure(Phase::new("replay"), |timed| self.replay(timed))
+    }
+}
+
+impl Replay {
+    fn replay(&self, timed: &mut Timed<'_>) -> Result<()> {
+        let tree = timed.tree();
+        let mut replayed = Replayed::default();
+        tree.with_file_system(&mut |file_system| {
+            replayed = self.replay_on(file_system, timed)?;
+            Ok(())
+        })?;
+        timed.count(replayed.operations, replayed.bytes_written + replayed.bytes_read);
+        timed.flush()?;
+        match replayed.divergences.first() {
+            Some(first) if !self.diverging => {
+                let (count, first) = (replayed.diverged, first.to_string());
+                Err(Error::Diverged { count, first })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replay_on(&self, target: &dyn FileSystem, timed: &Timed<'_>) -> Result<Replayed> {
+        let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
+        let mut replayer = Replayer::new(target, Settings { owner: owner(), fill: &mut fill });
+        for records in self.records.chunks(STEPS) {
+            timed.check()?;
+            records.iter().for_each(|record| replayer.step(record));
+        }
+        Ok(replayer.finish())
+    }
+
+    fn fill(&self, record: &Record, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&content::make(
+            self.data,
+            self.seed ^ record.sequence,
+            buffer.len(),
+        ));
+    }
+}
+
+/// Root can do what others did in their names; who is not does it in the own name.
+fn owner() -> Owner {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if uid.is_root() {
+        return Owner::Recorded;
+    }
+    Owner::Instead(Credentials { uid: uid.as_raw(), gid: gid.as_raw() })
+}

@@ -1,0 +1,173 @@
+//! Names that tell nothing: keyed hashes, which nobody without the key can test a guess against.
+//!
+//! A name becomes 24 hexadecimal digits (96 bits of keyed BLAKE3), whatever its length. Its
+//! extension stays if it is one of [`KNOWN_EXTENSIONS`], because what kind of files there are is
+//! what traces are studied for; any other could be a name itself, and goes into the hash. The same
+//! key gives the same names, so that traces of one tree can be compared. Directories in the target
+//! of a symbolic link are hashed one by one, so that links still lead where they did. Numbers
+//! (inodes, users, groups, processes, sizes, times) stay.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::record::Record;
+
+/// Extensions that are kept.
+#[rustfmt::skip]
+pub const KNOWN_EXTENSIONS: &[&str] = &[
+    "a", "avi", "bak", "bin", "bz2", "c", "cc", "class", "conf", "cpp", "css", "csv", "d", "db",
+    "deb", "dll", "doc", "docx", "exe", "gif", "go", "gz", "h", "hpp", "htm", "html", "ini", "iso",
+    "jar", "java", "jpeg", "jpg", "js", "json", "lock", "log", "m4a", "md", "mkv", "mp3", "mp4",
+    "o", "ods", "odt", "parquet", "pdf", "php", "pl", "png", "ppt", "pptx", "py", "pyc", "rb",
+    "rlib", "rmeta", "rpm", "rs", "sh", "so", "sql", "sqlite", "svg", "swp", "tar", "tgz",
+    "timestamp", "tmp", "toml", "ts", "txt", "wal", "wav", "xls", "xlsx", "xml", "xz", "yaml",
+    "yml", "zip", "zst",
+];
+
+/// A key has at least so many bytes.
+const KEY_BYTES_MIN: usize = 16;
+
+/// Separates our use of a key file from any other use of it.
+const CONTEXT: &str = "fslab 2026-11 names in traces";
+
+/// Prefixes of extended attributes that the kernel gives a meaning.
+const ATTRIBUTE_NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"system."];
+
+/// Replaces names by keyed hashes.
+pub struct Anonymiser {
+    key: [u8; blake3::KEY_LEN],
+}
+
+impl Anonymiser {
+    /// Takes the key from a file: at least 16 bytes that nobody can guess.
+    ///
+    /// # Errors
+    /// [`Error::ShortKey`], or what the system answers.
+    pub fn from_key_file(path: &Path) -> Result<Self> {
+        let secret = std::fs::read(path).map_err(Error::file(path))?;
+        if secret.len() < KEY_BYTES_MIN {
+            let (path, length) = (path.to_owned(), secret.len());
+            return Err(Error::ShortKey { path, length, least: KEY_BYTES_MIN });
+        }
+        Ok(Self { key: blake3::derive_key(CONTEXT, &secret) })
+    }
+
+    /// What stands for a name.
+    #[must_use]
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        if matches!(name, b"" | b"." | b"..") {
+            return name.to_vec();
+        }
+        let digits: String =
+            self.hash(name).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        match known_extension(name) {
+            Some(extension) => format!("{digits}.{extension}").into_bytes(),
+            None => digits.into_bytes(),
+        }
+    }
+
+    /// What stands for the target of a symbolic link.
+    #[must_use]
+    pub fn path(&self, path: &[u8]) -> Vec<u8> {
+        let parts: Vec<_> = path.split(|byte| *byte == b'/').map(|part| self.name(part)).collect();
+        parts.join(&b'/')
+    }
+
+    /// What stands for the name of an extended attribute. `system.` and `security.` attributes are
+    /// the kernel's own and keep their names.
+    #[must_use]
+    pub fn attribute(&self, name: &[u8]) -> Vec<u8> {
+        if name.starts_with(b"system.") || name.starts_with(b"security.") {
+            return name.to_vec();
+        }
+        let namespace = ATTRIBUTE_NAMESPACES.iter().find(|prefix| name.starts_with(prefix));
+        let namespace = namespace.copied().unwrap_or_default();
+        [namespace, &self.name(&name[namespace.len()..])].concat()
+    }
+
+    /// What stands for a checksum: that of a short text could be found by trying.
+    fn checksum(&self, checksum: u64, size: u64) -> u64 {
+        let told = [checksum.to_le_bytes(), size.to_le_bytes()].concat();
+        let hash = self.hash(&told);
+        hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// Hides what a record tells. Data can't be hidden and is removed.
+    pub(crate) fn apply(&self, record: &mut Record) {
+        use fslab_vfs::Operation::{Getxattr, Listxattr, Readlink, Removexattr, Setxattr, Symlink};
+        for name in [&mut record.name, &mut record.new_name].into_iter().flatten() {
+            *name = self.name(name);
+        }
+        if let Some(text) = &mut record.text {
+            *text = match record.operation {
+                Symlink | Readlink => self.path(text),
+                Getxattr | Setxattr | Listxattr | Removexattr => self.attribute(text),
+                _ => self.name(text),
+            };
+        }
+        record.checksum = record
+            .checksum
+            .map(|checksum| self.checksum(checksum, record.size.unwrap_or_default()));
+        record.data = None;
+    }
+
+    fn hash(&self, bytes: &[u8]) -> [u8; blake3::OUT_LEN] {
+        *blake3::keyed_hash(&self.key, bytes).as_bytes()
+    }
+}
+
+fn known_extension(name: &[u8]) -> Option<&'static str> {
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    let extension = std::str::from_utf8(&name[dot + 1..]).ok()?;
+    let known = KNOWN_EXTENSIONS.iter().find(|known| **known == extension)?;
+    // `.git` and `.tmp` are names, not extensions.
+    (dot > 0).then_some(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn anonymiser(secret: &[u8]) -> Anonymiser {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(secret).unwrap();
+        Anonymiser::from_key_file(file.path()).unwrap()
+    }
+
+    #[test]
+    fn names_are_hidden_and_known_extensions_stay() {
+        let one = anonymiser(b"sixteen bytes or more");
+        let shown = |name: &[u8]| String::from_utf8(one.name(name)).unwrap();
+        assert_eq!(shown(b".."), "..");
+        assert!(shown(b"salaries.xlsx").ends_with(".xlsx"));
+        for name in ["salaries", "a.of-a-person", ".txt", "Makefile", "x.RS"] {
+            let hidden = shown(name.as_bytes());
+            assert_eq!(hidden.len(), 24, "{name}");
+            assert!(hidden.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hidden}");
+        }
+        assert_eq!(shown(b"a"), shown(b"a"));
+        assert_ne!(shown(b"a"), shown(b"b"));
+        let other = anonymiser(b"another key of a good length");
+        assert_ne!(one.name(b"a"), other.name(b"a"));
+    }
+
+    #[test]
+    fn links_and_attributes_keep_their_shape() {
+        let one = anonymiser(b"sixteen bytes or more");
+        let target = [b"../".as_slice(), &one.name(b"src"), b"/", &one.name(b"main.rs")].concat();
+        assert_eq!(one.path(b"../src/main.rs"), target);
+        assert_eq!(one.attribute(b"security.capability"), b"security.capability");
+        assert!(one.attribute(b"user.secret").starts_with(b"user."));
+        assert!(!one.attribute(b"user.secret").ends_with(b"secret"));
+    }
+
+    #[test]
+    fn a_short_key_is_refused() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"too short").unwrap();
+        let error = Anonymiser::from_key_file(file.path()).err().unwrap();
+        assert!(error.to_string().contains("9 bytes; a key has at least 16"), "{error}");
+    }
+}

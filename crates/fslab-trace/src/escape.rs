@@ -1,0 +1,71 @@
+//! Names are bytes; Parquet text is UTF-8. A backslash doubles, and a byte that is no UTF-8 becomes
+//! `\xHH`: all tools can show the text, and every name comes back as it was.
+
+/// Text of bytes.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        if chunk.valid().contains('\\') {
+            text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        } else {
+            text.push_str(chunk.valid());
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// The bytes that a text stands for; `None` where it was not made by [`escape`].
+pub fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    if !text.contains(&b'\\') {
+        return Some(text.to_vec());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = match (first, behind) {
+            (b'\\', [b'\\', behind @ ..]) => {
+                bytes.push(b'\\');
+                behind
+            }
+            (b'\\', [b'x', high, low, behind @ ..]) => {
+                bytes.push(hex(*high)? << 4 | hex(*low)?);
+                behind
+            }
+            (b'\\', _) => return None,
+            (byte, behind) => {
+                bytes.push(*byte);
+                behind
+            }
+        };
+    }
+    Some(bytes)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_stays_readable() {
+        assert_eq!(escape("Stra\u{df}e.rs".as_bytes()), "Stra\u{df}e.rs");
+        assert_eq!(escape(b"a\\b\xff"), "a\\\\b\\xff");
+        assert_eq!(unescape(b"a\\b"), None);
+        assert_eq!(unescape(b"a\\x4"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_comes_back(name: Vec<u8>) {
+            prop_assert_eq!(unescape(escape(&name).as_bytes()), Some(name));
+        }
+    }
+}

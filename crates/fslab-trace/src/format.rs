@@ -1,0 +1,403 @@
+//! The columns of a trace and what its segments say about themselves; described in
+//! `docs/formats/trace.md`.
+//!
+//! [`COLUMNS`] is the only list: schema, writer and reader go through it.
+
+use std::str::FromStr;
+
+use fslab_vfs::Operation;
+
+use crate::escape::{escape, unescape};
+use crate::record::Record;
+
+/// Version of the format. A reader takes its own and all older ones.
+pub const VERSION: u32 = 1;
+
+/// Name of the message type in the schema.
+pub(crate) const SCHEMA_NAME: &str = "fslab_trace";
+
+/// How a segment is called: its number from 1, with leading zeros so that names sort.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:06}.parquet")
+}
+
+/// The number of a segment, by its name.
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(".parquet")?.parse().ok()?;
+    (segment_name(number) == name && number > 0).then_some(number)
+}
+
+/// A column of the trace.
+#[derive(Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Whether every row has a value.
+    pub required: bool,
+    /// Takes the value out of a record.
+    pub(crate) get: fn(&Record) -> Cell,
+    /// Puts a value into a record; `None` where it can't be one.
+    pub(crate) set: fn(&mut Record, Cell) -> Option<()>,
+}
+
+/// Type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Signed, 64 bits.
+    I64,
+    /// Nanoseconds since 1970, UTC.
+    Time,
+    /// UTF-8 text, escaped where it stands for other bytes.
+    Text,
+    /// Bytes.
+    Bytes,
+}
+
+/// A value of a column, to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// An unsigned number.
+    Unsigned(u64),
+    /// A signed number.
+    Signed(i64),
+    /// Text, escaped where it stands for other bytes.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Column {
+    /// The value that a record has in this column.
+    #[must_use]
+    pub fn show(&self, record: &Record) -> Option<Shown> {
+        match ((self.get)(record), self.kind) {
+            (Cell::Null, _) => None,
+            (Cell::Number(bits), Kind::I64 | Kind::Time) => Some(Shown::Signed(bits)),
+            (Cell::Number(bits), _) => Some(Shown::Unsigned(bits.cast_unsigned())),
+            (Cell::Bytes(bytes), Kind::Text) => {
+                Some(Shown::Text(String::from_utf8_lossy(&bytes).into_owned()))
+            }
+            (Cell::Bytes(bytes), _) => Some(Shown::Bytes(bytes)),
+        }
+    }
+}
+
+/// A value on its way between a record and a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// No value.
+    Null,
+    /// A number; unsigned ones by their bits.
+    Number(i64),
+    /// Text or bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Cell {
+    fn number<T>(value: Option<T>, bits: impl FnOnce(T) -> i64) -> Self {
+        value.map_or(Self::Null, |value| Self::Number(bits(value)))
+    }
+
+    fn text(value: Option<&Vec<u8>>) -> Self {
+        value.map_or(Self::Null, |value| Self::Bytes(escape(value).into_bytes()))
+    }
+
+    fn to_u32(&self) -> Option<Option<u32>> {
+        match self {
+            Self::Null => Some(None),
+            Self::Number(bits) => u32::try_from(*bits).ok().map(Some),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    fn to_i64(&self) -> Option<Option<i64>> {
+        match self {
+            Self::Null => Some(None),
+            Self::Number(bits) => Some(Some(*bits)),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    fn to_u64(&self) -> Option<Option<u64>> {
+        Some(self.to_i64()?.map(i64::cast_unsigned))
+    }
+
+    fn into_bytes(self) -> Option<Option<Vec<u8>>> {
+        match self {
+            Self::Null => Some(None),
+            Self::Bytes(bytes) => Some(Some(bytes)),
+            Self::Number(_) => None,
+        }
+    }
+
+    fn into_text(self) -> Option<Option<Vec<u8>>> {
+        match self.into_bytes()? {
+            None => Some(None),
+            Some(text) => unescape(&text).map(Some),
+        }
+    }
+}
+
+/// A column for a field of [`Record`] that has its name.
+macro_rules! column {
+    ($field:ident: required U64) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::U64,
+            required: true,
+            get: |record| Cell::Number(record.$field.cast_signed()),
+            set: |record, cell| {
+                record.$field = cell.to_u64()??;
+                Some(())
+            },
+        }
+    };
+    ($field:ident: required U32) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::U32,
+            required: true,
+            get: |record| Cell::Number(record.$field.into()),
+            set: |record, cell| {
+                record.$field = cell.to_u32()??;
+                Some(())
+            },
+        }
+    };
+    ($field:ident: U64) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::U64,
+            required: false,
+            get: |record| Cell::number(record.$field, u64::cast_signed),
+            set: |record, cell| {
+                record.$field = cell.to_u64()?;
+                Some(())
+            },
+        }
+    };
+    ($field:ident: U32) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::U32,
+            required: false,
+            get: |record| Cell::number(record.$field, i64::from),
+            set: |record, cell| {
+                record.$field = cell.to_u32()?;
+                Some(())
+            },
+        }
+    };
+    ($field:ident: Text) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::Text,
+            required: false,
+            get: |record| Cell::text(record.$field.as_ref()),
+            set: |record, cell| {
+                record.$field = cell.into_text()?;
+                Some(())
+            },
+        }
+    };
+    ($field:ident: Bytes) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::Bytes,
+            required: false,
+            get: |record| record.$field.clone().map_or(Cell::Null, Cell::Bytes),
+            set: |record, cell| {
+                record.$field = cell.into_bytes()?;
+                Some(())
+            },
+        }
+    };
+    // Signed: `I64`, or `Time`.
+    ($field:ident: $kind:ident) => {
+        Column {
+            name: stringify!($field),
+            kind: Kind::$kind,
+            required: false,
+            get: |record| Cell::number(record.$field, |value| value),
+            set: |record, cell| {
+                record.$field = cell.to_i64()?;
+                Some(())
+            },
+        }
+    };
+}
+
+/// Every column, in the order of the schema.
+pub const COLUMNS: &[Column] = &[
+    column!(sequence: required U64),
+    column!(start_ns: required U64),
+    column!(duration_ns: required U64),
+    column!(time_ns: Time),
+    column!(thread: required U32),
+    Column {
+        name: "operation",
+        kind: Kind::Text,
+        required: true,
+        get: |record| Cell::Bytes(record.operation.name().as_bytes().to_vec()),
+        set: |record, cell| {
+            record.operation = to_operation(&cell.into_bytes()??)?;
+            Some(())
+        },
+    },
+    column!(pid: U32),
+    column!(uid: U32),
+    column!(gid: U32),
+    column!(umask: U32),
+    column!(inode: U64),
+    column!(parent: U64),
+    column!(name: Text),
+    column!(new_parent: U64),
+    column!(new_name: Text),
+    column!(handle: U64),
+    column!(offset: U64),
+    column!(size: U64),
+    column!(flags: U32),
+    column!(mode: U32),
+    column!(device: U32),
+    column!(owner: U32),
+    column!(group: U32),
+    column!(accessed_s: I64),
+    column!(accessed_ns: U32),
+    column!(modified_s: I64),
+    column!(modified_ns: U32),
+    column!(from_inode: U64),
+    column!(from_handle: U64),
+    column!(from_offset: U64),
+    column!(text: Text),
+    column!(checksum: U64),
+    column!(data: Bytes),
+    column!(errno: required U32),
+    column!(result: U64),
+    column!(result_inode: U64),
+    column!(result_handle: U64),
+    column!(result_mode: U32),
+    column!(result_size: U64),
+];
+
+fn to_operation(name: &[u8]) -> Option<Operation> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// How much of what is written a trace keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataMode {
+    /// Only how much.
+    None,
+    /// A checksum of each write.
+    Checksum,
+    /// All of it.
+    Full,
+}
+
+impl DataMode {
+    /// Every mode, by name.
+    pub const NAMES: &[&str] = &["none", "checksum", "full"];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Checksum => "checksum",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl FromStr for DataMode {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        let modes = [Self::None, Self::Checksum, Self::Full];
+        modes.into_iter().find(|mode| mode.name() == name).ok_or(())
+    }
+}
+
+/// Whether a trace holds the names themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameMode {
+    /// As they are.
+    Plain,
+    /// Keyed hashes of them.
+    Anonymised,
+}
+
+impl NameMode {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Anonymised => "anonymised",
+        }
+    }
+}
+
+/// What a segment says about itself and the trace so far, as key-value pairs of its footer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Version of the format.
+    pub version: u32,
+    /// Number of the segment.
+    pub segment: u64,
+    /// What is kept of writes.
+    pub data: DataMode,
+    /// What is kept of names.
+    pub names: NameMode,
+    /// Records lost up to the end of this segment.
+    pub lost: u64,
+    /// This is the last segment, and the trace was closed in good order.
+    pub closed: bool,
+}
+
+const KEY_VERSION: &str = "fslab.trace.version";
+const KEY_SEGMENT: &str = "fslab.trace.segment";
+const KEY_DATA: &str = "fslab.trace.data";
+const KEY_NAMES: &str = "fslab.trace.names";
+const KEY_LOST: &str = "fslab.trace.lost";
+const KEY_CLOSED: &str = "fslab.trace.closed";
+
+impl Metadata {
+    pub(crate) fn to_pairs(self) -> [(&'static str, String); 6] {
+        [
+            (KEY_VERSION, self.version.to_string()),
+            (KEY_SEGMENT, self.segment.to_string()),
+            (KEY_DATA, self.data.name().to_owned()),
+            (KEY_NAMES, self.names.name().to_owned()),
+            (KEY_LOST, self.lost.to_string()),
+            (KEY_CLOSED, self.closed.to_string()),
+        ]
+    }
+
+    /// From the value of each key; `None` where one is missing or can't be so.
+    pub(crate) fn from_pairs<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        Some(Self {
+            version: value(KEY_VERSION)?.parse().ok()?,
+            segment: value(KEY_SEGMENT)?.parse().ok()?,
+            data: value(KEY_DATA)?.parse().ok()?,
+            names: match value(KEY_NAMES)? {
+                "plain" => NameMode::Plain,
+                "anonymised" => NameMode::Anonymised,
+                _ => return None,
+            },
+            lost: value(KEY_LOST)?.parse().ok()?,
+            closed: value(KEY_CLOSED)?.parse().ok()?,
+        })
+    }
+
+    /// The version alone, which a later format may not let be read otherwise.
+    pub(crate) fn version_of<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<u32> {
+        value(KEY_VERSION)?.parse().ok()
+    }
+}

@@ -1,0 +1,41 @@
+//! Recorded operations of a file system: what a trace is, how it is written, read and shown, and
+//! the replayer that does the operations again.
+//!
+//! A trace is a directory of Parquet files, so that any tool can read it; `docs/formats/trace.md`
+//! describes them. [`Recorder`] takes records from the threads that serve requests and writes them
+//! in a thread of its own; [`Reader`] gives them back; [`Replayer`] does them again on any
+//! [`fslab_vfs::FileSystem`].
+//!
+//! This is the only crate that knows this format. It knows no layer and no mount; clocks are
+//! parameters.
+
+mod anonymise;
+mod dump;
+mod error;
+mod escape;
+mod filter;
+mod format;
+mod inventory;
+mod noise;
+mod paths;
+mod reader;
+mod record;
+mod recorder;
+mod replay;
+mod segment;
+mod writer;
+
+pub use anonymise::{Anonymiser, KNOWN_EXTENSIONS};
+pub use dump::Line;
+pub use error::{Error, Result};
+pub use filter::{Filter, Fits, Pattern, pattern};
+pub use format::{COLUMNS, Column, DataMode, Kind, Metadata, NameMode, Shown, VERSION};
+pub use inventory::Inventory;
+pub use noise::noise;
+pub use paths::Paths;
+pub use reader::{Reader, SegmentInfo};
+pub use record::{Record, flag as record_flag};
+pub use recorder::{Recorder, RecorderOptions, RecorderState, WhenFull};
+pub use replay::{Divergence, Owner, Replayed, Replayer, Settings};
+pub use segment::ROWS_MAX;
+pub use writer::TraceWriter;

@@ -1,0 +1,238 @@
+//! Reads a trace: a directory of segments, or one segment.
+//!
+//! Segments may come from anywhere. What they claim is bounded before memory is taken for it, and a
+//! defect of the Parquet library that a damaged file brings out is an error of that file.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use fslab_vfs::Operation;
+use parquet::basic::Type as Physical;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+
+use crate::error::{Error, Result};
+use crate::format::{COLUMNS, Cell, Column, Kind, Metadata, VERSION, segment_number};
+use crate::record::Record;
+
+/// A row group with more rows than this is not ours.
+const GROUP_ROWS_MAX: i64 = 1 << 20;
+
+/// Nor is one that decodes to more bytes.
+const GROUP_BYTES_MAX: i64 = 1 << 30;
+
+/// The records of a trace, in order.
+pub struct Reader {
+    segments: std::vec::IntoIter<PathBuf>,
+    rows: std::vec::IntoIter<Record>,
+    last: Option<SegmentInfo>,
+    next_sequence: u64,
+    missing: u64,
+}
+
+/// What a segment says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What its footer says.
+    pub metadata: Metadata,
+    /// Its rows.
+    pub rows: u64,
+}
+
+impl Reader {
+    /// Opens a trace, or one segment of it.
+    ///
+    /// # Errors
+    /// [`Error::NoTrace`], or what the system answers.
+    pub fn open(path: &Path) -> Result<Self> {
+        let status = path.metadata().map_err(Error::file(path))?;
+        let segments = if status.is_dir() { segments_in(path)? } else { vec![path.to_owned()] };
+        let (segments, rows) = (segments.into_iter(), Vec::new().into_iter());
+        Ok(Self { segments, rows, last: None, next_sequence: 1, missing: 0 })
+    }
+
+    /// What the segment says that was read last; that of the whole trace, at its end.
+    #[must_use]
+    pub fn last_segment(&self) -> Option<&SegmentInfo> {
+        self.last.as_ref()
+    }
+
+    /// Records that are missing between those read so far: lost when the trace was written, or in
+    /// segments that are not there.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    fn next_segment(&mut self) -> Option<Result<()>> {
+        let path = self.segments.next()?;
+        Some(read_segment(&path).map(|(info, records)| {
+            self.last = Some(info);
+            self.rows = records.into_iter();
+        }))
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.rows.next() {
+                let skipped = record.sequence.saturating_sub(self.next_sequence);
+                self.missing = self.missing.saturating_add(skipped);
+                self.next_sequence = record.sequence.saturating_add(1);
+                return Some(Ok(record));
+            }
+            if let Err(error) = self.next_segment()? {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut segments = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(Error::file(path))? {
+        let name = entry.map_err(Error::file(path))?.file_name();
+        if let Some(number) = name.to_str().and_then(segment_number) {
+            segments.push((number, path.join(&name)));
+        }
+    }
+    if segments.is_empty() {
+        return Err(Error::NoTrace { path: path.to_owned() });
+    }
+    segments.sort();
+    Ok(segments.into_iter().map(|(_, path)| path).collect())
+}
+
+/// A whole segment.
+fn read_segment(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
+    let read = catch_unwind(AssertUnwindSafe(|| read_segment_of_any_kind(path)));
+    read.unwrap_or_else(|_panic| Err(not_a_segment(path, "is damaged beyond reading")))
+}
+
+fn not_a_segment(path: &Path, what: &'static str) -> Error {
+    Error::NotASegment { path: path.to_owned(), what }
+}
+
+fn read_segment_of_any_kind(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    let reader = SerializedFileReader::new(file).map_err(Error::parquet(path))?;
+    let metadata = metadata_of(&reader, path)?;
+    let mut records = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(Error::parquet(path))?;
+        read_group(&*group, path, &mut records)?;
+    }
+    let rows = records.len() as u64;
+    Ok((SegmentInfo { path: path.to_owned(), metadata, rows }, records))
+}
+
+fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
+    let pairs = reader.metadata().file_metadata().key_value_metadata();
+    let value = |key: &str| {
+        let pair = pairs?.iter().find(|pair| pair.key == key)?;
+        pair.value.as_deref()
+    };
+    match Metadata::version_of(value) {
+        None => Err(not_a_segment(path, "is a Parquet file, but of no trace")),
+        Some(found) if found > VERSION => Err(Error::NewerFormat { path: path.to_owned(), found }),
+        Some(_) => Metadata::from_pairs(value)
+            .ok_or_else(|| not_a_segment(path, "its footer says what a trace can't")),
+    }
+}
+
+fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>) -> Result<()> {
+    let told = group.metadata();
+    let rows = told.num_rows();
+    if !(0..=GROUP_ROWS_MAX).contains(&rows)
+        || !(0..=GROUP_BYTES_MAX).contains(&told.total_byte_size())
+    {
+        return Err(not_a_segment(path, "claims more than a segment may hold"));
+    }
+    let start = records.len();
+    // Every record has an operation, which replaces this one.
+    records.resize_with(start + rows as usize, || Record::new(Operation::Lookup));
+    for column in COLUMNS {
+        read_column(group, column, path, &mut records[start..])?;
+    }
+    Ok(())
+}
+
+fn read_column(
+    group: &dyn RowGroupReader,
+    column: &'static Column,
+    path: &Path,
+    records: &mut [Record],
+) -> Result<()> {
+    let schema = group.metadata().schema_descr();
+    let unfit = || Error::Column { path: path.to_owned(), column: column.name };
+    let is_it = |index: &usize| schema.column(*index).path().parts() == [column.name];
+    let Some(index) = (0..schema.num_columns()).find(is_it) else {
+        return if column.required { Err(unfit()) } else { Ok(()) };
+    };
+    if schema.column(index).physical_type() != physical(column.kind) {
+        return Err(unfit());
+    }
+    let cells = cells_of(group, index, records.len()).map_err(Error::parquet(path))?;
+    for (row, (record, cell)) in records.iter_mut().zip(cells).enumerate() {
+        let wrong = || Error::Value { path: path.to_owned(), row, column: column.name };
+        (column.set)(record, cell).ok_or_else(wrong)?;
+    }
+    Ok(())
+}
+
+fn physical(kind: Kind) -> Physical {
+    match kind {
+        Kind::U32 => Physical::INT32,
+        Kind::U64 | Kind::I64 | Kind::Time => Physical::INT64,
+        Kind::Text | Kind::Bytes => Physical::BYTE_ARRAY,
+    }
+}
+
+fn cells_of(
+    group: &dyn RowGroupReader,
+    index: usize,
+    rows: usize,
+) -> parquet::errors::Result<Vec<Cell>> {
+    match group.get_column_reader(index)? {
+        ColumnReader::Int32ColumnReader(reader) => {
+            cells(reader, rows, |bits: i32| Cell::Number(bits.cast_unsigned().into()))
+        }
+        ColumnReader::Int64ColumnReader(reader) => cells(reader, rows, Cell::Number),
+        ColumnReader::ByteArrayColumnReader(reader) => {
+            cells(reader, rows, |bytes: ByteArray| Cell::Bytes(bytes.data().to_vec()))
+        }
+        _ => Err(ParquetError::General("a column of a type that traces don't have".to_owned())),
+    }
+}
+
+fn cells<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+    to_cell: impl Fn(T::T) -> Cell,
+) -> parquet::errors::Result<Vec<Cell>> {
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let (read, ..) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    if read != rows {
+        let message = format!("{read} values where there should be {rows}");
+        return Err(ParquetError::General(message));
+    }
+    let mut values = values.into_iter().map(to_cell);
+    if levels.is_empty() {
+        return Ok(values.collect());
+    }
+    let cell = |level: i16| if level > 0 { values.next() } else { Some(Cell::Null) };
+    let cells: Vec<_> = levels.into_iter().map_while(cell).collect();
+    if cells.len() == rows {
+        Ok(cells)
+    } else {
+        Err(ParquetError::General("fewer values than levels".to_owned()))
+    }
+}

@@ -1,0 +1,106 @@
+//! The operations of a file system as values, for whoever counts, records or selects them.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! operations {
+    ($($variant:ident $name:literal),* $(,)?) => {
+        /// An operation of [`crate::FileSystem`]; its name is that of the method.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Operation {
+            $(#[doc = concat!("`", $name, "`")] $variant,)*
+        }
+
+        impl Operation {
+            /// Every operation, in the order of the trait.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The method's name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Lookup "lookup",
+    Forget "forget",
+    Getattr "getattr",
+    Setattr "setattr",
+    Readlink "readlink",
+    Mknod "mknod",
+    Mkdir "mkdir",
+    Symlink "symlink",
+    Unlink "unlink",
+    Rmdir "rmdir",
+    Rename "rename",
+    Link "link",
+    Open "open",
+    Create "create",
+    Tmpfile "tmpfile",
+    Read "read",
+    Write "write",
+    Flush "flush",
+    Release "release",
+    Fsync "fsync",
+    Opendir "opendir",
+    Readdir "readdir",
+    Releasedir "releasedir",
+    Fsyncdir "fsyncdir",
+    Syncfs "syncfs",
+    Statfs "statfs",
+    Getxattr "getxattr",
+    Setxattr "setxattr",
+    Listxattr "listxattr",
+    Removexattr "removexattr",
+    Fallocate "fallocate",
+    Lseek "lseek",
+    CopyFileRange "copy_file_range",
+}
+
+/// No operation has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no operation '{name}'")]
+pub struct UnknownOperation {
+    /// The name given.
+    pub name: String,
+}
+
+impl FromStr for Operation {
+    type Err = UnknownOperation;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.iter().copied().find(|operation| operation.name() == name);
+        found.ok_or_else(|| UnknownOperation { name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_a_method_of_the_trait_and_the_other_way_round() {
+        let source = include_str!("file_system.rs");
+        let (_, methods) = source.split_once("fn shutdown(").unwrap();
+        let named: Vec<_> = methods
+            .lines()
+            .filter_map(|line| line.strip_prefix("    fn ")?.split_once('(').map(|(name, _)| name))
+            .filter(|name| *name != "fallback")
+            .collect();
+        let listed: Vec<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();
+        assert_eq!(named, listed);
+        assert!(listed.iter().all(|name| name.parse::<Operation>().unwrap().name() == *name));
+        assert!("chmod".parse::<Operation>().is_err());
+    }
+}

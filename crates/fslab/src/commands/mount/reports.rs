@@ -1,0 +1,94 @@
+//! Tells what the layers of a mount have counted, to whoever connects to its socket and may know.
+//!
+//! The answer is one JSON document; then the connection ends. Only the mounting user and root are
+//! answered.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fslab_layers::Surroundings;
+use serde_json::json;
+
+use crate::runtime;
+
+/// Who asks and does not read is cut off after this.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Version of the document.
+const VERSION: u32 = 1;
+
+/// The socket of a mount; removed when dropped.
+pub struct Socket {
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, "removing {}", self.path.display());
+        }
+    }
+}
+
+/// Answers from now on for the mount of a device number; `directory` is from
+/// [`runtime::prepare`].
+///
+/// # Errors
+/// Where the socket can't be made.
+pub fn serve(
+    surroundings: Surroundings,
+    mount_point: &Path,
+    device: (u32, u32),
+    directory: &Path,
+) -> Result<Socket> {
+    let path = directory.join(runtime::socket_name(device));
+    let listener = listen(directory, &path).with_context(|| path.display().to_string())?;
+    let socket = Socket { path };
+    let mount_point = mount_point.to_owned();
+    let answer = move || {
+        for stream in listener.incoming() {
+            let told = stream.and_then(|stream| tell(stream, &surroundings, &mount_point));
+            if let Err(error) = told {
+                tracing::debug!(%error, "answering `fslab stats`");
+            }
+        }
+    };
+    std::thread::Builder::new().name("fslab-reports".to_owned()).spawn(answer)?;
+    Ok(socket)
+}
+
+/// Listens before the socket has its name, so that nobody finds it deaf and takes it for a
+/// leftover.
+fn listen(directory: &Path, path: &Path) -> std::io::Result<UnixListener> {
+    let beside = directory.join(format!(".{}", std::process::id()));
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&beside)?;
+    std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&beside, path)?;
+    Ok(listener)
+}
+
+fn tell(
+    mut stream: UnixStream,
+    surroundings: &Surroundings,
+    mount_point: &Path,
+) -> std::io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    if !peer.is_root() && peer != rustix::process::geteuid() {
+        return Ok(());
+    }
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    let document = json!({
+        "version": VERSION,
+        "mount_point": mount_point.to_string_lossy(),
+        "layers": surroundings.reports(),
+    });
+    stream.write_all(document.to_string().as_bytes())
+}

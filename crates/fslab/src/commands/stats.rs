@@ -1,0 +1,97 @@
+//! `fslab stats`: what the layers of a mount have counted.
+
+mod prometheus;
+mod table;
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fslab_layers::Report;
+use fslab_sys::mounts::MountEntry;
+use serde::Deserialize;
+
+use super::umount;
+use crate::exit::{Code, Coded};
+use crate::runtime;
+
+/// No daemon of ours tells more.
+const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
+
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Arguments of `fslab stats`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
+    /// Print JSON, with whole histograms
+    #[arg(long)]
+    json: bool,
+    /// Where it is mounted
+    mount_point: PathBuf,
+}
+
+/// What a daemon tells.
+#[derive(Debug, Deserialize)]
+struct Document {
+    mount_point: String,
+    layers: Vec<Report>,
+}
+
+impl Args {
+    /// Asks the daemon and prints.
+    pub fn run(self) -> Result<()> {
+        let (path, mount) = umount::mount_of_ours(&self.mount_point)?;
+        let text = ask(&path, &mount)?;
+        if self.json {
+            let value: serde_json::Value = serde_json::from_str(&text)?;
+            println!("{value:#}");
+            return Ok(());
+        }
+        let document: Document = serde_json::from_str(&text)
+            .context("the daemon answers what this fslab does not understand")?;
+        if self.prometheus {
+            print!("{}", prometheus::render(&document.mount_point, &document.layers));
+        } else {
+            print!("{}", table::render(&document.layers));
+        }
+        Ok(())
+    }
+}
+
+/// What the daemon of a mount tells.
+fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
+    let own = rustix::process::geteuid().as_raw();
+    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
+    let shown = path.display();
+    if own != 0 && own != owner {
+        let message = format!("{shown} was mounted by user {owner}, who alone may ask for this");
+        return Err(Coded { code: Code::BadInput, message }.into());
+    }
+    let nothing = || {
+        let message = format!(
+            "no layer of {shown} has anything to tell; mount with -l stats to count operations"
+        );
+        Coded { code: Code::BadInput, message }
+    };
+    let socket = runtime::find_socket(owner, mount.device).ok_or_else(nothing)?;
+    let stream = match UnixStream::connect(&socket) {
+        // A daemon that was killed left the socket; its number went to a mount that has none.
+        Err(error) if is_left_over(&error, mount) => return Err(nothing().into()),
+        connected => connected.with_context(|| {
+            format!("the daemon of {shown} does not answer on {}", socket.display())
+        })?,
+    };
+    let mut text = String::new();
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.take(DOCUMENT_BYTES_MAX).read_to_string(&mut text).context("asking the daemon")?;
+    Ok(text)
+}
+
+fn is_left_over(error: &std::io::Error, mount: &MountEntry) -> bool {
+    error.kind() == ErrorKind::ConnectionRefused && umount::daemon_of(mount.device.1).is_some()
+}

@@ -1,0 +1,49 @@
+//! `fslab trace`: reads what the `trace` layer recorded, and does it again.
+
+mod replay;
+mod show;
+
+use anyhow::Result;
+use clap::Subcommand;
+use fslab_trace::Reader;
+
+/// Arguments of `fslab trace`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the operations of a trace, a line each
+    Show(show::Args),
+    /// Do the operations of a trace again, on another file system
+    Replay(replay::Args),
+}
+
+impl Args {
+    /// Runs the chosen action.
+    pub fn run(self) -> Result<()> {
+        match self.action {
+            Action::Show(args) => args.run(),
+            Action::Replay(args) => args.run(),
+        }
+    }
+}
+
+/// Says on standard error what a trace that was read to its end lacks.
+fn say_what_is_missing(reader: &Reader) {
+    let missing = reader.missing();
+    if missing > 0 {
+        eprintln!("fslab: {missing} records are missing within the trace");
+    }
+    let Some(last) = reader.last_segment() else { return };
+    let lost = last.metadata.lost;
+    if lost > missing {
+        eprintln!("fslab: {} records were lost at the end of the trace", lost - missing);
+    }
+    if !last.metadata.closed {
+        eprintln!("fslab: the trace was not closed: its end is missing, or still being recorded");
+    }
+}

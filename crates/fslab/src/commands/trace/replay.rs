@@ -1,0 +1,118 @@
+//! `fslab trace replay`: the operations of a trace, done again in this process on another stack.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fslab_layers::{LayerChoice, Leaf, Stack};
+use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
+use fslab_vfs::{Credentials, FileSystem};
+
+use crate::commands::mount::parse_leaf;
+use crate::units::{bytes, duration};
+
+const HELP: &str = "\
+The operations are done one by one, in the order in which they ended. With a trace of data=full the
+files get what was written; else the writes have the recorded sizes and noise for data. As root the
+operations are done in the name of who asked for them; others do all in their own name, and changes
+of ownership are left out.";
+
+/// Arguments of `fslab trace replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// A layer over the target, NAME[:key=value,...]; the first is the top
+    #[arg(short, long = "layer", value_name = "LAYER")]
+    layers: Vec<LayerChoice>,
+    /// First make what the trace found rather than made: names, kinds, sizes and modes
+    #[arg(long)]
+    populate: bool,
+    /// Wait before each operation as long as there was no operation when it was recorded
+    #[arg(long)]
+    recorded_pace: bool,
+    /// Fail if anything comes out otherwise than recorded
+    #[arg(long)]
+    strict: bool,
+    /// The trace: its directory, or one file of it
+    trace: PathBuf,
+    /// On what to do it, as the traced tree was at first: a directory, mem:, or ext2:IMAGE
+    #[arg(value_parser = parse_leaf)]
+    target: Leaf,
+}
+
+impl Args {
+    /// Replays and tells how it went.
+    pub fn run(self) -> Result<()> {
+        let mut reader = Reader::open(&self.trace)?;
+        let stack = Stack { layers: self.layers.clone(), leaf: self.target.clone() };
+        let target = stack.build()?;
+        if self.populate {
+            self.make_what_was_there(&*target)?;
+        }
+        let start = Instant::now();
+        let replayed = self.replay(&mut reader, &*target)?;
+        let elapsed = start.elapsed();
+        target.shutdown().context("ending the target")?;
+        super::say_what_is_missing(&reader);
+        tell(&replayed, elapsed);
+        if self.strict && replayed.diverged > 0 {
+            bail!("{} operations came out otherwise than recorded", replayed.diverged);
+        }
+        Ok(())
+    }
+
+    fn make_what_was_there(&self, target: &dyn FileSystem) -> Result<()> {
+        let mut inventory = Inventory::default();
+        for record in Reader::open(&self.trace)? {
+            inventory.learn(&record?);
+        }
+        let made = inventory.make(target, &owner(), &mut fill)?;
+        println!("made {made} files that the trace found");
+        Ok(())
+    }
+
+    fn replay(&self, reader: &mut Reader, target: &dyn FileSystem) -> Result<Replayed> {
+        let mut fill = fill;
+        let mut replayer = Replayer::new(target, Settings { owner: owner(), fill: &mut fill });
+        let start = Instant::now();
+        for record in reader {
+            let record = record?;
+            if self.recorded_pace {
+                let due = Duration::from_nanos(record.start_ns);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
+            replayer.step(&record);
+        }
+        Ok(replayer.finish())
+    }
+}
+
+fn owner() -> Owner {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if uid.is_root() {
+        return Owner::Recorded;
+    }
+    Owner::Instead(Credentials { uid: uid.as_raw(), gid: gid.as_raw() })
+}
+
+fn fill(record: &Record, buffer: &mut [u8]) {
+    noise(record.sequence, buffer);
+}
+
+fn tell(replayed: &Replayed, elapsed: Duration) {
+    let Replayed { operations, diverged, bytes_written, bytes_read, left_out, .. } = replayed;
+    println!(
+        "{operations} operations in {}: {} written, {} read; {diverged} came out otherwise than \
+         recorded, {left_out} of them could not be asked for",
+        duration(elapsed.as_nanos() as u64),
+        bytes(*bytes_written),
+        bytes(*bytes_read),
+    );
+    for divergence in &replayed.divergences {
+        println!("  {divergence}");
+    }
+    let told = replayed.divergences.len() as u64;
+    if *diverged > told {
+        println!("  and {} more", diverged - told);
+    }
+}

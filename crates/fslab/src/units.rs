@@ -1,0 +1,31 @@
+//! Figures for people.
+
+/// A duration in nanoseconds with the unit that leaves one to three digits before the point.
+pub fn duration(ns: u64) -> String {
+    let ns = ns as f64;
+    let units = [("s", 1e9), ("ms", 1e6), ("us", 1e3)];
+    let fitting = units.into_iter().find(|(_, unit)| ns >= *unit);
+    fitting.map_or_else(|| format!("{ns}ns"), |(name, unit)| format!("{:.1}{name}", ns / unit))
+}
+
+/// A number of bytes with a binary unit.
+pub fn bytes(count: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fitting = units.into_iter().find(|(_, power)| count >> power > 0);
+    fitting.map_or_else(
+        || format!("{count} B"),
+        |(name, power)| format!("{:.1} {name}", count as f64 / (1_u64 << power) as f64),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_fit() {
+        assert_eq!([0, 999, 1000, 1_500_000].map(duration), ["0ns", "999ns", "1.0us", "1.5ms"]);
+        assert_eq!(duration(90_000_000_000), "90.0s");
+        assert_eq!([0, 1023, 1024, 3 << 29].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);
+    }
+}

@@ -1,0 +1,521 @@
+//! The observers through real mounts: what `stats` counted, what `trace` recorded, and what happens
+//! to both when the daemon is killed or the disk is full.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use fslab_sys::mounts::Mount;
+use fslab_trace::{Reader, Record};
+use fslab_vfs::Operation;
+use fslab_vfs::testing::skip::skip;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Place, fslab, is_mounted, require_mounting, run, soon};
+
+/// What `fslab stats --json` says of the layer at a place of the stack.
+fn stats(point: &Path, position: usize) -> Value {
+    let output = fslab(&["stats", "--json", point.to_str().unwrap()]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["layers"][position - 1].clone()
+}
+
+fn operation<'a>(layer: &'a Value, name: &str) -> &'a Value {
+    let operations = layer["operations"].as_array().unwrap();
+    operations.iter().find(|each| each["operation"] == name).unwrap_or(&Value::Null)
+}
+
+fn measure(layer: &Value, name: &str) -> u64 {
+    let measures = layer["measures"].as_array().unwrap();
+    measures.iter().find(|each| each["name"] == name).unwrap()["value"].as_u64().unwrap()
+}
+
+#[test]
+fn stats_agree_with_a_script_of_system_calls() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats", "-l", "null"]);
+    let at = |name: &str| place.point.join(name);
+    for number in 0..7 {
+        fs::create_dir(at(&format!("d{number}"))).unwrap();
+    }
+    for number in 0..11 {
+        let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
+        for piece in 0..3 {
+            // Whole pages: others may reach the daemon in two pieces.
+            file.write_all_at(&[1; 4096], piece * 4096).unwrap();
+        }
+        if number < 5 {
+            file.sync_all().unwrap();
+        }
+    }
+    for number in 0..4 {
+        fs::rename(at(&format!("d0/f{number}")), at(&format!("d1/g{number}"))).unwrap();
+    }
+    symlink("d0", at("link")).unwrap();
+    fs::hard_link(at("d0/f9"), at("d0/f9-too")).unwrap();
+    fs::remove_file(at("d0/f10")).unwrap();
+    assert!(fs::remove_dir(at("d0")).is_err() && fs::remove_dir(at("d1")).is_err());
+    fs::remove_dir(at("d6")).unwrap();
+    for number in 0..6 {
+        assert!(fs::metadata(at(&format!("none{number}"))).is_err());
+    }
+    let layer = stats(&place.point, 1);
+    for (name, count) in [
+        ("mkdir", 7),
+        ("create", 11),
+        ("write", 33),
+        ("fsync", 5),
+        ("rename", 4),
+        ("symlink", 1),
+        ("link", 1),
+        ("unlink", 1),
+        ("rmdir", 3),
+    ] {
+        assert_eq!(operation(&layer, name)["count"], count, "{name}: {layer:#}");
+        assert_eq!(operation(&layer, name)["in_flight"], 0);
+    }
+    assert_eq!(operation(&layer, "write")["bytes"], 33 * 4096);
+    assert_eq!(operation(&layer, "rmdir")["errors"]["ENOTEMPTY"], 2);
+    let absent = operation(&layer, "lookup")["errors"]["ENOENT"].as_u64().unwrap();
+    // Every name that was made was looked up in vain first, but for those the kernel knew to be
+    // negative.
+    assert!((6 + 7..=6 + 7 + 11 + 4 + 2 + 6).contains(&absent), "{absent}");
+    let shown = fslab(&["stats", place.point.to_str().unwrap()]).output().unwrap();
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("ENOTEMPTY: 2"));
+    place.umount();
+}
+
+#[test]
+fn reads_and_writes_are_counted_unless_passed_through() {
+    require_mounting!();
+    for (layer, counted) in [("stats", true), ("stats:passthrough=on", false)] {
+        let place = Place::mounted(&["-l", layer]);
+        fs::write(place.point.join("file"), vec![7; 1 << 20]).unwrap();
+        let layer = stats(&place.point, 1);
+        let bytes = operation(&layer, "write")["bytes"].as_u64().unwrap_or_default();
+        assert_eq!(bytes == 1 << 20, counted, "{layer:#}");
+        assert_eq!(layer["notes"].as_array().unwrap().is_empty(), counted, "it says so");
+        place.umount();
+    }
+}
+
+fn socket_of(place: &Place) -> PathBuf {
+    let device = fslab_sys::mounts::mounted_on(&place.point).unwrap().unwrap().device;
+    PathBuf::from(format!("/run/fslab/{}-{}.sock", device.0, device.1))
+}
+
+#[test]
+fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let socket = socket_of(&place);
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let directory = socket.parent().unwrap().metadata().unwrap();
+    assert_eq!((directory.permissions().mode() & 0o777, directory.uid()), (0o700, 0));
+    let program = place.lower.join("fslab");
+    fs::copy(env!("CARGO_BIN_EXE_fslab"), &program).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&program)
+        .arg("stats")
+        .arg(&place.point)
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains("was mounted by user 0, who alone may ask"), "{message}");
+    place.umount();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let socket = socket_of(&place);
+    kill(&place);
+    assert!(socket.exists());
+    let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
+    assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
+    assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]).0, 0);
+    let next = Place::new();
+    // Keeps the number of the dead mount from being used again.
+    let other = Place::mounted(&["-l", "null"]);
+    next.mount(&["-l", "stats"]);
+    assert!(!socket.exists() || socket == socket_of(&next));
+    assert!(stats(&next.point, 1)["layer"] == "stats");
+    next.umount();
+    other.umount();
+}
+
+#[test]
+fn a_mount_that_has_nothing_to_tell_says_so() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null"]);
+    let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
+    assert!(code == 3 && message.contains("mount with -l stats"), "{message}");
+    place.umount();
+    let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
+    assert!(code == 3 && message.contains("is no mount of fslab"), "{message}");
+}
+
+/// A mount with a trace beside it.
+struct Traced {
+    place: Place,
+    scratch: TempDir,
+}
+
+impl Traced {
+    fn new(options: &str) -> Self {
+        let (place, scratch) = (Place::new(), TempDir::new().unwrap());
+        let layer = format!("trace:to={}{options}", scratch.path().join("trace").display());
+        place.mount(&["-l", &layer, "-l", "null"]);
+        Self { place, scratch }
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+}
+
+fn kill(place: &Place) {
+    let daemon = place.daemon();
+    kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    soon("the daemon is dead", || {
+        fs::read_to_string(format!("/proc/{daemon}/stat"))
+            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'))
+    });
+}
+
+fn records(trace: &Path) -> Vec<Record> {
+    Reader::open(trace).unwrap().map(|record| record.unwrap()).collect()
+}
+
+#[test]
+fn a_trace_inside_what_is_mounted_is_refused() {
+    require_mounting!();
+    let place = Place::new();
+    let link = TempDir::new().unwrap();
+    symlink(&place.lower, link.path().join("link")).unwrap();
+    for (to, part) in [
+        (place.point.join("trace"), "lies inside the mount point"),
+        (place.lower.join("a/../trace"), "lies inside the lower directory"),
+        (link.path().join("link/trace"), "lies inside the lower directory"),
+    ] {
+        let (code, message) = place.try_mount(&["-l", &format!("trace:to={}", to.display())]);
+        assert!(code == 3 && message.contains(part), "{code}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    }
+    assert!(!is_mounted(&place.point));
+    assert_eq!(fs::read_dir(&place.lower).unwrap().count(), 0);
+}
+
+/// What came longer ago than `save_every` survives; all files that are there are whole.
+#[test]
+fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
+    require_mounting!();
+    let traced = Traced::new(",save_every=50ms");
+    for number in 0..50 {
+        fs::write(traced.place.point.join(format!("before-{number}")), "data").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1000));
+    let point = traced.place.point.clone();
+    let worker = std::thread::spawn(move || {
+        (0..)
+            .take_while(|number| fs::write(point.join(format!("n{number}")), "data").is_ok())
+            .count()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    kill(&traced.place);
+    let made = worker.join().unwrap();
+    let recorded = records(&traced.trace());
+    let named = |record: &&Record, prefix: &[u8]| {
+        record.operation == Operation::Create
+            && record.name.as_ref().is_some_and(|name| name.starts_with(prefix))
+    };
+    assert_eq!(recorded.iter().filter(|record| named(record, b"before-")).count(), 50);
+    let late = recorded.iter().filter(|record| named(record, b"n")).count();
+    assert!(late > 0 && late <= made + 1, "{late} recorded of {made}");
+    let shown = fslab(&["trace", "show", traced.trace().to_str().unwrap()]).output().unwrap();
+    assert!(shown.status.success());
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("was not closed"), "it says so");
+    assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
+}
+
+/// A small file system in memory for a trace, and a traced mount.
+fn traced_on_small_disk(bytes: u64, options: &str) -> (TempDir, Mount, Place) {
+    let (scratch, place) = (TempDir::new().unwrap(), Place::new());
+    let size = format!("size={bytes}");
+    let disk = Mount::new("none".as_ref(), scratch.path(), "tmpfs", &size).unwrap();
+    let log = scratch.path().with_extension("log");
+    let layer = format!("trace:to={}{options}", scratch.path().join("trace").display());
+    place.mount(&["-l", &layer, "-o", &format!("log={}", log.display())]);
+    (scratch, disk, place)
+}
+
+/// Bytes that don't compress.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    fslab_trace::noise(seed, &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_full_disk_under_the_trace_loses_records_and_says_so_but_no_operation() {
+    require_mounting!();
+    let (scratch, disk, place) = traced_on_small_disk(4 << 20, ",data=full,save_every=20ms");
+    for number in 0..48 {
+        fs::write(place.point.join(format!("f{number}")), noise(1 << 20, number)).unwrap();
+    }
+    for number in 0..48 {
+        let stored = fs::read(place.lower.join(format!("f{number}"))).unwrap();
+        assert!(stored == noise(1 << 20, number), "f{number} is as it was written");
+    }
+    soon("the loss is told", || measure(&stats(&place.point, 1), "records_lost") > 0);
+    let (code, message) = run(&["umount", place.point.to_str().unwrap()]);
+    assert_eq!((code, message.as_str()), (0, ""));
+    let log = scratch.path().with_extension("log");
+    let told = fs::read_to_string(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    assert!(told.contains("the trace can't be written"), "{told}");
+    assert!(told.contains("records were lost: ") && told.contains("No space left"), "{told}");
+    let kept = records(&scratch.path().join("trace"));
+    assert!(!kept.is_empty(), "what was saved before stays readable");
+    disk.unmount().unwrap();
+}
+
+#[test]
+fn a_full_disk_under_a_waiting_trace_holds_operations_up_and_loses_nothing() {
+    require_mounting!();
+    let (scratch, disk, place) =
+        traced_on_small_disk(160 << 20, ",data=full,when_full=wait,save_every=20ms");
+    let ballast = scratch.path().join("ballast");
+    fs::write(&ballast, vec![1; 150 << 20]).unwrap();
+    let point = place.point.clone();
+    let writer = std::thread::spawn(move || {
+        for number in 0..90 {
+            fs::write(point.join(format!("f{number}")), noise(1 << 20, number)).unwrap();
+        }
+    });
+    soon("operations wait", || measure(&stats(&place.point, 1), "waits") > 0);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!writer.is_finished(), "90 MiB went past a full disk");
+    fs::remove_file(&ballast).unwrap();
+    writer.join().unwrap();
+    place.umount();
+    let mut reader = Reader::open(&scratch.path().join("trace")).unwrap();
+    let written: usize = reader
+        .by_ref()
+        .map(|record| record.unwrap())
+        .filter_map(|record| record.data.map(|data| data.len()))
+        .sum();
+    assert_eq!((written, reader.missing()), (90 << 20, 0));
+    let last = reader.last_segment().unwrap().metadata;
+    assert!(last.closed && last.lost == 0);
+    fs::remove_file(scratch.path().with_extension("log")).unwrap();
+    disk.unmount().unwrap();
+}
+
+/// Asks another implementation of Parquet what it finds.
+#[test]
+fn other_tools_read_a_trace() {
+    require_mounting!();
+    let traced = Traced::new(",data=full");
+    for number in 0..20 {
+        fs::write(traced.place.point.join(format!("f{number}-\u{fc}\\")), "some data").unwrap();
+    }
+    traced.place.umount();
+    let recorded = records(&traced.trace());
+    let count = |operation| recorded.iter().filter(|each| each.operation == operation).count();
+    let expected = format!(
+        "{} {} {} {}",
+        recorded.len(),
+        count(Operation::Create),
+        count(Operation::Write),
+        fslab_trace::COLUMNS.len()
+    );
+    let glob = traced.trace().join("*.parquet").display().to_string();
+    let duckdb = "import duckdb, sys\n\
+        t = f\"read_parquet('{sys.argv[1]}')\"\n\
+        c = lambda w: duckdb.sql(f'select count(*) from {t} where {w}').fetchall()[0][0]\n\
+        n = c(\"name like '%-\\u00fc\\\\\\\\%' and operation = 'create' and not errno\")\n\
+        assert n == 20, n\n\
+        w = duckdb.sql(f\"select distinct data from {t} where operation = 'write'\").fetchall()\n\
+        assert w == [(b'some data',)], w\n\
+        columns = len(duckdb.sql(f'describe select * from {t}').fetchall())\n\
+        print(c('true'), c(\"operation = 'create'\"), c(\"operation = 'write'\"), columns)\n";
+    let pyarrow = "import pyarrow.dataset, pyarrow.compute as pc, sys, os\n\
+        t = pyarrow.dataset.dataset(os.path.dirname(sys.argv[1]), format='parquet').to_table()\n\
+        c = lambda o: pc.sum(pc.equal(t['operation'], o)).as_py()\n\
+        assert str(t.schema.field('time_ns').type) == 'timestamp[ns, tz=UTC]', t.schema\n\
+        assert str(t.schema.field('inode').type) == 'uint64', t.schema\n\
+        print(t.num_rows, c('create'), c('write'), t.num_columns)\n";
+    for (module, script) in [("duckdb", duckdb), ("pyarrow", pyarrow)] {
+        let there = Command::new("python3").args(["-c", &format!("import {module}")]).output();
+        if !there.is_ok_and(|output| output.status.success()) {
+            skip(&format!("observe::other_tools_read_a_trace[{module}]"), "no such Python module");
+            continue;
+        }
+        let output = Command::new("python3").args(["-c", script, &glob]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{module}: {message}");
+    }
+}
+
+/// Names with kind, mode, size, links, owner, and contents or target.
+fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
+    fn walk(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let status = path.symlink_metadata().unwrap();
+            let contents = if status.is_file() {
+                format!(
+                    "{} bytes, {:08x}",
+                    status.size(),
+                    crc32c::crc32c(&fs::read(&path).unwrap())
+                )
+            } else if status.is_symlink() {
+                fs::read_link(&path).unwrap().display().to_string()
+            } else {
+                String::new()
+            };
+            let shown = (status.mode(), status.nlink(), status.uid(), status.gid());
+            found.insert(
+                path.strip_prefix(root).unwrap().to_owned(),
+                format!("{shown:?} {contents}"),
+            );
+            if status.is_dir() {
+                walk(root, &path, found);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(root, root, &mut found);
+    found
+}
+
+/// The source of a small crate without dependencies, from cargo's own cache.
+fn small_crate() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    );
+    let registries = fs::read_dir(home.join("registry/src")).ok()?;
+    let crates = registries.flatten().filter_map(|each| fs::read_dir(each.path()).ok()).flatten();
+    crates.flatten().map(|each| each.path()).find(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"itoa-1"))
+    })
+}
+
+/// The crate alone, as if it had neither tests nor anything that those need.
+fn without_dependencies(manifest: &Path) {
+    let mut table: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+    table.retain(|key, _| key == "package" || key == "lib");
+    fs::write(manifest, table.to_string()).unwrap();
+    fs::remove_file(manifest.with_file_name("Cargo.lock")).ok();
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_recorded_cargo_build_replays_to_the_same_tree() {
+    require_mounting!();
+    let Some(source) = small_crate() else {
+        return skip("observe::a_recorded_cargo_build_replays_to_the_same_tree", "no crate itoa");
+    };
+    let traced = Traced::new(",data=full");
+    let within = traced.place.point.join("itoa");
+    copy(&source, &within);
+    without_dependencies(&within.join("Cargo.toml"));
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--offline"])
+        .env_remove("CARGO_TARGET_DIR")
+        .env("CARGO_BUILD_JOBS", "2")
+        .current_dir(&within)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    traced.place.umount();
+    let made = tree(&traced.place.lower);
+    assert!(made.keys().any(|path| path.extension().is_some_and(|extension| extension == "rlib")));
+    let target = TempDir::new().unwrap();
+    let output = fslab(&["trace", "replay", "--strict"])
+        .args([&traced.trace(), target.path()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.is_empty(), "{told}{message}");
+    let again = tree(target.path());
+    for (path, shown) in &made {
+        assert_eq!(again.get(path), Some(shown), "{}", path.display());
+    }
+    assert_eq!(again.len(), made.len());
+}
+
+#[test]
+fn a_replay_makes_first_what_the_trace_found() {
+    require_mounting!();
+    let (place, scratch) = (Place::new(), TempDir::new().unwrap());
+    fs::create_dir(place.lower.join("old")).unwrap();
+    fs::write(place.lower.join("old/file"), vec![3; 12_345]).unwrap();
+    fs::hard_link(place.lower.join("old/file"), place.lower.join("old/second")).unwrap();
+    symlink("old/file", place.lower.join("link")).unwrap();
+    let trace = scratch.path().join("trace");
+    place.mount(&["-l", &format!("trace:to={}", trace.display())]);
+    assert_eq!(fs::read(place.point.join("link")).unwrap().len(), 12_345);
+    assert_eq!(fs::metadata(place.point.join("old/second")).unwrap().nlink(), 2);
+    let mut file = OpenOptions::new().append(true).open(place.point.join("old/file")).unwrap();
+    file.write_all(b"more").unwrap();
+    drop(file);
+    place.umount();
+    let target = TempDir::new().unwrap();
+    let arguments = ["trace", "replay", "--strict", "--populate"];
+    let output = fslab(&arguments).args([&trace, target.path()]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}{}", String::from_utf8_lossy(&output.stdout));
+    let sizes = |root: &Path| {
+        let shown = tree(root)
+            .into_iter()
+            .map(|(path, shown)| (path, shown.split(',').take(4).collect::<String>()));
+        shown.collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(sizes(target.path()), sizes(&place.lower));
+    assert_eq!(fs::metadata(target.path().join("old/file")).unwrap().len(), 12_349);
+}
+
+#[test]
+fn wrong_traces_and_filters_are_named() {
+    let scratch = TempDir::new().unwrap();
+    let path = scratch.path().to_str().unwrap();
+    for (arguments, code, part) in [
+        (vec!["trace", "show", path], 3, "is no trace"),
+        (vec!["trace", "show", "/no/such"], 3, "/no/such: No such file"),
+        (vec!["trace", "show", "-o", "chmod", path], 2, "there is no operation 'chmod'"),
+        (vec!["trace", "show", "--errno", "ENONE", path], 2, "there is no error 'ENONE'"),
+        (vec!["trace", "replay", path, "mem:"], 3, "is no trace"),
+    ] {
+        let (found, message) = run(&arguments);
+        assert_eq!(found, code, "{arguments:?}: {message}");
+        assert!(message.contains(part), "{arguments:?}: {message}");
+    }
+}
