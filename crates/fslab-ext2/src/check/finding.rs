@@ -76,13 +76,13 @@ pub enum Problem {
         counted: u32,
     },
     /// A bit of a bitmap of blocks is wrong.
-    #[error("{} in the bitmap of blocks", bit_words(*used))]
+    #[error("is {} in the bitmap of blocks", contradiction(*used))]
     BlockBit {
         /// Whether the block is in use.
         used: bool,
     },
     /// A bit of a bitmap of inodes is wrong.
-    #[error("{} in the bitmap of inodes", bit_words(*used))]
+    #[error("is {} in the bitmap of inodes", contradiction(*used))]
     InodeBit {
         /// Whether the inode is in use.
         used: bool,
@@ -108,10 +108,6 @@ pub enum Problem {
         /// How many there are.
         counted: u32,
     },
-}
-
-fn bit_words(used: bool) -> &'static str {
-    if used { "is in use, and free" } else { "is unused, and taken" }
 }
 
 /// Where a problem is.
@@ -196,4 +192,9 @@ impl Report {
             self.more = true;
         }
     }
+}
+
+/// What a bit says, against what is so.
+fn contradiction(used: bool) -> &'static str {
+    if used { "in use and free" } else { "unused and taken" }
 }

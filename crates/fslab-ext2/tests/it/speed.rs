@@ -180,7 +180,8 @@ fn speed_of_simulating_the_seven_months_of_the_paper() {
                 f64::from(good) / f64::from(all)
             };
             println!(
-                "{:<14} {:<6} {:>6.2} s, {written} blocks (paper: {BLOCKS}), score {score:.4}",
+                "{:<14} {:<6} {:>6.2} s for {written} blocks (paper: {BLOCKS}), \
+                 layout score {score:.4}",
                 spec.name,
                 clustering.name(),
                 time.as_secs_f64(),
