@@ -16,8 +16,8 @@ const CLOSING_PART: u64 = 16;
 
 impl Log {
     /// Gives space back, and ends a packed file as its format wants. A tail stays raw: encoding it
-    /// would leave its pieces as garbage, which only packing can get rid of. Where there is no
-    /// room for that, everything stays as it is, which is right too.
+    /// would leave its pieces as garbage, which only packing can get rid of. Where there is no room,
+    /// everything stays as it is, which is right too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
         match self.try_to_settle(io) {
