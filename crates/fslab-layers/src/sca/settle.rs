@@ -15,9 +15,9 @@ const GARBAGE_BYTES_MIN: u64 = 1 << 20;
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Gives space back, and ends a packed file as its format wants. A tail stays raw: encoding it
-    /// would leave its pieces as garbage, which only packing can get rid of. Where there is no room,
-    /// everything stays as it is, which is right too.
+    /// Gives space back, and ends a packed file as its format wants. A tail stays raw: encoding
+    /// it would leave its pieces as garbage, which only packing can get rid of. Where there is no
+    /// room, everything stays as it is, which is right too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
         match self.try_to_settle(io) {
