@@ -32,6 +32,8 @@ pub struct LayerSpec {
     pub help: &'static str,
     /// Whether it changes what is stored.
     pub kind: LayerKind,
+    /// What whoever mounts it is warned of, while that is so.
+    pub caution: Option<&'static str>,
     /// Its options.
     pub options: &'static [OptionSpec],
     /// Puts it over a file system.

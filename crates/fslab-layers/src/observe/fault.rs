@@ -71,6 +71,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "fault",
     help: "fails, waits and damages as a script says",
     kind: LayerKind::Observer,
+    caution: None,
     options: &[
         OptionSpec {
             name: "script",

@@ -15,6 +15,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
     help: "does nothing; measures what a layer costs",
     kind: LayerKind::Observer,
+    caution: None,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write the lower file without asking",

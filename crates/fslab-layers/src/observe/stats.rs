@@ -24,6 +24,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "stats",
     help: "counts operations, errors, bytes and latencies; `fslab stats` shows them",
     kind: LayerKind::Observer,
+    caution: None,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write without asking; those are not counted then",

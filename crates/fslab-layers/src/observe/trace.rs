@@ -26,6 +26,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",
     help: "records every operation as Parquet; `fslab trace` reads and replays it",
     kind: LayerKind::Observer,
+    caution: None,
     options: &[
         OptionSpec {
             name: "to",

@@ -11,6 +11,10 @@ use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
 
+/// Until the crash tests pass that cut the power twice (see docs/STATUS.md).
+const CAUTION: &str =
+    "experimental: a second power cut can damage files that a first one hit; keep other copies";
+
 const COMMON: &[OptionSpec] = &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR];
 
 const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
@@ -46,6 +50,7 @@ pub const GZIP: LayerSpec = LayerSpec {
     name: gzip::SPEC.name,
     help: gzip::SPEC.help,
     kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
     options: GZIP_OPTIONS,
     build: |inner, options, _| build(&gzip::SPEC, inner, options, true),
 };
@@ -55,6 +60,7 @@ pub const ZSTD: LayerSpec = LayerSpec {
     name: zstd::SPEC.name,
     help: zstd::SPEC.help,
     kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
     options: ZSTD_OPTIONS,
     build: |inner, options, _| build(&zstd::SPEC, inner, options, true),
 };
@@ -64,6 +70,7 @@ pub const LZ4: LayerSpec = LayerSpec {
     name: lz4::SPEC.name,
     help: lz4::SPEC.help,
     kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
     options: COMMON,
     build: |inner, options, _| build(&lz4::SPEC, inner, options, false),
 };
@@ -73,6 +80,7 @@ pub const UUENCODE: LayerSpec = LayerSpec {
     name: uuencode::SPEC.name,
     help: uuencode::SPEC.help,
     kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
     options: COMMON,
     build: |inner, options, _| build(&uuencode::SPEC, inner, options, false),
 };
@@ -82,6 +90,7 @@ pub const COPY: LayerSpec = LayerSpec {
     name: copy::SPEC.name,
     help: copy::SPEC.help,
     kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
     options: COMMON,
     build: |inner, options, _| build(&copy::SPEC, inner, options, false),
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
-use fslab_layers::Surroundings;
+use fslab_layers::{LayerChoice, Stack, Surroundings};
 use fslab_sys::mounts;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -32,6 +32,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
+    say_cautions(&stack);
     let surroundings = Surroundings::default();
     let file_system = stack.build_in(&surroundings)?;
     // What may fail fails before there is a mount.
@@ -50,6 +51,14 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let ended = session.wait();
     drop(guard);
     Ok(ended?)
+}
+
+fn say_cautions(stack: &Stack) {
+    for spec in stack.layers.iter().map(LayerChoice::spec) {
+        if let Some(caution) = spec.caution {
+            tracing::warn!("layer {}: {caution}", spec.name);
+        }
+    }
 }
 
 /// What the layers tell, and where it will be asked for.
