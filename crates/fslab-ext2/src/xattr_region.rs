@@ -41,9 +41,17 @@ impl Attribute {
 
     /// The entry's hash, by which the kernel finds equal blocks. Characters are signed.
     fn hash(&self) -> u32 {
-        let name = self.name.iter().fold(0_u32, |hash, byte| {
-            hash.rotate_left(5) ^ (i32::from(byte.cast_signed())).cast_unsigned()
-        });
+        self.hash_with(|byte| i32::from(byte.cast_signed()).cast_unsigned())
+    }
+
+    /// Whether a hash is this entry's. Some kernels took characters as unsigned.
+    fn has_hash(&self, hash: u32) -> bool {
+        hash == self.hash() || hash == self.hash_with(u32::from)
+    }
+
+    fn hash_with(&self, character: fn(u8) -> u32) -> u32 {
+        let name =
+            self.name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ character(*byte));
         self.value.chunks(4).fold(name, |hash, piece| {
             let word = piece.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
             hash.rotate_left(16) ^ word
@@ -80,6 +88,24 @@ impl Region {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(self, region: &[u8]) -> Result<Vec<Attribute>, &'static str> {
+        let entries = self.entries(region)?;
+        Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
+    }
+
+    /// Reads a region as e2fsck does: hashes must be right too. Inodes may do without.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn verify(self, region: &[u8]) -> Result<(), &'static str> {
+        let entries = self.entries(region)?;
+        let is_right = |(hash, attribute): &(u32, Attribute)| {
+            attribute.has_hash(*hash) || (self == Self::Inode && *hash == 0)
+        };
+        if entries.iter().all(is_right) { Ok(()) } else { Err("an attribute has a wrong hash") }
+    }
+
+    /// All entries with their hashes as stored.
+    fn entries(self, region: &[u8]) -> Result<Vec<(u32, Attribute)>, &'static str> {
         let magic = region.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         match self {
             Self::Inode if magic != XATTR_MAGIC => return Ok(Vec::new()),
@@ -94,13 +120,13 @@ impl Region {
             if rest[..END_BYTES] == [0; END_BYTES] {
                 return Ok(attributes);
             }
-            let attribute = self.parse_entry(region, rest)?;
+            let (hash, attribute) = self.parse_entry(region, rest)?;
             at += attribute.entry_bytes();
-            attributes.push(attribute);
+            attributes.push((hash, attribute));
         }
     }
 
-    fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Result<Attribute, &'static str> {
+    fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Result<(u32, Attribute), &'static str> {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes)
             .map_err(|_short: zerocopy::CastError<_, _>| "an attribute goes beyond its region")?;
         let name = rest.get(..raw.e_name_len.into()).ok_or("an attribute's name is cut short")?;
@@ -116,7 +142,8 @@ impl Region {
                 .and_then(|rest| rest.get(..length))
                 .ok_or("an attribute's value goes beyond its region")?,
         };
-        Ok(Attribute { index: raw.e_name_index, name: name.to_vec(), value: value.to_vec() })
+        let (name, value) = (name.to_vec(), value.to_vec());
+        Ok((raw.e_hash.get(), Attribute { index: raw.e_name_index, name, value }))
     }
 
     /// Writes a region that [`fits`](Self::fits). The reference count of a block becomes 1.

@@ -258,7 +258,7 @@ fn check_attributes(image: &mut Image, no: InodeNo, inode: &Inode, bytes: &[u8])
     if let Some(region) = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..))
         && region.len() >= 4
         && bytes.len() > INODE_BYTES
-        && let Err(what) = Region::Inode.parse(region)
+        && let Err(what) = Region::Inode.verify(region)
     {
         image.report.add(Subject::Inode(no), None, Problem::Unreadable(what));
     }
@@ -271,7 +271,7 @@ fn check_attributes(image: &mut Image, no: InodeNo, inode: &Inode, bytes: &[u8])
         return Ok(());
     }
     let bytes = image.cache.read(block)?;
-    if let Err(what) = Region::Block.parse(&bytes) {
+    if let Err(what) = Region::Block.verify(&bytes) {
         image.report.add(Subject::Inode(no), Some(block), Problem::Unreadable(what));
     }
     image.attributes.insert(block, (reference_count(&bytes), 1));
