@@ -19,6 +19,8 @@ const RESIZE_INODE: u32 = 0x10;
 const RESIZE: InodeNo = InodeNo(7);
 /// The place in its map from which these blocks are reached.
 const RESIZE_SLOT: usize = 13;
+/// The inode that has the bad blocks.
+const BAD_BLOCKS: InodeNo = InodeNo(1);
 /// What is said of an inode that lacks a time of deletion.
 pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
 /// What is said of one that uses fields of other formats.
@@ -57,7 +59,14 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     }
     let links = raw.i_links_count.get();
     if links == 0 {
-        if raw.i_mode.get() != 0 && !is_gone(image, raw) && !image.is_reserved(no) {
+        let dtime = raw.i_dtime.get();
+        if raw.i_mode.get() != 0 && image.is_reserved(no) && no != BAD_BLOCKS {
+            bad(image, no, "is reserved, and has a mode");
+        }
+        let was_used = raw.i_mode.get() != 0 && !image.is_reserved(no);
+        // A small time is an inode number: the inode was in a list of orphans.
+        let is_orphan = dtime != 0 && dtime < image.geometry().inodes();
+        if is_orphan || (was_used && dtime == 0) {
             bad(image, no, NOT_DELETED);
         }
         return Ok(());
@@ -66,11 +75,6 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         bad(image, no, DELETED_IN_USE);
     }
     check_used(image, no, raw, bytes)
-}
-
-/// Whether the time of deletion of an inode without names can be one: it is no inode number.
-fn is_gone(image: &Image, raw: &RawInode) -> bool {
-    raw.i_dtime.get() > image.geometry().inodes()
 }
 
 fn bad(image: &mut Image, no: InodeNo, what: &'static str) {

@@ -556,6 +556,10 @@ impl FileSystem for Sca {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
+        // As in the kernel, before it is asked whether the file may be written.
+        if length == 0 {
+            return Err(Errno::INVAL.into());
+        }
         self.writable(handle)?.file.fallocate(request, offset, length, mode)
     }
 

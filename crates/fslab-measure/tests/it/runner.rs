@@ -312,7 +312,7 @@ mount_command = [
 ]
 [[workload]]
 name = "file-attributes"
-files = 3_000
+files = 20_000
 "#;
     let run = Run::new(plan, directory.path());
     let (outcome, records) = run.go(&mut Silent).unwrap();

@@ -32,7 +32,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("file-attributes", "files = 30\nper_directory = 7", 3),
     ("file-copy", "largest = \"2 KiB\"\nmost_files = 2", 3 * 3),
     ("hot-files", "files = 30\nmean_size = \"2 KiB\"", 2),
-    ("lookup", "files = 60\nper_directory = 7", 2),
+    ("lookup", "files = 60\nper_directory = 7", 3),
     ("names", "files = 40\ndirectories = 3", 6),
     ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]", 4),
     ("random-io", "size = \"1 MiB\"\noperations = 200\ndepth = 3", 1),
