@@ -60,10 +60,18 @@ fn result_of(name: &str, result: &str) -> Tally {
         "FAILED" => Tally::fail(name),
         "ignored" => {
             let reason = result.split_once(", ").map_or("ignored without a reason", |(_, why)| why);
-            Tally::skip(name, reason)
+            let mut tally = Tally::skip(name, reason);
+            tally.skipped.iter_mut().for_each(|skip| skip.allowed = is_measurement(&skip.reason));
+            tally
         }
         _ => Tally::default(),
     }
+}
+
+/// Measurements lie beside the tests that they share their means with. CI must not judge by times,
+/// and never runs them.
+fn is_measurement(reason: &str) -> bool {
+    reason.starts_with("a measurement")
 }
 
 #[derive(Default)]
@@ -140,6 +148,13 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(tally.counts(), "3 passed, 1 failed, 1 skipped");
         assert_eq!(tally.failed, ["leaf::writes"]);
         assert_eq!(tally.skipped[0].reason, "takes an hour");
+        assert!(!tally.skipped[0].allowed);
+    }
+
+    #[test]
+    fn measurements_are_no_tests_that_could_fail() {
+        let tally = counted("test speed::fast ... ignored, a measurement: wants quiet\n", "");
+        assert!(tally.skipped[0].allowed);
     }
 
     #[test]

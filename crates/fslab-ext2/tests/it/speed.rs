@@ -35,7 +35,7 @@ fn names(count: u32, shuffled: bool) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "measures"]
+#[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_a_directory_alone() {
     let hasher = Hasher::new(HashVersion::HalfMd4, true, [1, 2, 3, 4]);
     let rules = Rules { hasher, form: Form::Indexed, levels: 3, shrink: true, kinds: true };
@@ -81,7 +81,7 @@ fn engine(bytes: u64, options: &MkfsOptions) -> Ext2 {
 }
 
 #[test]
-#[ignore = "measures"]
+#[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_creates_against_the_kernel() {
     const COUNT: u32 = 100_000;
     if !can_mount("speed_of_creates_against_the_kernel") {
@@ -142,7 +142,7 @@ fn paper() -> Geometry {
 }
 
 #[test]
-#[ignore = "measures"]
+#[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_simulating_the_seven_months_of_the_paper() {
     const OPERATIONS: u32 = 1_300_000;
     const BLOCKS: u64 = 87_300_000_000 / 8192;

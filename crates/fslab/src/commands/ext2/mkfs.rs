@@ -39,7 +39,7 @@ pub struct Args {
     /// Label, at most 16 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
-    /// Identity, as 8-4-4-4-12 hexadecimal digits [random]
+    /// Identity, as 8-4-4-4-12 hexadecimal digits; random where not given
     #[arg(long, short = 'U')]
     uuid: Option<String>,
     /// How directories are indexed
@@ -48,13 +48,13 @@ pub struct Args {
     /// Hash names as unsigned characters
     #[arg(long)]
     unsigned_hash: bool,
-    /// Seed of the hash, written like an identity [random]
+    /// Seed of the hash, written like an identity; random where not given
     #[arg(long)]
     hash_seed: Option<String>,
     /// Allow indexes of three levels
     #[arg(long)]
     large_dir: bool,
-    /// Time of making, in seconds since 1970 [now]
+    /// Time of making, in seconds since 1970; now where not given
     #[arg(long, env = "SOURCE_DATE_EPOCH")]
     time: Option<i64>,
     /// Make a file system over one that is there
