@@ -5,8 +5,8 @@
 //! root of a tree of at most three levels ([`index`]) whose leaves are linear blocks, each with
 //! the names of one range of hashes.
 //!
-//! Searching and changing are two steps: [`find`] answers where a name is or where it would go,
-//! and [`insert`], [`remove`] or [`replace`] go on from there, so that a create searches once.
+//! Searching and changing are two steps: [`find()`] answers where a name is or where it would go,
+//! and [`insert()`], [`remove()`] or [`replace`] go on from there, so that a create searches once.
 //! Between the two steps the directory must not change; whoever calls holds its lock. What the
 //! second step finds different from the first is reported as damage, not written over.
 //!

@@ -3,7 +3,7 @@
 //! A kernel with such a limit (Linux 6.15) aborts the whole mount when a single request waits for
 //! longer, as one may that waits for a tape. A server can ask for another time, which replaces
 //! the default but stays below the maximum; both are set by the machine's owner. What can't be
-//! asked away is undercut: see [`Limits::patience`].
+//! asked away is undercut: see [`patience`].
 
 use std::path::Path;
 use std::time::Duration;

@@ -35,7 +35,7 @@ impl NewEntry<'_> {
     }
 }
 
-/// Puts a name of 1 to 255 bytes, which [`super::find`] did not find, into the directory.
+/// Puts a name of 1 to 255 bytes, which [`super::find()`] did not find, into the directory.
 ///
 /// # Errors
 /// `ENOSPC` where there is no block to grow by or the index is full, and nothing changed then;

@@ -90,8 +90,8 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
     if !has("e2fsck") {
         return;
     }
-    // The same in every run: the verdicts of two programs on all damage there is will differ now and
-    // then, and that is to be looked for with other seeds (docs/STATUS.md), not stumbled upon.
+    // The same in every run: the verdicts of two programs on all damage there is will differ now
+    // and then, and that is to be looked for with other seeds, not stumbled upon.
     let seed = std::env::var_os("FSLAB_SEED").map_or(17_567_587_402_520, |_given| seed());
     println!("FSLAB_SEED={seed}");
     let mut random = Pcg64::seed_from_u64(seed);
