@@ -363,8 +363,8 @@ impl FileSystem for HostFs {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // What was read is good; the error comes again with the next request.
-                Err(_) if done > 0 => break,
+                // Also where a part was read: fewer bytes would mean the end of the file, and a
+                // mount would fill the page up with zeros.
                 Err(error) => return Err(error.into()),
             }
         }

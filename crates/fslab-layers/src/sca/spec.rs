@@ -9,7 +9,7 @@ use super::layer::{Sca, own_request};
 use super::options::{CACHE, CHUNK, MIN_RATIO, SIZE_XATTR, TAILS, THREADS, VERIFY, settings};
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LayerKind, LayerSpec};
+use crate::registry::{BuildLayer, LayerKind, LayerSpec};
 
 /// Until the crash tests pass that cut the power twice (see docs/STATUS.md).
 const CAUTION: &str =
@@ -46,54 +46,36 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// gzip members by libdeflate.
-pub const GZIP: LayerSpec = LayerSpec {
-    name: gzip::SPEC.name,
-    help: gzip::SPEC.help,
-    kind: LayerKind::Transformer,
-    caution: Some(CAUTION),
-    options: GZIP_OPTIONS,
-    build: |inner, options, _| build(&gzip::SPEC, inner, options, true),
-};
+pub const GZIP: LayerSpec =
+    layer(&gzip::SPEC, GZIP_OPTIONS, |inner, options, _| build(&gzip::SPEC, inner, options, true));
 
 /// zstd frames.
-pub const ZSTD: LayerSpec = LayerSpec {
-    name: zstd::SPEC.name,
-    help: zstd::SPEC.help,
-    kind: LayerKind::Transformer,
-    caution: Some(CAUTION),
-    options: ZSTD_OPTIONS,
-    build: |inner, options, _| build(&zstd::SPEC, inner, options, true),
-};
+pub const ZSTD: LayerSpec =
+    layer(&zstd::SPEC, ZSTD_OPTIONS, |inner, options, _| build(&zstd::SPEC, inner, options, true));
 
 /// lz4 frames.
-pub const LZ4: LayerSpec = LayerSpec {
-    name: lz4::SPEC.name,
-    help: lz4::SPEC.help,
-    kind: LayerKind::Transformer,
-    caution: Some(CAUTION),
-    options: COMMON,
-    build: |inner, options, _| build(&lz4::SPEC, inner, options, false),
-};
+pub const LZ4: LayerSpec =
+    layer(&lz4::SPEC, COMMON, |inner, options, _| build(&lz4::SPEC, inner, options, false));
 
 /// Printable text.
-pub const UUENCODE: LayerSpec = LayerSpec {
-    name: uuencode::SPEC.name,
-    help: uuencode::SPEC.help,
-    kind: LayerKind::Transformer,
-    caution: Some(CAUTION),
-    options: COMMON,
-    build: |inner, options, _| build(&uuencode::SPEC, inner, options, false),
-};
+pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, _| {
+    build(&uuencode::SPEC, inner, options, false)
+});
 
 /// Chunks as they are.
-pub const COPY: LayerSpec = LayerSpec {
-    name: copy::SPEC.name,
-    help: copy::SPEC.help,
-    kind: LayerKind::Transformer,
-    caution: Some(CAUTION),
-    options: COMMON,
-    build: |inner, options, _| build(&copy::SPEC, inner, options, false),
-};
+pub const COPY: LayerSpec =
+    layer(&copy::SPEC, COMMON, |inner, options, _| build(&copy::SPEC, inner, options, false));
+
+const fn layer(codec: &CodecSpec, options: &'static [OptionSpec], build: BuildLayer) -> LayerSpec {
+    LayerSpec {
+        name: codec.name,
+        help: codec.help,
+        kind: LayerKind::Transformer,
+        caution: Some(CAUTION),
+        options,
+        build,
+    }
+}
 
 fn build(
     codec: &'static CodecSpec,

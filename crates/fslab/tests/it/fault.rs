@@ -5,6 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{HostFs, HostOptions, Ino, OpenMode};
 use rustix::io::Errno;
 
 use crate::support::{Place, fslab, require_mounting};
@@ -118,4 +120,23 @@ fn a_wrong_script_mounts_nothing() {
     assert!(message.contains("script, line 2: unknown condition or action 'eror'"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(!crate::support::is_mounted(&place.point));
+}
+
+/// Fewer bytes would mean the end of the file, and pages of a mount are filled up with zeros.
+#[test]
+fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
+    require_mounting!();
+    let place = faulty("read on file nth 2.. error EIO");
+    fs::write(place.lower.join("file"), vec![7; 8 << 20]).unwrap();
+    let host = HostFs::open(&place.point, &HostOptions::default()).unwrap();
+    let client = Client::new(&host);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    // More than the kernel asks for at once.
+    let answer = file.read(0, 8 << 20).map(|data| data.len()).map_err(|error| error.errno());
+    assert_eq!(answer, Err(fslab_vfs::Errno::IO));
+    file.close().unwrap();
+    drop(client);
+    drop(host);
+    place.umount();
 }
