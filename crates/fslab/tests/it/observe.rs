@@ -272,6 +272,8 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 fn a_full_disk_under_the_trace_loses_records_and_says_so_but_no_operation() {
     require_mounting!();
     let (scratch, disk, place) = traced_on_small_disk(4 << 20, ",data=full,save_every=20ms");
+    fs::write(place.point.join("first"), "saved while there is space").unwrap();
+    soon("the first is saved", || measure(&stats(&place.point, 1), "records_saved") > 0);
     for number in 0..48 {
         fs::write(place.point.join(format!("f{number}")), noise(1 << 20, number)).unwrap();
     }
