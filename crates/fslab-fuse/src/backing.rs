@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_sys::identity::without_fsetid;
+use fslab_sys::identity::lay_down_fsetid;
 use fslab_vfs::{Errno, Ino};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
@@ -62,8 +62,8 @@ impl BackingFiles {
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
-        let register = || self.channel.register_backing(lower.as_fd());
-        let registered = without_fsetid(register).flatten();
+        let registered =
+            lay_down_fsetid().and_then(|()| self.channel.register_backing(lower.as_fd()));
         registered.inspect_err(|errno| self.say_refused(*errno)).ok()
     }
 
