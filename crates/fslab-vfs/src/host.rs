@@ -5,9 +5,9 @@
 //! creates runs as the caller (ids, groups, umask), everything else as the process: the kernel
 //! has checked the caller's permissions before.
 //!
-//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by what the
-//! thread lacks: before each operation that could clear them, CAP_FSETID is taken up again, which
-//! the transport lays down to register files for passthrough.
+//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by what
+//! the thread lacks: before each operation that could clear them, CAP_FSETID is taken up again,
+//! which the transport lays down to register files for passthrough.
 //!
 //! Times are the lower file system's own; [`Request::now`] is not used. At most a quarter of the
 //! descriptors the process may have are kept for directories and as many for removed inodes; see

@@ -178,9 +178,9 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
 fn on_steadiness(unsteady: &Unsteady) -> String {
     let Steadiness { range, drift } = unsteady.steadiness;
     format!(
-        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds (range \
-         above 20 % or drift above 10 % of the mean, as SNIA's test specification counts); the worst, \
-         {}, ranged over {:.0} % and drifted by {:+.0} %",
+        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds \
+         (range above 20 % or drift above 10 % of the mean, as SNIA's test specification counts); \
+         the worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
         unsteady.rows,
         unsteady.worst,
         range * 100.0,
