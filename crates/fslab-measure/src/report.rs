@@ -7,6 +7,7 @@ mod csv;
 mod fio;
 mod flat;
 mod format;
+mod history;
 mod html;
 mod json;
 mod latency;
@@ -23,6 +24,7 @@ mod words;
 
 use crate::error::Result;
 
+pub use history::{History, Run, Series, text as history_text};
 pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
 
 /// Every renderer.
