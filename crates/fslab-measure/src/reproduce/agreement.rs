@@ -38,12 +38,12 @@ impl Agreement {
             Outcome::Words(_) => return Self::NotCompared,
             Outcome::Figures(figures) => figures,
         };
-        match published {
-            Some(published) if published.unit.scale != Scale::Machine => {
-                judge(published, figures)
-            }
-            _ => Self::NotCompared,
-        }
+        let comparable = |published: &&Published| {
+            published.is_number() && published.unit.scale != Scale::Machine
+        };
+        published
+            .filter(comparable)
+            .map_or(Self::NotCompared, |published| judge(published, figures))
     }
 
     /// In a word or two, for tables.
@@ -64,6 +64,13 @@ impl Agreement {
 fn judge(published: &Published, figures: &[Figure]) -> Agreement {
     let (low, high) = published.range();
     let (least, most) = hull(figures);
+    let holds_one = least <= 1.0 && 1.0 <= most;
+    // "Faster" without a number: no difference is not faster.
+    let only_direction = published.unit.scale == Scale::Ratio
+        && ((low, high) == (1.0, f64::INFINITY) || (low, high) == (f64::NEG_INFINITY, 1.0));
+    if only_direction && holds_one {
+        return Agreement::NoDifferenceShown;
+    }
     if least <= high && low <= most {
         return Agreement::Agrees;
     }
@@ -71,7 +78,7 @@ fn judge(published: &Published, figures: &[Figure]) -> Agreement {
         return Agreement::Differs;
     }
     let same_side = low > 1.0 && least > 1.0 || high < 1.0 && most < 1.0;
-    match (same_side, least <= 1.0 && 1.0 <= most) {
+    match (same_side, holds_one) {
         (true, _) => Agreement::SameDirection,
         (false, true) => Agreement::NoDifferenceShown,
         (false, false) => Agreement::Differs,
@@ -81,9 +88,12 @@ fn judge(published: &Published, figures: &[Figure]) -> Agreement {
 /// From the lowest to the highest end of all intervals.
 fn hull(figures: &[Figure]) -> (f64, f64) {
     let ends = |figure: &Figure| figure.interval.unwrap_or((figure.value, figure.value));
-    figures.iter().map(ends).fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), (low, high)| {
-        (least.min(low), most.max(high))
-    })
+    figures
+        .iter()
+        .map(ends)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), (low, high)| {
+            (least.min(low), most.max(high))
+        })
 }
 
 /// A sentence on a claim, its figure and how they stand.
@@ -98,12 +108,14 @@ pub(super) fn sentence(published: Option<&Published>, outcome: &Outcome) -> Stri
             format!("Same direction as published, and {}.", sides(published, figures))
         }
         (Agreement::NoDifferenceShown, _) => {
-            "No difference is shown here; the published figure is one.".to_owned()
+            "No difference is shown here; the paper has one.".to_owned()
         }
         (Agreement::Differs, Outcome::Figures(figures)) => {
             format!("Differs: {}.", sides(published, figures))
         }
-        _ if published.is_none() => "The text gives no number to compare with.".to_owned(),
+        _ if !published.is_some_and(Published::is_number) => {
+            "The text gives no number to compare with.".to_owned()
+        }
         _ => "Times of different machines are not compared.".to_owned(),
     }
 }
@@ -135,6 +147,8 @@ mod tests {
         check("% more", (14.4, 14.4), (0.80, 0.90), Agreement::Differs);
         check("times", (12.0, 21.0), (20.0, 40.0), Agreement::Agrees);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Agreement::Differs);
+        check("times", (1.0, f64::INFINITY), (0.9, 1.2), Agreement::NoDifferenceShown);
+        check("times", (1.0, f64::INFINITY), (1.1, 1.2), Agreement::Agrees);
         check("s", (72.0, 72.0), (72.0, 72.0), Agreement::NotCompared);
     }
 }

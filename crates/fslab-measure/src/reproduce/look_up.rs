@@ -136,9 +136,7 @@ impl Runs {
 /// The sizes of a sweep.
 fn sizes(report: &Report, place: &Place) -> Vec<Option<u64>> {
     let phase = place.phases.first();
-    let of_phase = |group: &&Group| {
-        group.workload == place.workload && Some(&group.phase) == phase
-    };
+    let of_phase = |group: &&Group| group.workload == place.workload && Some(&group.phase) == phase;
     let sizes = report.groups.iter().filter(of_phase).filter_map(|group| group.size_bytes);
     sizes.map(Some).collect()
 }

@@ -6,10 +6,9 @@ use crate::report::markdown_plain as plain;
 pub(super) fn render(findings: &Findings) -> String {
     let paper = &findings.paper;
     let mut text = format!(
-        "# {}\n\n{}, {}. {}.\n\n{}\n\n{}\n",
+        "# {}\n\n{}. {}.\n\n{}\n\n{}\n",
         plain(&paper.title),
-        plain(&paper.authors),
-        paper.year,
+        plain(&paper.source()),
         findings.summary(),
         plain(&paper.about),
         plain(&findings.form)

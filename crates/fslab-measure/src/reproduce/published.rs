@@ -59,6 +59,17 @@ pub const UNITS: &[Unit] = &[
         to_base: |value| value * 1_048_576.0,
         from_base: |value| value / 1_048_576.0,
     },
+    plain("cycles", Scale::Machine),
+    plain("cycles/s", Scale::Machine),
+    plain("writes", Scale::Exact),
+    plain("operations", Scale::Exact),
+    plain("months", Scale::Exact),
+    Unit {
+        name: "GB",
+        scale: Scale::Exact,
+        to_base: |value| value * 1_073_741_824.0,
+        from_base: |value| value / 1_073_741_824.0,
+    },
     plain("s", Scale::Machine),
     Unit {
         name: "h",
@@ -77,9 +88,9 @@ pub const UNITS: &[Unit] = &[
 /// A number, a range or a bound, as the paper has it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Published {
-    /// Its lower end; `None` for "at most".
+    /// Its lower end; `None` for "at most", and where there is a unit alone.
     pub low: Option<f64>,
-    /// Its upper end; `None` for "at least".
+    /// Its upper end; `None` for "at least", and where there is a unit alone.
     pub high: Option<f64>,
     /// The unit of both.
     #[serde(serialize_with = "unit_name")]
@@ -94,6 +105,12 @@ fn unit_name<S: serde::Serializer>(
 }
 
 impl Published {
+    /// Whether there is a number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        self.low.or(self.high).is_some()
+    }
+
     /// Its ends in the unit's base, open ends at infinity.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
