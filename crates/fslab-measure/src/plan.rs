@@ -5,7 +5,7 @@
 
 mod matrix;
 mod raw;
-mod source;
+pub(crate) mod source;
 mod targets;
 mod workloads;
 

@@ -14,6 +14,7 @@ mod man;
 mod mount;
 mod probe;
 mod report;
+mod reproduce;
 mod sca;
 mod stats;
 mod trace;
@@ -42,6 +43,8 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Measure again what five papers published, and set both side by side
+    Reproduce(reproduce::Args),
     /// Make, look into and change ext2 images, without mounting
     Ext2(ext2::Args),
     /// Look at, check and mend stored files of SCA layers
@@ -76,6 +79,7 @@ impl Cli {
             Command::Trace(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Reproduce(args) => args.run(),
             Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
             Command::Probe(args) => args.run(),

@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// What is made of samples, and where it goes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Shown {
     /// Compare with this target, instead of the plan's baseline (may be given several times)
     #[arg(long, value_name = "NAME")]

@@ -11,4 +11,5 @@ mod kill;
 mod mounting;
 mod observe;
 mod probing;
+mod reproducing;
 mod support;
