@@ -7,7 +7,7 @@ mod csv;
 mod fio;
 mod flat;
 mod format;
-mod html;
+pub(crate) mod html;
 mod json;
 mod latency;
 mod markdown;
