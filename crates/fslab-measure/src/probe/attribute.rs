@@ -51,6 +51,18 @@ pub enum Wants {
     QuietDevice,
 }
 
+impl Wants {
+    /// In a few words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Directory => "a directory",
+            Self::MemoryBound => "root, a control group",
+            Self::QuietDevice => "a quiet device",
+        }
+    }
+}
+
 /// All attributes.
 pub static ATTRIBUTES: &[&Attribute] = &[
     &block_size::SPEC,

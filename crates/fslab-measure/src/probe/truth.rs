@@ -100,7 +100,7 @@ fn of_any(directory: &Path) -> io::Result<Truths> {
 }
 
 /// What shows through whatever is mounted over a file system and changes no file.
-const THROUGH: [&str; 12] = [
+const THROUGH: [&str; 10] = [
     "block-size",
     "sparse-granularity",
     "allocation-unit",
@@ -111,8 +111,6 @@ const THROUGH: [&str; 12] = [
     "preallocation",
     "links-max",
     "timestamp-granularity",
-    "supports-collapse",
-    "supports-insert",
 ];
 
 /// What only the device below could tell, or extents told by FIEMAP, which requests to user space
@@ -147,7 +145,15 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
         none(&mut truths, &POINTERS);
     }
     none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
     Ok(truths)
+}
+
+/// Requests to user space can't ask for these, whatever is below.
+fn no_ranges(truths: &mut Truths) {
+    for name in ["supports-collapse", "supports-insert"] {
+        word(truths, name, "no");
+    }
 }
 
 /// What is known of an image of ext2 that is served by a program.
@@ -162,6 +168,7 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     // What a program does beyond the format is its own affair.
     truths.remove("preallocation");
     none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
     Ok(truths)
 }
 

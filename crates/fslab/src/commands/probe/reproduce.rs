@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use fslab_measure::probe::original::{FOUND, TWELVE, reproduce};
+use fslab_measure::probe::original::{CACHE, FOUND, PREFETCH, TWELVE, reproduce};
 use fslab_measure::probe::timing::Timing;
 use fslab_measure::probe::timing::validation::Extent;
 use fslab_sys::signals::Interrupt;
@@ -47,6 +47,8 @@ pub(super) fn run(
     if places.fast == places.work {
         writeln!(out, "\nImages were in {}; in memory timing is surer", places.work.display())?;
     }
-    writeln!(out, "\nThe cache is that of a process bounded to 40 MiB of memory.\n\n{TWELVE}")?;
+    for explanation in [PREFETCH, CACHE, TWELVE] {
+        writeln!(out, "\n{explanation}")?;
+    }
     Ok(())
 }
