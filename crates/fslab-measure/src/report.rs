@@ -8,7 +8,7 @@ mod fio;
 mod flat;
 mod format;
 mod history;
-mod html;
+pub(crate) mod html;
 mod json;
 mod latency;
 mod markdown;

@@ -2,7 +2,7 @@
 
 mod dry_run;
 mod durations;
-mod host;
+pub(super) mod host;
 mod init;
 mod progress;
 mod resume;
