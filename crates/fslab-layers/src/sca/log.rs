@@ -65,6 +65,8 @@ pub struct Log {
     pub has_left_out: bool,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
+    /// Where the end must be before anybody looks again whether the file is to be cleaned.
+    pub next_look: u64,
     /// The chunk written last, decoded.
     pub hot: Option<Hot>,
 }
@@ -131,6 +133,7 @@ impl Log {
             leftover: None,
             has_left_out: false,
             closing_bytes: 0,
+            next_look: 0,
             hot: None,
         }
     }

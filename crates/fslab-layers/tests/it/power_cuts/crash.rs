@@ -28,7 +28,7 @@ const CRASHED_AGAIN: u64 = 64;
 const LAYERS: &[&str] = &[
     "gzip:chunk=4KiB,threads=1,level=1,cache=0",
     "zstd:chunk=4KiB,threads=1,level=1,cache=0",
-    "copy:chunk=16KiB,threads=1,tails=off,cache=0",
+    "copy:chunk=16KiB,threads=1,tails=off,cache=0,garbage=8KiB",
     "lz4:chunk=4KiB,threads=1,size-xattr=off,cache=0",
     "uuencode:chunk=4KiB,threads=1,cache=0",
 ];
