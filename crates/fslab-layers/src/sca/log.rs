@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
-use super::frame::{Entry, Frame, Identity, Reference, parse};
+use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::index::Index;
 
 /// A stored file.
@@ -199,8 +199,9 @@ impl Log {
             return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
         }
         let body = bytes.split_off(self.identity.header_bytes());
-        let frame =
-            parse(&self.identity, &bytes, offset).map_err(|what| io.damaged(offset, what))?;
+        // As the walk does: what it took for a frame must be one for everybody.
+        let frame = parse_mending(&self.identity, &bytes, offset)
+            .map_err(|what| io.damaged(offset, what))?;
         if frame.reference != reference {
             return Err(io.damaged(offset, "another frame than the index says"));
         }
