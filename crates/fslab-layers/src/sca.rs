@@ -39,6 +39,8 @@ mod settle;
 mod space;
 mod spec;
 mod stored_file;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tools;
 mod writer;
 
