@@ -85,6 +85,7 @@ impl Log {
 
     fn clean(&mut self, io: Io<'_>) -> Result<()> {
         let (border, sequence) = (self.end, self.sequence);
+        self.in_order = false;
         let is_everything = self.move_all(io, border)?;
         // The second makes the slot durable that leads behind the border.
         self.sync(io, true)?;

@@ -147,8 +147,8 @@ impl Log {
     fn next_data(&self, io: Io<'_>, offset: u64) -> Result<Option<u64>> {
         let mut next = offset / self.chunk_bytes();
         while let Some(chunk) = self.next_present(io, next)? {
-            if let Some((start, end)) = self.extent(io, chunk)?.filter(|(_, end)| offset < *end) {
-                debug_assert!(start < end);
+            let behind = |(start, end): &(u64, u64)| start < end && offset < *end;
+            if let Some((start, _)) = self.extent(io, chunk)?.filter(behind) {
                 return Ok(Some(start.max(offset)));
             }
             next = chunk + 1;

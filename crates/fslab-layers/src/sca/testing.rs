@@ -244,35 +244,4 @@ fn seal_references(bytes: &mut [u8], frames: &HashMap<u64, Reference>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sealing changes nothing that was right but the id, so that the targets get to everything.
-    #[test]
-    fn files_of_version_1_pass_when_sealed_and_are_read() {
-        for (number, codec) in ["copy", "gzip", "zstd", "lz4", "uuencode"].iter().enumerate() {
-            let path = format!("{}/tests/golden/sca-1-{codec}", env!("CARGO_MANIFEST_DIR"));
-            let bytes = std::fs::read(path).unwrap();
-            for how in [0x80, number as u8] {
-                let input = [&[how][..], &bytes].concat();
-                check_reader(&input);
-                check_recovery(&input);
-                check_dump(&input);
-            }
-        }
-    }
-
-    #[test]
-    fn a_sealed_file_is_walked_to_its_end() {
-        let place = CODECS.iter().position(|codec| codec.name == "gzip").unwrap();
-        let path = format!("{}/tests/golden/sca-1-gzip", env!("CARGO_MANIFEST_DIR"));
-        let mut bytes = std::fs::read(path).unwrap();
-        // Sequence and checksum of the second slot, and a frame's.
-        bytes[700] ^= 1;
-        bytes[1024 + 16 + 70] ^= 1;
-        let file = sealed(place as u8, &bytes);
-        let identity = roots::identify(&file).unwrap();
-        assert_eq!(identity.file_id, FILE_ID);
-        assert_eq!(roots::slots(&identity, &file).len(), 2);
-    }
-}
+mod tests;
