@@ -33,7 +33,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
     say_cautions(&stack);
-    let surroundings = Surroundings::default();
+    let surroundings = crate::surroundings::of_program();
     let file_system = stack.build_in(&surroundings)?;
     // What may fail fails before there is a mount.
     let told = surroundings.has_reporters().then(|| Told::prepare(surroundings, &mount_point));
