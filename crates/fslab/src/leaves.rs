@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_ext2::{Ext2, Form, VolumeOptions, alloc};
+use fslab_ext2::alloc::{self, Clustering};
+use fslab_ext2::{Ext2, Form, VolumeOptions};
 use fslab_layers::{ForeignError, ForeignLeaf, LeafSpec};
 use fslab_vfs::{FileDevice, FileSystem};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -15,12 +16,16 @@ use crate::exit::{Code, Coded};
 /// How often changed metadata of a mounted image is written, at least.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
+/// Until its proofs are complete (see docs/STATUS.md).
+const CAUTION: &str = "experimental: keep other copies of what is in the image";
+
 /// All of them.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
-        help: "an ext2 file system in an image or device; keys: policy=NAME, seed=NUMBER, \
-               index=htree or linear, shrink=on or off",
+        help: "an ext2 file system in an image or device; keys: policy=NAME, clustering=smart or \
+               dumb, seed=NUMBER, index=htree or linear, shrink=on or off",
+        caution: Some(CAUTION),
     },
     scheme: "ext2:",
     open: open_for_mount,
@@ -52,6 +57,9 @@ fn set(options: &mut VolumeOptions, pair: &str) -> Result<()> {
         Some(("policy", name)) if alloc::policy(name).is_some() => {
             options.policy = alloc::policy(name).unwrap_or(options.policy);
         }
+        Some(("clustering", name)) if Clustering::from_name(name).is_some() => {
+            options.clustering = Clustering::from_name(name).unwrap_or(options.clustering);
+        }
         Some(("seed", text)) if number(text).is_some() => {
             options.seed = number(text).unwrap_or_default();
         }
@@ -62,7 +70,8 @@ fn set(options: &mut VolumeOptions, pair: &str) -> Result<()> {
         _ => {
             let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
             let message = format!(
-                "'{pair}' is none of policy={}, seed=NUMBER, index=htree|linear, shrink=on|off",
+                "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
+                 index=htree|linear, shrink=on|off",
                 policies.join("|")
             );
             return Err(Coded { code: Code::BadInput, message }.into());
@@ -128,9 +137,11 @@ mod tests {
 
     #[test]
     fn options_follow_a_question_mark() {
-        let (image, options) = parse("/no/image?policy=ffs&seed=7&index=linear").unwrap();
+        let (image, options) =
+            parse("/no/image?policy=ffs&clustering=smart&seed=7&index=linear").unwrap();
         assert_eq!((image, options.policy.name), (Path::new("/no/image"), "ffs"));
         assert_eq!((options.seed, options.form), (7, Some(Form::Linear)));
+        assert_eq!(options.clustering, Clustering::Smart);
         let message = parse("/no/image?policy=best").unwrap_err().to_string();
         assert!(message.contains("'policy=best'") && message.contains("ffs-noswitch"), "{message}");
     }
