@@ -8,8 +8,8 @@
 //! Seen to be caught, each planted by itself: a name taken away before it has arrived elsewhere
 //! (no `delay`; no `order_move`), blocks of names joined or moved within a directory without order
 //! (`order_arrival`, `order_overwriting`), a directory that ends before its last block was copied
-//! (no `make_late` in `shrink`), a waiting block that a later change lets go early, inodes after the
-//! names that lead to them, freed blocks used at once, a cluster's pointers before its bytes.
+//! (no `make_late` in `shrink`), a waiting block that a later change lets go early, inodes after
+//! the names that lead to them, freed blocks used at once, a cluster's pointers before its bytes.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
