@@ -40,6 +40,8 @@ pub struct VolumeOptions {
     pub clustering: Clustering,
     /// Decides what the policy leaves to chance.
     pub seed: u64,
+    /// Closing a file that was open for writing makes durable what was done before.
+    pub sync_on_close: bool,
     /// Bytes of changed metadata that may wait to be written.
     pub dirty_bytes_max: usize,
     /// Bytes of unchanged metadata that are kept.
@@ -56,6 +58,7 @@ impl Default for VolumeOptions {
             policy: &POLICIES[0],
             clustering: Clustering::Dumb,
             seed: 0,
+            sync_on_close: false,
             dirty_bytes_max: 32 << 20,
             clean_bytes_max: 32 << 20,
         }
@@ -294,11 +297,12 @@ impl Volume {
         self.make_late(no)?;
         self.remove_orphan(no)?;
         self.drop_xattr_block(no, &mut inode)?;
+        let was = Some(inode.clone());
         if self.has_map(&inode) {
             self.unmap(no, &mut inode, 0..u64::MAX)?;
         }
-        let now = self.now;
-        self.change_inode(no, |bytes| Inode::bury(bytes, now))?;
+        let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
+        self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&self.cache, no, inode.kind)
     }
 

@@ -25,7 +25,8 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
         help: "an ext2 file system in an image or device, or IMAGE@OFFSET; keys: policy=NAME, \
-               clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off; \
+               clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
+               close=later or sync; \
                ext2:memory is a new one in memory, with the further keys size and inode-ratio",
         caution: Some(CAUTION),
     },
@@ -95,7 +96,7 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
         let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
         let message = format!(
             "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
-             index=htree|linear, shrink=on|off, and for ext2:memory size=SIZE, inode-ratio=BYTES",
+             index=htree|linear, shrink=on|off, close=later|sync, and for ext2:memory size=SIZE, inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()
@@ -119,6 +120,8 @@ fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()>
         ("seed", number) => options.seed = number.parse().ok()?,
         ("index", "htree") => options.form = Some(Form::Indexed),
         ("index", "linear") => options.form = Some(Form::Linear),
+        ("close", "sync") => options.sync_on_close = true,
+        ("close", "later") => options.sync_on_close = false,
         ("shrink", "on") => options.shrink_directories = true,
         ("shrink", "off") => options.shrink_directories = false,
         _ => return None,

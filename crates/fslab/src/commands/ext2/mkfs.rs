@@ -183,7 +183,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
 }
 
 /// Sixteen bytes as an identity is written; random ones where none are given.
-fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
+pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     let Some(text) = text else {
         let source = std::fs::File::open("/dev/urandom");
