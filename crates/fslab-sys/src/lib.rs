@@ -16,5 +16,6 @@ pub mod mounts;
 pub mod pause;
 pub mod residency;
 pub mod signals;
+pub mod space_map;
 pub mod tracepoint;
 pub mod usage;
