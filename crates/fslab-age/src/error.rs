@@ -114,6 +114,15 @@ pub enum Error {
         /// Why not, and what to do.
         what: String,
     },
+    /// A program that is needed is not there.
+    #[error("{program}, which is needed for this, can't be run: {source}")]
+    NoProgram {
+        /// Its name.
+        program: &'static str,
+        /// What starting it answered.
+        #[source]
+        source: io::Error,
+    },
     /// A program that is needed failed.
     #[error("{program}: {message}")]
     Program {

@@ -174,7 +174,10 @@ impl<'a> Replayer<'a> {
     /// Goes over the operations that a checkpoint says are done.
     fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
         let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
-        let Some(checkpoint) = Checkpoint::read(&path)? else { return Ok(()) };
+        let Some(checkpoint) = Checkpoint::read(&path)? else {
+            // A kill before the first mark must be known for one too.
+            return self.save();
+        };
         checkpoint.check(&path, &self.settings)?;
         self.replayed = checkpoint.replayed;
         let done = checkpoint.replayed.operations;

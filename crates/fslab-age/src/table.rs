@@ -56,6 +56,8 @@ pub struct Layout {
     pub numbers: &'static [NumberColumn],
     /// The name of the column of bytes, which is the last.
     pub bytes: &'static str,
+    /// Permissions of a new file, before the umask.
+    pub mode: u32,
 }
 
 /// A row of one of the formats.

@@ -93,7 +93,7 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
     use fslab_age::Error;
     match error {
         Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
-        Error::Program { .. } => Some(Code::Missing),
+        Error::NoProgram { .. } => Some(Code::Missing),
         // Its cause tells.
         Error::Engine(_) => None,
         _ => Some(Code::BadInput),

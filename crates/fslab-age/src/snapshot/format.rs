@@ -23,6 +23,8 @@ pub const SNAPSHOT: Layout = Layout {
         column("breaks", NumberKind::U64, false),
     ],
     bytes: "name",
+    // Names of others' files: for who took it alone.
+    mode: 0o600,
 };
 
 const fn column(name: &'static str, kind: NumberKind, rising: bool) -> NumberColumn {

@@ -220,8 +220,12 @@ fn failed(message: impl Into<String>) -> Error {
     Error::Program { program: "git", message: message.into() }
 }
 
+fn missing(source: std::io::Error) -> Error {
+    Error::NoProgram { program: "git", source }
+}
+
 fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    let output = command.output().map_err(missing)?;
     if output.status.success() {
         return Ok(output.stdout);
     }
@@ -265,7 +269,7 @@ fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> 
     let mut command = git(repository);
     command.args(["cat-file", "--batch-check=%(objectname) %(objectsize)"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+    let mut child = command.spawn().map_err(missing)?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let told = std::thread::scope(|scope| {
         let asked = scope.spawn(|| -> std::io::Result<()> {

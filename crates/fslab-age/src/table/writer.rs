@@ -1,7 +1,8 @@
 //! Writes a file of rows.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::marker::PhantomData;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 use super::{Batch, GROUP_ROWS, Layout, NumberColumn, NumberKind, Row};
 use crate::error::{Error, Result};
@@ -34,7 +35,10 @@ impl<R: Row> Writer<R> {
     /// What the system answers.
     pub fn create(path: &Path) -> Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let beside = NamedTempFile::new_in(parent.unwrap_or(Path::new(".")));
+        let mut builder = tempfile::Builder::new();
+        let beside = builder
+            .permissions(Permissions::from_mode(R::LAYOUT.mode))
+            .tempfile_in(parent.unwrap_or(Path::new(".")));
         let (file, unfinished) = beside.map_err(Error::file(path))?.into_parts();
         let begun = schema(R::LAYOUT).and_then(|schema| {
             SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties(R::LAYOUT)?))

@@ -18,6 +18,7 @@ pub const WORKLOAD: Layout = Layout {
         column("gid", NumberKind::U32, false),
     ],
     bytes: "name",
+    mode: 0o666,
 };
 
 const fn column(name: &'static str, kind: NumberKind, rising: bool) -> NumberColumn {

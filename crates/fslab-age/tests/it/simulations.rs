@@ -76,7 +76,7 @@ fn all_space_comes_back() {
         file,
         ..Operation::default()
     }));
-    let settings = Settings { volume_bytes: 32 << 20, ..Settings::default() };
+    let settings = Settings { volume_bytes: 64 << 20, ..Settings::default() };
     for variant in variants() {
         let aged = simulate(&operations, settings, variant);
         assert_eq!((aged.score.total.files, aged.bytes, aged.no_space), (0, 0, 0));

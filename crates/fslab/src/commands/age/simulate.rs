@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytesize::ByteSize;
 use fslab_age::profile::Generator;
 use fslab_age::simulate::{Aged, DISKS, Disk, Settings, Simulator, Variant, picture};
@@ -12,6 +12,7 @@ use fslab_ext2::alloc::{Clustering, POLICIES};
 
 use super::profile::Chosen;
 use super::tables;
+use crate::exit::{Code, Coded};
 
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
@@ -77,7 +78,7 @@ impl Args {
             return Ok(());
         }
         let disk = Disk::find(&self.disk)
-            .with_context(|| format!("there is no disk '{}'; see --disk list", self.disk))?;
+            .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
         let variants = self.variants()?;
         let (source, volume_bytes) = self.source()?;
         let settings = self.settings(volume_bytes);
@@ -112,15 +113,17 @@ impl Args {
         for name in self.policy.iter().filter(|name| *name != "all") {
             if !POLICIES.iter().any(|policy| policy.name == name) {
                 let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
-                bail!("there is no policy '{name}'; there are {}", names.join(", "));
+                let names = names.join(", ");
+                return Err(
+                    refuse(format!("there is no policy '{name}'; there are {names}")).into()
+                );
             }
         }
         let mut clusterings = Vec::new();
         for name in &self.clustering {
             let clustering = Clustering::from_name(name);
-            clusterings.push(
-                clustering.with_context(|| format!("clustering is smart or dumb, not '{name}'"))?,
-            );
+            let unfit = || refuse(format!("clustering is smart or dumb, not '{name}'"));
+            clusterings.push(clustering.ok_or_else(unfit)?);
         }
         let policies = POLICIES.iter().filter(|policy| named(policy.name));
         let pairs = policies.flat_map(|policy| {
@@ -142,7 +145,9 @@ impl Args {
         let claimed = WorkloadReader::open(&path)?.provenance().volume_bytes;
         let volume = self.chosen.volume.map_or(claimed, |size| size.as_u64());
         if volume == 0 {
-            bail!("{} does not say for what volume it is: give --volume", path.display());
+            let shown = path.display();
+            let what = format!("{shown} does not say for what volume it is: give --volume");
+            return Err(refuse(what).into());
         }
         Ok((Source::File(path), volume))
     }
@@ -189,6 +194,11 @@ impl Row {
     pub fn name(&self) -> String {
         format!("{} {}", self.variant.policy, self.variant.clustering.name())
     }
+}
+
+/// What was given can't be used.
+fn refuse(message: String) -> Coded {
+    Coded { code: Code::BadInput, message }
 }
 
 fn write_map(base: &Path, simulator: &Simulator, variant: Variant) -> Result<()> {

@@ -205,7 +205,7 @@ pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
     let days = all().map(|point| point.0).fold(1.0, f64::max);
     let least = all().map(|point| point.1).fold(1.0, f64::min);
     // A little room below, and at least a hundredth of the scale.
-    let least = (least - 0.1 * (1.0 - least)).min(0.99).max(0.0);
+    let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
     let (x, y) = (
         |day: f64| 60.0 + 560.0 * day / days,
         |score: f64| 20.0 + 300.0 * (1.0 - score) / (1.0 - least),
