@@ -8,6 +8,7 @@ mod error;
 mod host;
 mod latency;
 mod names;
+mod pinned;
 pub mod plan;
 pub mod probe;
 pub mod provenance;

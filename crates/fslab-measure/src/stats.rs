@@ -5,6 +5,7 @@ mod geometric;
 mod holm;
 mod outliers;
 mod ratio;
+mod steady;
 mod summary;
 
 pub use bootstrap::{Bootstrap, Method};
@@ -12,4 +13,5 @@ pub use geometric::GeometricMean;
 pub use holm::holm;
 pub use outliers::{MODIFIED_Z_MOST, outliers};
 pub use ratio::{CONFIDENCE, RatioInterval, half_width, paired_ratio};
+pub use steady::{Steadiness, WINDOW as STEADY_WINDOW};
 pub use summary::Summary;

@@ -6,6 +6,7 @@
 pub mod block_counters;
 pub mod descriptor;
 pub mod file_handle;
+pub mod fuse_control;
 pub mod fuse_device;
 pub mod id_map;
 pub mod identity;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fslab_sys::descriptor::close;
 use fslab_sys::mounts::Mount;
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
@@ -225,8 +225,19 @@ fn writing_by_root_keeps_set_id_bits() {
         let path = place.point.join("file");
         fs::write(&path, "xxx").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"y").unwrap();
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(1).unwrap();
+        fs::write(place.point.join("other"), "").unwrap();
+        let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        // Registering a file lays down on the daemon's thread what lets a write keep the bits.
+        pass_another_through();
+        file.write_all(b"y").unwrap();
+        pass_another_through();
+        file.set_len(1).unwrap();
+        pass_another_through();
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
+        pass_another_through();
+        OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        drop(file);
         let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode, 0o6777, "{arguments:?}: {mode:o}");
         place.umount();
