@@ -20,7 +20,7 @@ pub use checkpoint::Checkpoint;
 
 use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
-use crate::workload::{Operation, Population};
+use crate::workload::{Operation, OperationKind, Population};
 use batch::Batch;
 use perform::Performer;
 
@@ -161,6 +161,9 @@ impl<'a> Replayer<'a> {
                     self.save()?;
                     return Ok(false);
                 }
+                if self.moves_directory(&operation) {
+                    self.save()?;
+                }
             }
             batch.add(operation);
         }
@@ -202,6 +205,14 @@ impl<'a> Replayer<'a> {
     /// Whether something is to be done before an operation that waits for the batch.
     fn passes_a_mark(&self, operation: &Operation) -> bool {
         operation.time_ns >= self.next_sync_ns || self.passes_a_day(operation.time_ns)
+    }
+
+    /// Whether a directory is moved. Before that there is a checkpoint always: done again from
+    /// before its making, the directory would be made at its old place beside the moved one.
+    fn moves_directory(&self, operation: &Operation) -> bool {
+        let member = self.population.get(operation.file);
+        operation.kind == OperationKind::Rename
+            && member.is_some_and(|member| member.kind == OperationKind::MakeDirectory)
     }
 
     fn passes_a_day(&self, time_ns: u64) -> bool {

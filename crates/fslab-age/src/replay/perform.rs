@@ -321,7 +321,7 @@ impl<'a> Performer<'a> {
         handle: Handle,
     ) -> VfsResult<()> {
         let (mut offset, end) = (operation.offset, operation.offset + operation.length);
-        // Odd, so that no two files and no two places of a file have the same bytes at equal offsets.
+        // Files, and places of a file, that are near each other have different bytes.
         let mut place = (operation.file.wrapping_mul(0x9e37_79b9) % 524_287) as usize;
         while offset < end {
             let length = (end - offset).min(REQUEST_BYTES as u64) as usize;

@@ -75,7 +75,7 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
 
 /// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
-    let output = Command::new("filefrag").arg("-v").arg("-b4096").arg(path).output().ok()?;
+    let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let number = |text: &str| text.trim().trim_end_matches('.').parse::<u64>().ok();
     let (mut blocks, mut breaks, mut end) = (0, 0, None);

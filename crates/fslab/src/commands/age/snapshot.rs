@@ -10,7 +10,8 @@ use fslab_age::snapshot::{Capture, Every, History, NameKey, capture, import_csv}
 /// Arguments of `fslab age snapshot`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// INPUT is a git repository: a snapshot for each period of its history, into the directory OUTPUT
+    /// INPUT is a git repository: a snapshot for each period of its history, into the directory
+    /// OUTPUT
     #[arg(long, conflicts_with = "csv")]
     repo: bool,
     /// With --repo: how often there is a snapshot

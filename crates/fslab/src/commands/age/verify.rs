@@ -50,7 +50,7 @@ fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
     println!(
-        "{verdict:<5} {what}: {reference:.4} in the reference, {aged:.4} aged; {distance:.4} apart, \
-         {limit} allowed"
+        "{verdict:<5} {what}: {reference:.4} in the reference, {aged:.4} aged; {distance:.4} \
+         apart, {limit} allowed"
     );
 }
