@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod age;
 mod compare;
 mod completions;
 mod ext2;
@@ -39,6 +40,8 @@ enum Command {
     Stats(stats::Args),
     /// Read a recorded trace, or do its operations again
     Trace(trace::Args),
+    /// Age file systems as years of use would, and measure what that did
+    Age(Box<age::Args>),
     /// Compare file systems: run a plan, print the table, write the page
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
@@ -77,6 +80,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Stats(args) => args.run(),
             Command::Trace(args) => args.run(),
+            Command::Age(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Reproduce(args) => args.run(),
