@@ -19,5 +19,6 @@ pub mod pause;
 pub mod residency;
 pub mod seal;
 pub mod signals;
+pub mod space_map;
 pub mod tracepoint;
 pub mod usage;

@@ -174,6 +174,10 @@ impl FileSystem for HostFs {
         Some(self)
     }
 
+    fn path_below(&self, ino: Ino) -> Option<std::path::PathBuf> {
+        self.lower.name(ino)
+    }
+
     fn claim_tree(&self, claim: Claim) -> Result<()> {
         let mut held = self.claim.lock();
         if held.is_empty() {
