@@ -1,10 +1,12 @@
 //! A mounted file system for a suite to run in, and its sure end.
 //!
 //! Always a fresh ext4 on a sparse image through a loop device; over it, where the target says so,
-//! bindfs or a stack of fslab. Dropping a stage unmounts and deletes everything, from the top
-//! down; [`Stage::close`] does the same and tells whether that went well.
+//! bindfs or a stack of fslab. A stack over the ext2 engine has an image of its own beside it,
+//! which e2fsck must find clean in the end. Dropping a stage unmounts and deletes everything, from
+//! the top down; [`Stage::close`] does the same and tells whether that went well.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,8 @@ pub enum Target {
     Bindfs,
     /// Layers of fslab over ext4, top first.
     Fslab(Vec<String>),
+    /// Layers of fslab over the ext2 engine, top first; there may be none.
+    Ext2(Vec<String>),
 }
 
 impl FromStr for Target {
@@ -43,12 +47,19 @@ impl FromStr for Target {
         match text.split_once(':') {
             None if text == "ext4" => Ok(Self::Ext4),
             None if text == "bindfs" => Ok(Self::Bindfs),
-            Some(("fslab", layers)) if !layers.is_empty() => {
-                Ok(Self::Fslab(layers.split('+').map(str::to_owned).collect()))
-            }
-            _ => bail!("unknown target {text:?}: use ext4, bindfs or fslab:LAYER[+LAYER]..."),
+            None if text == "fslab-ext2" => Ok(Self::Ext2(Vec::new())),
+            Some(("fslab", layers)) if !layers.is_empty() => Ok(Self::Fslab(split(layers))),
+            Some(("fslab-ext2", layers)) if !layers.is_empty() => Ok(Self::Ext2(split(layers))),
+            _ => bail!(
+                "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]... or \
+                 fslab-ext2[:LAYER[+LAYER]...]"
+            ),
         }
     }
+}
+
+fn split(layers: &str) -> Vec<String> {
+    layers.split('+').map(str::to_owned).collect()
 }
 
 impl fmt::Display for Target {
@@ -57,6 +68,8 @@ impl fmt::Display for Target {
             Self::Ext4 => formatter.write_str("ext4"),
             Self::Bindfs => formatter.write_str("bindfs"),
             Self::Fslab(layers) => write!(formatter, "fslab:{}", layers.join("+")),
+            Self::Ext2(layers) if layers.is_empty() => formatter.write_str("fslab-ext2"),
+            Self::Ext2(layers) => write!(formatter, "fslab-ext2:{}", layers.join("+")),
         }
     }
 }
@@ -64,7 +77,16 @@ impl fmt::Display for Target {
 impl Target {
     /// The program that must be there besides ext4's.
     pub fn program(&self) -> Option<&'static str> {
-        matches!(self, Self::Bindfs).then_some("bindfs")
+        match self {
+            Self::Bindfs => Some("bindfs"),
+            Self::Ext2(_) => Some("e2fsck"),
+            Self::Ext4 | Self::Fslab(_) => None,
+        }
+    }
+
+    /// Whether the program of this house mounts it.
+    pub fn is_of_fslab(&self) -> bool {
+        matches!(self, Self::Fslab(_) | Self::Ext2(_))
     }
 }
 
@@ -89,6 +111,9 @@ impl Stage {
         let (upper, directory) = (RefCell::new(None), lower.point.clone());
         let (target, fslab) = (target.clone(), fslab.to_owned());
         let mut stage = Self { upper, lower, folder, target, fslab, directory };
+        if let Target::Ext2(_) = stage.target {
+            stage.make_engine_image()?;
+        }
         let upper = stage.mount_upper()?;
         if let Some(upper) = &upper {
             stage.directory.clone_from(&upper.point);
@@ -118,10 +143,15 @@ impl Stage {
         Ok(folder)
     }
 
-    /// Unmounts and deletes, and fails if anything resisted or stayed behind.
+    /// Unmounts and deletes, and fails if anything resisted or stayed behind, or if the engine's
+    /// image is not clean.
     pub fn close(mut self) -> Result<()> {
         if let Some(mut upper) = self.upper.take() {
             upper.unmount()?;
+        }
+        if let Target::Ext2(_) = self.target {
+            let mut e2fsck = environment::tool("e2fsck")?;
+            process::capture(e2fsck.arg("-fn").arg(self.engine_image()))?;
         }
         self.lower.unmount()?;
         let image = self.folder.path().join("image");
@@ -131,12 +161,34 @@ impl Stage {
         self.folder.close().with_context(|| format!("cannot delete {}", path.display()))
     }
 
+    fn engine_image(&self) -> PathBuf {
+        self.folder.path().join("engine-image")
+    }
+
+    fn make_engine_image(&self) -> Result<()> {
+        let mut mkfs = Command::new(&self.fslab);
+        mkfs.args(["ext2", "mkfs"]).arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"));
+        process::capture(&mut mkfs).map(drop)
+    }
+
+    /// What lies below the layers, as `fslab mount` takes it.
+    fn leaf(&self) -> OsString {
+        match self.target {
+            Target::Ext2(_) => {
+                let mut leaf = OsString::from("ext2:");
+                leaf.push(self.engine_image());
+                leaf
+            }
+            _ => self.lower.point.clone().into_os_string(),
+        }
+    }
+
     fn mount_upper(&self) -> Result<Option<Mount>> {
         let (target, fslab) = (&self.target, self.fslab.as_path());
         let mut command = match target {
             Target::Ext4 => return Ok(None),
             Target::Bindfs => environment::tool("bindfs")?,
-            Target::Fslab(layers) => {
+            Target::Fslab(layers) | Target::Ext2(layers) => {
                 let mut command = Command::new(fslab);
                 command.arg("mount");
                 let beside = self.folder.path().to_string_lossy();
@@ -146,12 +198,12 @@ impl Stage {
                 command
             }
         };
-        let unmount = match target {
-            Target::Fslab(_) => vec![fslab.into(), "umount".into()],
-            _ => vec![PathBuf::from("umount")],
+        let unmount = match target.is_of_fslab() {
+            true => vec![fslab.into(), "umount".into()],
+            false => vec![PathBuf::from("umount")],
         };
         let point = self.beside("upper")?;
-        command.arg(&self.lower.point).arg(&point);
+        command.arg(self.leaf()).arg(&point);
         Mount::new(&mut command, point, unmount).map(Some)
     }
 }
@@ -257,10 +309,11 @@ mod tests {
 
     #[test]
     fn targets_read_back_as_they_are_written() {
-        for text in ["ext4", "bindfs", "fslab:null", "fslab:null:passthrough=off+trace"] {
+        let stacks = ["fslab:null", "fslab:null:passthrough=off+trace", "fslab-ext2:gzip"];
+        for text in ["ext4", "bindfs", "fslab-ext2"].into_iter().chain(stacks) {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-        for wrong in ["", "fslab", "fslab:", "xfs", "ext4:null"] {
+        for wrong in ["", "fslab", "fslab:", "fslab-ext2:", "xfs", "ext4:null"] {
             let error = wrong.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(&format!("{wrong:?}")), "{error}");
         }

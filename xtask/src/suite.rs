@@ -15,7 +15,8 @@ use crate::summary::{self, Done};
 pub struct Args {
     /// pjdfstest, fsx, cargo-build or sca-life
     suite: String,
-    /// ext4, bindfs or fslab:LAYER[+LAYER]...; may be repeated [default: every stack of CI]
+    /// ext4, bindfs, fslab:LAYER[+LAYER]... or fslab-ext2[:LAYER[+LAYER]...], the ext2 engine; may
+    /// be repeated [default: every stack of CI]
     #[arg(long = "target")]
     targets: Vec<Target>,
     /// fsx: operations a seed

@@ -16,7 +16,7 @@ pub mod pjdfstest;
 pub mod sca_life;
 
 /// The stacks that CI runs every suite over, besides each registered layer by itself.
-const STACKS: &[&str] = &["fslab:null:passthrough=off"];
+const STACKS: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
 /// All suites.
 pub const SUITES: &[&Suite] =
@@ -119,7 +119,7 @@ fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Re
 
 /// Builds the program if a target needs it, and answers where it is.
 fn build_fslab(context: &Context, targets: &[&Target]) -> Result<PathBuf> {
-    if targets.iter().any(|target| matches!(target, Target::Fslab(_))) {
+    if targets.iter().any(|target| target.is_of_fslab()) {
         return build_program(context);
     }
     Ok(context.target_directory()?.join("debug/fslab"))

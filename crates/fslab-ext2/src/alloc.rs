@@ -170,3 +170,15 @@ pub struct FileState {
     /// The cluster being written.
     pub cluster: cluster::Cluster,
 }
+
+impl FileState {
+    /// Blocks of the file, from `logical` on, lie elsewhere now: what follows is to follow there.
+    fn moved(&mut self, logical: FileBlock, run: Run) {
+        if let Some((last, block)) = &mut self.last
+            && let Some(distance) = last.0.checked_sub(logical.0)
+            && distance < run.length
+        {
+            *block = BlockNo(run.start.0 + distance);
+        }
+    }
+}

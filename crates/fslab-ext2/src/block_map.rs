@@ -17,6 +17,8 @@ use crate::inode::Inode;
 use crate::numbers::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
+mod relocate;
+
 /// The way to a block: a pointer of the inode, then one in each indirect block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
@@ -315,7 +317,39 @@ impl Volume {
         match slot {
             Slot::Inode(index) => inode.map[index as usize] = value,
             Slot::Indirect(table, index) => {
+                let is_directory = inode.kind == FileKind::Directory;
+                if is_directory && self.cache.role(table) == Some(Role::MapLate) {
+                    self.flush_within_operation()?;
+                }
                 self.cache.modify(table, Role::Map, |bytes| set_pointer(bytes, index, value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Indirect blocks of which only a part will be unmapped must not lose it before the device
+    /// has what they gained. Of a directory, names may lie there that have no other place yet; of a
+    /// file, nothing that was promised.
+    fn settle_tables(&mut self, no: InodeNo, inode: &Inode, range: &Range<u64>) -> Result<()> {
+        if inode.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let ends = [range.start.saturating_sub(1), range.start, range.end];
+        let mut must = false;
+        for end in ends.into_iter().filter_map(|end| u32::try_from(end).ok()) {
+            let Some(way) = Way::to(self.block_size(), FileBlock(end)) else { continue };
+            let mut slot = Slot::Inode(way.indexes[0]);
+            for index in &way.indexes[1..way.length] {
+                let Some(table) = self.checked(no, self.slot(inode, slot)?)? else { break };
+                must |= self.cache.must_settle(table);
+                slot = Slot::Indirect(table, *index);
+            }
+        }
+        if must {
+            let was_late = self.order.late_inodes.contains_key(&no);
+            self.flush_within_operation()?;
+            if was_late {
+                self.make_late(no)?;
             }
         }
         Ok(())
@@ -329,6 +363,7 @@ impl Volume {
         inode: &mut Inode,
         range: Range<u64>,
     ) -> Result<()> {
+        self.settle_tables(no, inode, &range)?;
         let fan = u64::from(self.block_size().pointers());
         let mut start = 0;
         for index in 0..inode.map.len() {
@@ -388,7 +423,8 @@ impl Volume {
                 let before = below;
                 let answer = self.unmap_below(no, inode, &mut below, depth - 1, within);
                 if before != below {
-                    self.set_slot(inode, Slot::Indirect(table, index as u32), below)?;
+                    let change = |bytes: &mut [u8]| set_pointer(bytes, index as u32, below);
+                    self.cache.modify(table, Role::MapLate, change)?;
                 }
                 answer?;
             }

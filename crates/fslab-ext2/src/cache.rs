@@ -25,7 +25,7 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Nothing on the device leads here yet, or only pointers that stay right: new blocks of all
-    /// kinds, indirect blocks, extended attributes.
+    /// kinds, indirect blocks that lead to more, extended attributes.
     Map,
     /// Inodes.
     Inodes,
@@ -33,6 +33,9 @@ pub(crate) enum Role {
     Directory,
     /// Directory blocks that names are taken from, after they were added elsewhere.
     DirectoryLate,
+    /// Indirect blocks that lead to less than on the device: what they led to is needed until what
+    /// replaces it is there.
+    MapLate,
     /// Bitmaps, which can be made again from all the others.
     Bitmap,
 }
@@ -48,6 +51,16 @@ pub(crate) struct BlockCache {
 struct Dirty {
     role: Role,
     bytes: Block,
+    /// Nothing on the device leads here.
+    fresh: bool,
+}
+
+/// The role of a block that is changed once more.
+fn joined(entry: &Dirty, role: Role) -> Role {
+    match (entry.role, role) {
+        (Role::DirectoryLate, Role::Directory) => Role::DirectoryLate,
+        (before, role) => before.min(role),
+    }
 }
 
 impl BlockCache {
@@ -88,7 +101,8 @@ impl BlockCache {
         u64::from(block.0) * self.block_size.bytes_u64()
     }
 
-    /// Changes a block. One that is already to be written early stays so.
+    /// Changes a block. One that is already to be written early stays so, and one of a directory
+    /// that must wait for others goes on waiting.
     pub fn modify<R>(
         &self,
         block: BlockNo,
@@ -97,7 +111,7 @@ impl BlockCache {
     ) -> Result<R> {
         let mut dirty = self.dirty.write();
         if let Some(entry) = dirty.get_mut(&block) {
-            entry.role = entry.role.min(role);
+            entry.role = joined(entry, role);
             return Ok(change(Arc::make_mut(&mut entry.bytes)));
         }
         let mut bytes = match self.clean.remove(&block) {
@@ -105,7 +119,7 @@ impl BlockCache {
             None => self.load(block)?,
         };
         let answer = change(Arc::make_mut(&mut bytes));
-        dirty.insert(block, Dirty { role, bytes });
+        dirty.insert(block, Dirty { role, bytes, fresh: false });
         Ok(answer)
     }
 
@@ -113,21 +127,31 @@ impl BlockCache {
     pub fn create(&self, block: BlockNo) {
         self.clean.remove(&block);
         let bytes = vec![0; self.block_size.bytes()].into();
-        self.dirty.write().insert(block, Dirty { role: Role::Map, bytes });
+        self.dirty.write().insert(block, Dirty { role: Role::Map, bytes, fresh: true });
     }
 
-    /// Lets a changed block of a directory wait for the others.
-    pub fn delay(&self, block: BlockNo) {
+    /// Lets a block of a directory, which is about to be changed, wait for the others. A new one is
+    /// written first all the same.
+    pub fn delay(&self, block: BlockNo) -> Result<()> {
+        self.modify(block, Role::Directory, |_| {})?;
         if let Some(entry) = self.dirty.write().get_mut(&block)
             && entry.role == Role::Directory
         {
             entry.role = Role::DirectoryLate;
         }
+        Ok(())
     }
 
     /// The role a block is to be written in; `None` for one that is unchanged.
     pub fn role(&self, block: BlockNo) -> Option<Role> {
         self.dirty.read().get(&block).map(|dirty| dirty.role)
+    }
+
+    /// Whether a changed block must be written before it loses something that the device still
+    /// leads to through it.
+    pub fn must_settle(&self, block: BlockNo) -> bool {
+        let dirty = self.dirty.read();
+        dirty.get(&block).is_some_and(|entry| entry.role == Role::Map && !entry.fresh)
     }
 
     /// Drops a block that is no longer used.

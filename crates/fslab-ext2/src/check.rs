@@ -17,6 +17,7 @@ mod image;
 mod inodes;
 mod names;
 mod paths;
+mod pointers;
 mod repair;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use fslab_vfs::{Errno, SeekTo};
 
+use crate::alloc::Clustering;
 use crate::error::{Error, Place, Result};
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
@@ -132,6 +133,7 @@ impl Volume {
         batch: &mut Batch,
         taken: &mut Vec<FileBlock>,
     ) -> Result<usize> {
+        let clusters = self.options.clustering == Clustering::Smart;
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
             let mapped = match self.map_for_writing(no, inode, piece.block, privileged) {
@@ -146,6 +148,11 @@ impl Volume {
             }
             batch.add(at, done..done + piece.length);
             done += piece.length;
+            if clusters && piece.start + piece.length == self.block_size().bytes() {
+                self.written(no, inode, (piece.block, mapped.block), |volume| {
+                    volume.write_batch(&std::mem::take(batch), data)
+                })?;
+            }
         }
         Ok(done)
     }

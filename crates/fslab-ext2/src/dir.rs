@@ -74,6 +74,19 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
     /// Changes a block, which must be one of the `count`.
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
+    /// Names that lie in another block of the directory are about to be put into this one: a store
+    /// that is written in pieces must have them here before they are gone there.
+    fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes a block, whose own names are elsewhere by now, hold what the last one does. That will
+    /// be cut off next.
+    fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
+        let bytes = self.read(last, <[u8]>::to_vec)?;
+        self.write(block, |target| target.copy_from_slice(&bytes))
+    }
+
     /// Adds a block of zeros at the end.
     fn grow(&mut self) -> Result<FileBlock>;
 

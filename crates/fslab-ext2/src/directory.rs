@@ -132,6 +132,19 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
         self.volume.cache.modify(physical, Role::Directory, change)
     }
 
+    fn expect_names(&mut self, block: FileBlock) -> Result<()> {
+        let physical = self.view().physical(block)?;
+        self.volume.order_arrival(physical)
+    }
+
+    fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
+        let (to, from) = (self.view().physical(block)?, self.view().physical(last)?);
+        self.volume.order_overwriting(to, from)?;
+        let bytes = self.volume.cache.read(from)?;
+        self.volume.cache.delay(to)?;
+        self.volume.cache.modify(to, Role::Directory, |target| target.copy_from_slice(&bytes))
+    }
+
     fn grow(&mut self) -> Result<FileBlock> {
         let size = self.inode.size + self.block_size().bytes_u64();
         if size > u64::from(u32::MAX) && self.volume.rules.levels < crate::dir::Rules::LEVELS_LARGE

@@ -5,8 +5,8 @@
 //! 2. New blocks and pointers ([`Role::Map`]): nothing on the device leads to what is new.
 //! 3. Inodes: they lead to what 2 wrote. Those that lose something wait until 5.
 //! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave.
-//! 5. Inodes that lost their name or a part, then bitmaps and counts. Only now may what was freed
-//!    be used again.
+//! 5. Inodes that lost their name or a part, indirect blocks that did, then bitmaps and counts.
+//!    Only now may what was freed be used again.
 //! 6. The superblock says that all is in order.
 //!
 //! Between two steps the device is told to make durable what it has. The bytes of files were
@@ -115,6 +115,7 @@ impl Volume {
             self.cache.set_role(block, Role::Inodes);
         }
         self.write_role(Role::Inodes)?;
+        self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
         // The device may reorder this with the inodes: bitmaps are made again from inodes.
         self.space.settle(&self.cache)?;

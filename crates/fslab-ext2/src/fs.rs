@@ -36,8 +36,9 @@ type VfsResult<T> = fslab_vfs::Result<T>;
 /// An ext2 file system on a device.
 ///
 /// Writing reaches the device at once for bytes of files, and for everything else at
-/// [`sync`](Self::sync), `fsync`, `syncfs`, `shutdown` and when much has gathered; whoever wants it
-/// sooner calls `sync` from time to time. Between two of these the image on the device is
+/// [`sync`](Self::sync), `fsync`, `syncfs`, `shutdown` and when much has gathered, and when a file
+/// that was written is closed, if the options say so; whoever wants it sooner calls `sync` from
+/// time to time. Between two of these the image on the device is
 /// consistent.
 ///
 /// Reserving space behind the end of a file without extending it is refused (`EOPNOTSUPP`): the
@@ -45,6 +46,7 @@ type VfsResult<T> = fslab_vfs::Result<T>;
 pub struct Ext2 {
     volume: RwLock<Volume>,
     handles: RwLock<Handles>,
+    sync_on_close: bool,
 }
 
 impl Ext2 {
@@ -53,8 +55,9 @@ impl Ext2 {
     /// # Errors
     /// Where there is none, or none that can be used as the options say.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
+        let sync_on_close = options.sync_on_close;
         let volume = Volume::open(device, options)?;
-        Ok(Self { volume: RwLock::new(volume), handles: RwLock::default() })
+        Ok(Self { volume: RwLock::new(volume), handles: RwLock::default(), sync_on_close })
     }
 
     /// The volume, for reading.
@@ -106,6 +109,10 @@ impl Ext2 {
         let mut volume = self.volume.write();
         let no = volume.create(request, to_no(parent)?, name, new)?;
         Ok(self.enter(&volume, no)?)
+    }
+
+    fn opened(&self, handle: Handle) -> Opened {
+        Opened { no_flush: !self.sync_on_close, ..Opened::new(handle) }
     }
 
     fn delete_if(&self, is_unused: bool, no: InodeNo) -> Result<()> {
@@ -263,7 +270,7 @@ impl FileSystem for Ext2 {
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
-        Ok(self.open_file(request, to_no(ino)?, mode).map(opened)?)
+        Ok(self.open_file(request, to_no(ino)?, mode).map(|handle| self.opened(handle))?)
     }
 
     fn create(
@@ -275,7 +282,7 @@ impl FileSystem for Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Opened)> {
         let (entry, handle) = self.create_file(request, to_no(parent)?, name, mode, flags)?;
-        Ok((entry, opened(handle)))
+        Ok((entry, self.opened(handle)))
     }
 
     fn tmpfile(
@@ -286,7 +293,7 @@ impl FileSystem for Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Opened)> {
         let (entry, handle) = self.create_tmpfile(request, to_no(parent)?, mode, flags)?;
-        Ok((entry, opened(handle)))
+        Ok((entry, self.opened(handle)))
     }
 
     fn read(
@@ -313,7 +320,9 @@ impl FileSystem for Ext2 {
     }
 
     fn flush(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
-        Ok(self.handles.read().get(handle).map(|_| ())?)
+        let open = self.handles.read().get(handle)?;
+        let wrote = matches!(open, Open::File { mode, .. } if mode.writes());
+        if wrote && self.sync_on_close { Ok(self.sync()?) } else { Ok(()) }
     }
 
     fn release(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
@@ -499,8 +508,4 @@ impl Volume {
         })?;
         Ok(extents)
     }
-}
-
-fn opened(handle: Handle) -> Opened {
-    Opened { no_flush: true, ..Opened::new(handle) }
 }

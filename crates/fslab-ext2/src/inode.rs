@@ -136,13 +136,21 @@ impl Inode {
     }
 
     /// Makes the bytes of a table those of an inode that was deleted at a time. The generation
-    /// stays, so that the next use of the number gets another.
-    pub fn bury(bytes: &mut [u8], now: Timestamp) {
+    /// stays, so that the next use of the number gets another, and what is needed to get the bytes
+    /// of `was` back while nobody else uses their blocks.
+    pub fn bury(bytes: &mut [u8], now: Timestamp, was: Option<&Self>) {
         let Ok((raw, _)) = RawInode::mut_from_prefix(bytes) else { return };
         let generation = raw.i_generation;
         raw.as_mut_bytes().fill(0);
         raw.i_generation = generation;
         raw.i_dtime = time_seconds(now, false).max(PAST_MIN).into();
+        if let Some(was) = was {
+            raw.i_mode = ((was.kind.mode_bits() | was.permissions.bits()) as u16).into();
+            raw.i_size_lo = (was.size as u32).into();
+            raw.i_size_high = ((was.size >> 32) as u32).into();
+            raw.i_blocks_lo = was.sectors.into();
+            raw.i_block = was.map.map(Into::into);
+        }
     }
 
     /// The generation left by the last use of an inode.
@@ -293,7 +301,7 @@ mod tests {
         };
         inode.store(&mut bytes);
         assert_eq!(Inode::parse(InodeNo(12), &bytes).ok().flatten(), Some(inode));
-        Inode::bury(&mut bytes, Timestamp { seconds: 1 << 30, nanoseconds: 0 });
+        Inode::bury(&mut bytes, Timestamp { seconds: 1 << 30, nanoseconds: 0 }, None);
         assert_eq!(Inode::parse(InodeNo(12), &bytes).ok().flatten(), None);
         assert_eq!(Inode::last_generation(&bytes), 99);
     }

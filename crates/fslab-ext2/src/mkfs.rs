@@ -187,7 +187,7 @@ impl MkfsOptions {
 }
 
 /// A last group too short for its own bitmaps and some files is left out.
-fn cut_last_group(geometry: &mut Geometry) {
+pub(crate) fn cut_last_group(geometry: &mut Geometry) {
     let last = GroupNo(geometry.groups - 1);
     if geometry.groups > 1 && geometry.blocks_in(last) < geometry.overhead(last) + LAST_GROUP_MIN {
         geometry.blocks = geometry.first_block(last).0;
@@ -200,20 +200,22 @@ fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16_384 / block_size.bytes_u32()).clamp(2, 12)
 }
 
-/// All groups, each with its bitmaps and inodes behind its superblock.
+/// A group without files: its bitmaps and inodes are behind its superblock.
+pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
+    let start = geometry.first_block(no).0 + geometry.head_blocks(no);
+    Group {
+        block_bitmap: BlockNo(start),
+        inode_bitmap: BlockNo(start + 1),
+        inode_table: BlockNo(start + 2),
+        free_blocks: geometry.blocks_in(no) - geometry.overhead(no),
+        free_inodes: geometry.inodes_per_group,
+        directories: 0,
+    }
+}
+
+/// All groups.
 fn groups(geometry: &Geometry) -> Vec<Group> {
-    let group = |no| {
-        let start = geometry.first_block(no).0 + geometry.head_blocks(no);
-        Group {
-            block_bitmap: BlockNo(start),
-            inode_bitmap: BlockNo(start + 1),
-            inode_table: BlockNo(start + 2),
-            free_blocks: geometry.blocks_in(no) - geometry.overhead(no),
-            free_inodes: geometry.inodes_per_group,
-            directories: 0,
-        }
-    };
-    let mut groups: Vec<Group> = geometry.all_groups().map(group).collect();
+    let mut groups: Vec<Group> = geometry.all_groups().map(|no| new_group(geometry, no)).collect();
     if let Some(first) = groups.first_mut() {
         first.free_blocks -= 1 + lost_and_found_blocks(geometry.block_size);
         first.free_inodes -= FIRST_INODES;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::alloc::cluster::{Cluster, place_cluster};
 use crate::alloc::{
     Bitmap, BlockRequest, Counts, FileState, InodeRequest, Policy, PolicySpec, Run, Space as View,
 };
@@ -116,6 +117,29 @@ impl Placement {
             false => &mut passing,
         };
         self.policy.place_blocks(&mut seen, state, request)
+    }
+
+    /// A place for blocks of a file that are to lie together; `None` where they have to stay.
+    pub fn cluster_place(
+        &mut self,
+        sight: Sight<'_>,
+        no: InodeNo,
+        request: &BlockRequest,
+        old: (BlockNo, BlockNo),
+    ) -> Result<Option<Run>> {
+        let mut seen = Seen { sight, bitmaps: &mut self.bitmaps };
+        let state = self.files.entry(no).or_default();
+        place_cluster(self.policy.as_mut(), &mut seen, state, request, old)
+    }
+
+    /// The cluster a file is being written in, taken out.
+    pub fn cluster(&mut self, no: InodeNo) -> Cluster {
+        std::mem::take(&mut self.files.entry(no).or_default().cluster)
+    }
+
+    /// Puts a cluster back.
+    pub fn set_cluster(&mut self, no: InodeNo, cluster: Cluster) {
+        self.files.entry(no).or_default().cluster = cluster;
     }
 
     /// Nobody writes the file any more, or it was cut.

@@ -167,12 +167,10 @@ impl Volume {
         let (Some(old), Some(new)) = (old, new) else { return Err(Errno::NOENT.into()) };
         if old != new {
             self.order_move(old, new)?;
+            // Before the name goes: what is joined with the block then must know that it waits.
+            self.cache.delay(old)?;
         }
-        self.remove_name(from.parent, from.name)?;
-        if old != new {
-            self.cache.delay(old);
-        }
-        Ok(())
+        self.remove_name(from.parent, from.name)
     }
 
     fn exchange(

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use fslab_vfs::{Errno, FileKind};
 use parking_lot::Mutex;
 
+use crate::alloc::cluster::Cluster;
 use crate::alloc::{BlockRequest, Counts, InodeRequest, PolicySpec, Run};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
@@ -141,6 +142,31 @@ impl Space {
         let run = placement.blocks(sight, no, request)?.ok_or(Errno::NOSPC)?;
         self.mark_blocks(cache, run)?;
         Ok(run)
+    }
+
+    /// Takes free blocks, side by side, that blocks of a file are to be moved to; `None` where
+    /// these have to stay. `old` are the first and the last of them.
+    pub fn take_cluster(
+        &mut self,
+        cache: &BlockCache,
+        no: InodeNo,
+        request: &BlockRequest,
+        old: (BlockNo, BlockNo),
+    ) -> Result<Option<Run>> {
+        let (placement, sight) = self.policy(cache);
+        let Some(run) = placement.cluster_place(sight, no, request, old)? else { return Ok(None) };
+        self.mark_blocks(cache, run)?;
+        Ok(Some(run))
+    }
+
+    /// The cluster that a file is being written in; it is to be put back.
+    pub fn cluster(&mut self, no: InodeNo) -> Cluster {
+        self.placement.get_mut().cluster(no)
+    }
+
+    /// Puts a file's cluster back.
+    pub fn set_cluster(&mut self, no: InodeNo, cluster: Cluster) {
+        self.placement.get_mut().set_cluster(no, cluster);
     }
 
     fn policy<'a>(&'a mut self, cache: &'a BlockCache) -> (&'a mut Placement, Sight<'a>) {

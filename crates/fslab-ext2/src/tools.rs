@@ -7,6 +7,7 @@ use crate::directory::DirectoryView;
 use crate::error::Result;
 use crate::format::INODE_INDEX;
 use crate::fs::{Ext2, to_no};
+use crate::numbers::BlockNo;
 
 impl Ext2 {
     /// Gives every block of a directory's index and its leaves to `visit`, each before those
@@ -24,5 +25,13 @@ impl Ext2 {
             outline(&view, visit)?;
         }
         Ok(indexed)
+    }
+
+    /// Whether a block is marked as free.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub fn is_free(&self, block: BlockNo) -> Result<bool> {
+        self.volume().is_free(block)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fslab_vfs::{BlockDevice, Errno, FileKind, Timestamp};
 use parking_lot::Mutex;
 
-use crate::alloc::{InodeRequest, POLICIES, PolicySpec};
+use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
 use crate::cache::{BlockCache, Role};
 use crate::dir::{self, Form, Hasher};
 use crate::error::{Error, Place, Result};
@@ -36,8 +36,12 @@ pub struct VolumeOptions {
     pub shrink_directories: bool,
     /// Where inodes and blocks go; one of [`crate::alloc::POLICIES`].
     pub policy: &'static PolicySpec,
+    /// Whether blocks that were placed apart are moved together while they are written.
+    pub clustering: Clustering,
     /// Decides what the policy leaves to chance.
     pub seed: u64,
+    /// Closing a file that was open for writing makes durable what was done before.
+    pub sync_on_close: bool,
     /// Bytes of changed metadata that may wait to be written.
     pub dirty_bytes_max: usize,
     /// Bytes of unchanged metadata that are kept.
@@ -52,7 +56,9 @@ impl Default for VolumeOptions {
             form: None,
             shrink_directories: true,
             policy: &POLICIES[0],
+            clustering: Clustering::Dumb,
             seed: 0,
+            sync_on_close: false,
             dirty_bytes_max: 32 << 20,
             clean_bytes_max: 32 << 20,
         }
@@ -238,11 +244,31 @@ impl Volume {
     /// A name is about to move from one directory block to another: it must be on the device in
     /// its new place before it leaves the old one.
     pub fn order_move(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
-        let is_late = self.cache.role(to) == Some(Role::DirectoryLate);
-        if is_late || self.order.early_blocks.contains(&from) {
+        if self.order.early_blocks.contains(&from) {
+            self.flush_within_operation()?;
+        }
+        self.order_arrival(to)
+    }
+
+    /// Names of other directory blocks are about to come to this one, which must be on the device
+    /// before those are.
+    pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
+        if self.cache.role(to) == Some(Role::DirectoryLate) {
             self.flush_within_operation()?;
         }
         self.order.early_blocks.insert(to);
+        Ok(())
+    }
+
+    /// A directory block whose names were moved is about to be overwritten with those of the
+    /// directory's last block, which is cut off after it ([`make_late`](Self::make_late)). Names
+    /// that came to one of the two are on the device only where they came from, and that may be
+    /// written at the same time as this.
+    pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
+        let early = &self.order.early_blocks;
+        if early.contains(&block) || early.contains(&last) {
+            self.flush_within_operation()?;
+        }
         Ok(())
     }
 
@@ -271,11 +297,12 @@ impl Volume {
         self.make_late(no)?;
         self.remove_orphan(no)?;
         self.drop_xattr_block(no, &mut inode)?;
+        let was = Some(inode.clone());
         if self.has_map(&inode) {
             self.unmap(no, &mut inode, 0..u64::MAX)?;
         }
-        let now = self.now;
-        self.change_inode(no, |bytes| Inode::bury(bytes, now))?;
+        let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
+        self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&self.cache, no, inode.kind)
     }
 

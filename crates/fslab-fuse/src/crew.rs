@@ -5,7 +5,7 @@
 //! enough: it serves what it reads, while the other threads are parked where nothing wakes them.
 //! A second reader is let in
 //! - before an operation that will wait for a device (`hand_off`),
-//! - when a monitor finds the reader busy for a millisecond (`hand_off` too), and
+//! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
 //! - when requests are waiting already each time a reader comes back (`widen`), up to one a
 //!   processor; readers that come back to an empty queue again and again leave (`narrow`).
 

@@ -12,8 +12,12 @@ use crate::error::{Error, Result};
 
 /// Every kind of leaf.
 pub const LEAVES: &[LeafSpec] = &[
-    LeafSpec { name: "dir:PATH", help: "a directory of the host; PATH alone means the same" },
-    LeafSpec { name: "mem:", help: "memory; gone when unmounted" },
+    LeafSpec {
+        name: "dir:PATH",
+        help: "a directory of the host; PATH alone means the same",
+        caution: None,
+    },
+    LeafSpec { name: "mem:", help: "memory; gone when unmounted", caution: None },
 ];
 
 /// A leaf's declaration of itself.
@@ -23,6 +27,8 @@ pub struct LeafSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
+    /// What whoever mounts one is told first; `None` where there is nothing to be said.
+    pub caution: Option<&'static str>,
 }
 
 /// A leaf that this crate does not know, told to it by the program that joins the two.
@@ -84,6 +90,15 @@ impl Leaf {
                     .map_err(|source| Error::Leaf { leaf: self.to_string(), source })?;
                 Ok(Arc::new(host))
             }
+        }
+    }
+
+    /// What whoever mounts it is to be told first.
+    #[must_use]
+    pub fn caution(&self) -> Option<&'static str> {
+        match self {
+            Self::Foreign(leaf, _) => leaf.spec.caution,
+            Self::Directory(_) | Self::Memory => None,
         }
     }
 

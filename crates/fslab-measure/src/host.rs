@@ -1,7 +1,7 @@
 //! What this crate must be told, because it knows no layer by name.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fslab_vfs::FileSystem;
 
@@ -27,6 +27,11 @@ pub trait Host: Sync {
     /// [`worker::run`](crate::worker::run) with the argument that is appended. `None` where there
     /// is none.
     fn worker_command(&self) -> Option<Vec<OsString>> {
+        None
+    }
+
+    /// This programme, for commands of plans that call it (`{fslab}`). `None` where there is none.
+    fn program(&self) -> Option<PathBuf> {
         None
     }
 

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod probe;
 pub mod provenance;
 pub mod report;
+pub mod reproduce;
 mod runner;
 pub mod sample;
 pub mod stats;

@@ -5,7 +5,7 @@
 
 mod matrix;
 mod raw;
-mod source;
+pub(crate) mod source;
 mod targets;
 mod workloads;
 
@@ -174,7 +174,7 @@ pub enum Over {
 }
 
 /// A foreign file system, mounted by a command. `{lower}` and `{mountpoint}` stand for the two
-/// directories.
+/// directories, `{fslab}` for this programme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignMount {
     /// The command and its arguments.

@@ -1,6 +1,7 @@
 //! Statistics of samples: pure functions of numbers, with every random draw from a seed.
 
 mod bootstrap;
+mod changes;
 mod geometric;
 mod holm;
 mod outliers;
@@ -9,6 +10,7 @@ mod steady;
 mod summary;
 
 pub use bootstrap::{Bootstrap, Method};
+pub use changes::{Change, FIGURES_LEAST as CHANGE_FIGURES_LEAST, changes};
 pub use geometric::GeometricMean;
 pub use holm::holm;
 pub use outliers::{MODIFIED_Z_MOST, outliers};

@@ -16,6 +16,7 @@ mod layout;
 mod memory;
 mod operation;
 pub mod rules;
+mod slice_device;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
@@ -29,4 +30,5 @@ pub use host::{HostFs, HostOptions};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};
+pub use slice_device::SliceDevice;
 pub use types::*;

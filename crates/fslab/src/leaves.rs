@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use fslab_ext2::{Ext2, Form, VolumeOptions, alloc};
+use bytesize::ByteSize;
+use fslab_ext2::alloc::{self, Clustering};
+use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
 use fslab_layers::{ForeignError, ForeignLeaf, LeafSpec};
-use fslab_vfs::{FileDevice, FileSystem};
+use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, Coded};
@@ -15,60 +17,116 @@ use crate::exit::{Code, Coded};
 /// How often changed metadata of a mounted image is written, at least.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
+/// Until its proofs are complete (see docs/STATUS.md).
+const CAUTION: &str = "experimental: keep other copies of what is in the image";
+
 /// All of them.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
-        help: "an ext2 file system in an image or device; keys: policy=NAME, seed=NUMBER, \
-               index=htree or linear, shrink=on or off",
+        help: "an ext2 file system in an image or device, or IMAGE@OFFSET; keys: policy=NAME, \
+               clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
+               close=later or sync; \
+               ext2:memory is a new one in memory, with the further keys size and inode-ratio",
+        caution: Some(CAUTION),
     },
     scheme: "ext2:",
     open: open_for_mount,
 }];
 
+/// What stands for a new file system in memory.
+const MEMORY: &str = "memory";
+
+/// What a leaf's text asks for.
+#[derive(Debug)]
+struct Wanted<'a> {
+    image: &'a Path,
+    options: VolumeOptions,
+    /// Of a file system in memory, in bytes.
+    size: Option<u64>,
+    bytes_per_inode: Option<u32>,
+}
+
+impl Wanted<'_> {
+    fn is_in_memory(&self) -> bool {
+        self.image == Path::new(MEMORY)
+    }
+}
+
 fn open_for_mount(argument: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    let (image, options) = parse(argument)?;
-    let ext2 = Arc::new(open(image, &options)?);
+    let wanted = parse(argument)?;
+    if wanted.is_in_memory() {
+        return Ok(Arc::new(make_in_memory(&wanted)?));
+    }
+    let ext2 = Arc::new(open(wanted.image, &wanted.options)?);
     write_back_from_time_to_time(&ext2)?;
     Ok(ext2)
 }
 
-/// The image and how it is to be used. A file whose name only looks like this is taken as it is.
-fn parse(argument: &str) -> Result<(&Path, VolumeOptions)> {
-    let mut options = VolumeOptions::default();
-    let Some((image, pairs)) = argument.split_once('?').filter(|_| !Path::new(argument).exists())
-    else {
-        return Ok((Path::new(argument), options));
-    };
-    for pair in pairs.split('&') {
-        set(&mut options, pair)?;
-    }
-    Ok((Path::new(image), options))
+/// A new file system, which goes with the mount. Large by default: only what is used takes memory.
+fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
+    const SIZE: u64 = 4 << 30;
+    let device = Arc::new(MemoryDevice::new(wanted.size.unwrap_or(SIZE)));
+    let defaults = MkfsOptions::default();
+    let bytes_per_inode = wanted.bytes_per_inode.unwrap_or(defaults.bytes_per_inode);
+    let now = Timestamp::from(SystemTime::now());
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    mkfs(&*device, &MkfsOptions { bytes_per_inode, now, root_owner: owner, ..defaults })?;
+    Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-fn set(options: &mut VolumeOptions, pair: &str) -> Result<()> {
-    let number = |text: &str| text.parse::<u64>().ok();
-    match pair.split_once('=') {
-        Some(("policy", name)) if alloc::policy(name).is_some() => {
-            options.policy = alloc::policy(name).unwrap_or(options.policy);
-        }
-        Some(("seed", text)) if number(text).is_some() => {
-            options.seed = number(text).unwrap_or_default();
-        }
-        Some(("index", "htree")) => options.form = Some(Form::Indexed),
-        Some(("index", "linear")) => options.form = Some(Form::Linear),
-        Some(("shrink", "on")) => options.shrink_directories = true,
-        Some(("shrink", "off")) => options.shrink_directories = false,
-        _ => {
-            let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
-            let message = format!(
-                "'{pair}' is none of policy={}, seed=NUMBER, index=htree|linear, shrink=on|off",
-                policies.join("|")
-            );
-            return Err(Coded { code: Code::BadInput, message }.into());
-        }
+/// The image and how it is to be used. A file whose name only looks like this is taken as it is.
+fn parse(argument: &str) -> Result<Wanted<'_>> {
+    let whole = Path::new(argument);
+    let parts = argument.split_once('?').filter(|_| !whole.exists());
+    let (image, pairs) = parts.map_or((whole, ""), |(image, pairs)| (Path::new(image), pairs));
+    let options = VolumeOptions::default();
+    let mut wanted = Wanted { image, options, size: None, bytes_per_inode: None };
+    for pair in pairs.split('&').filter(|_| parts.is_some()) {
+        set(&mut wanted, pair)?;
     }
-    Ok(())
+    Ok(wanted)
+}
+
+fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
+    let known = pair.split_once('=').and_then(|(key, value)| {
+        set_of_memory(wanted, key, value).or_else(|| set_option(&mut wanted.options, key, value))
+    });
+    known.ok_or_else(|| {
+        let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
+        let message = format!(
+            "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
+             index=htree|linear, shrink=on|off, close=later|sync, and for ext2:memory size=SIZE, inode-ratio=BYTES",
+            policies.join("|")
+        );
+        Coded { code: Code::BadInput, message }.into()
+    })
+}
+
+fn set_of_memory(wanted: &mut Wanted<'_>, key: &str, value: &str) -> Option<()> {
+    match key {
+        _ if !wanted.is_in_memory() => return None,
+        "size" => wanted.size = Some(value.parse::<ByteSize>().ok()?.as_u64()),
+        "inode-ratio" => wanted.bytes_per_inode = Some(value.parse().ok()?),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()> {
+    match (key, value) {
+        ("policy", name) => options.policy = alloc::policy(name)?,
+        ("clustering", name) => options.clustering = Clustering::from_name(name)?,
+        ("seed", number) => options.seed = number.parse().ok()?,
+        ("index", "htree") => options.form = Some(Form::Indexed),
+        ("index", "linear") => options.form = Some(Form::Linear),
+        ("close", "sync") => options.sync_on_close = true,
+        ("close", "later") => options.sync_on_close = false,
+        ("shrink", "on") => options.shrink_directories = true,
+        ("shrink", "off") => options.shrink_directories = false,
+        _ => return None,
+    }
+    Some(())
 }
 
 /// Opens an image, which nobody else of this house has open.
@@ -85,12 +143,43 @@ pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     Ok(ext2)
 }
 
+/// A file or device, and the part of it that is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The file or device.
+    pub file: &'a Path,
+    /// Where the part begins, in bytes.
+    pub start: u64,
+    /// How long it is; `None` for all that follows.
+    pub length: Option<u64>,
+}
+
+impl<'a> Part<'a> {
+    /// Reads `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`, sizes as `1MiB` or in bytes. A file
+    /// whose name only looks like this is taken as it is.
+    pub fn parse(image: &'a Path) -> Self {
+        let whole = Self { file: image, start: 0, length: None };
+        let text = image.to_str().filter(|_| !image.exists());
+        let Some((file, place)) = text.and_then(|text| text.rsplit_once('@')) else { return whole };
+        let (start, length) = place.split_once('+').map_or((place, None), |(s, l)| (s, Some(l)));
+        let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.as_u64());
+        match (size(start), length.map(size)) {
+            (Some(start), None) => Self { file: Path::new(file), start, length: None },
+            (Some(start), Some(Some(length))) => {
+                Self { file: Path::new(file), start, length: Some(length) }
+            }
+            _ => whole,
+        }
+    }
+}
+
 /// Opens the file or device and locks it: two engines on one image would ruin it.
-pub fn open_device(image: &Path, read_only: bool) -> Result<FileDevice> {
+pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
+    let part = Part::parse(image);
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let shown = image.display();
-    let file = rustix::fs::open(image, flags, Mode::empty())
+    let file = rustix::fs::open(part.file, flags, Mode::empty())
         .with_context(|| format!("can't open the image {shown}"))?;
     let lock = match read_only {
         true => FlockOperation::NonBlockingLockShared,
@@ -103,8 +192,13 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<FileDevice> {
         }
         answer => answer.with_context(|| format!("can't lock the image {shown}"))?,
     }
-    FileDevice::from_file(file.into())
-        .with_context(|| format!("{shown} is neither a regular file nor a block device"))
+    let device = FileDevice::from_file(file.into())
+        .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
+    let size = device.size();
+    SliceDevice::new(device, part.start, part.length).map_err(|_outside| {
+        let message = format!("{shown}: there are only {size} bytes");
+        Coded { code: Code::BadInput, message }.into()
+    })
 }
 
 /// What nobody syncs must not wait for ever. The thread ends with the file system.
@@ -128,10 +222,35 @@ mod tests {
 
     #[test]
     fn options_follow_a_question_mark() {
-        let (image, options) = parse("/no/image?policy=ffs&seed=7&index=linear").unwrap();
+        let argument = "/no/image?policy=ffs&clustering=smart&seed=7&index=linear";
+        let Wanted { image, options, .. } = parse(argument).unwrap();
         assert_eq!((image, options.policy.name), (Path::new("/no/image"), "ffs"));
         assert_eq!((options.seed, options.form), (7, Some(Form::Linear)));
+        assert_eq!(options.clustering, Clustering::Smart);
         let message = parse("/no/image?policy=best").unwrap_err().to_string();
         assert!(message.contains("'policy=best'") && message.contains("ffs-noswitch"), "{message}");
+    }
+
+    #[test]
+    fn a_file_system_in_memory_has_a_size() {
+        let wanted = parse("memory?size=64MiB&inode-ratio=2048&index=linear").unwrap();
+        assert_eq!((wanted.size, wanted.bytes_per_inode), (Some(64 << 20), Some(2048)));
+        let ext2 = make_in_memory(&wanted).unwrap();
+        assert_eq!(ext2.superblock().geometry().inodes(), 32_768);
+        let message = parse("/no/image?size=64MiB").unwrap_err().to_string();
+        assert!(message.contains("for ext2:memory"), "{message}");
+    }
+
+    #[test]
+    fn a_part_of_an_image_follows_an_at_sign() {
+        let part = |text| {
+            let Part { file, start, length } = Part::parse(Path::new(text));
+            (file.to_str().unwrap(), start, length)
+        };
+        assert_eq!(part("/no/disk"), ("/no/disk", 0, None));
+        assert_eq!(part("/no/disk@1MiB"), ("/no/disk", 1 << 20, None));
+        assert_eq!(part("/no/disk@512+2048"), ("/no/disk", 512, Some(2048)));
+        assert_eq!(part("/no/user@host"), ("/no/user@host", 0, None));
+        assert_eq!(part("/no/disk@1+x"), ("/no/disk@1+x", 0, None));
     }
 }

@@ -123,14 +123,15 @@ impl Cluster {
 
 /// A place for a cluster: the first run of free blocks at or behind where the policy would put
 /// its first block, in that group; else the first in another group. The request is that of the
-/// cluster's first block; `old` are the addresses of its first and last blocks.
+/// cluster's first block; `old` are the addresses of its first and last blocks. What the file
+/// remembers of them is as if they lay there.
 ///
 /// # Errors
 /// What reading a bitmap answers; `None` where the cluster has to stay.
 pub fn place_cluster(
     policy: &mut dyn Policy,
     space: &mut dyn Space,
-    file: &FileState,
+    file: &mut FileState,
     request: &BlockRequest,
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
@@ -140,11 +141,15 @@ pub fn place_cluster(
         return Ok(None);
     }
     let wish = policy.preference(space, file, request)?;
-    hash_search(space, wish.group, |space, group, preferred| {
+    let found = hash_search(space, wish.group, |space, group, preferred| {
         let wished = wish.block.filter(|_| preferred);
         let from = wished.map_or(0, |block| geometry.bit_of(block));
         let bitmap = space.blocks(group)?;
         let found = bitmap.find_run(from..bitmap.length(), request.wanted);
         Ok(found.map(|bit| Run { start: geometry.block_at(group, bit), length: request.wanted }))
-    })
+    })?;
+    if let Some(run) = found {
+        file.moved(request.logical, run);
+    }
+    Ok(found)
 }

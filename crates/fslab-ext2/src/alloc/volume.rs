@@ -211,7 +211,7 @@ impl Volume {
         let range = range.start as usize..range.end as usize;
         let old = (file.blocks[range.start], file.blocks[range.end - 1]);
         let (policy, space) = (self.policy.as_mut(), &mut self.space);
-        let Some(run) = place_cluster(policy, space, &file.state, &request, old)? else {
+        let Some(run) = place_cluster(policy, space, &mut file.state, &request, old)? else {
             return Ok(None);
         };
         let taken = self.space.take(run);

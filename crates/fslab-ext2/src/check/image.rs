@@ -114,6 +114,15 @@ impl Image {
         true
     }
 
+    /// Takes a block that nobody has; `None` where there is none.
+    pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
+        let geometry = self.geometry();
+        let all = geometry.first_data_block..geometry.blocks;
+        let block = all.map(BlockNo).find(|block| !self.is_claimed(*block))?;
+        bits::set(&mut self.claimed, block.0);
+        Some(block)
+    }
+
     /// What an inode is; `None` for one that is not in use or does not exist.
     pub(super) fn kind(&self, no: InodeNo) -> Option<FileKind> {
         self.inodes.get(no.0 as usize).and_then(|known| known.kind)

@@ -5,10 +5,11 @@
 //!   directory is a linear one again;
 //! - `..`, counts of names and sectors, times of deletion: set to what was found;
 //! - files without a path: named `#NUMBER` in `lost+found`, if that is there;
+//! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
 //! - bitmaps and counts: made again, once nothing else is wrong.
 //!
-//! Not mended, and left in the report: blocks with two owners, pointers to nowhere, holes and sizes
-//! of files, attributes, inodes that can't be read, descriptors and superblock.
+//! Not mended, and left in the report: holes of directories and sizes of files, attributes, inodes
+//! that can't be read, descriptors and superblock.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use zerocopy::FromBytes;
 
 use super::finding::{Finding, Problem, Report, Subject};
 use super::image::Image;
+use super::pointers;
 use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
@@ -87,6 +89,8 @@ fn is_of_counts(finding: &Finding) -> bool {
 fn mend(image: &mut Image, finding: &Finding, now: Timestamp) -> Result<bool> {
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
+        Problem::BadPointer(pointer) => pointers::clear(image, no, pointer),
+        Problem::SharedBlock(pointer) => pointers::copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
             change_inode(image, no, |raw| raw.i_links_count = (counted as u16).into())
         }
@@ -113,13 +117,22 @@ fn mend(image: &mut Image, finding: &Finding, now: Timestamp) -> Result<bool> {
     }
 }
 
-fn change_inode(image: &Image, no: InodeNo, change: impl FnOnce(&mut RawInode)) -> Result<bool> {
+/// Where an inode's bytes are: block and offset.
+pub(super) fn place_of_inode(image: &Image, no: InodeNo) -> Option<(BlockNo, usize)> {
     let geometry = image.geometry();
-    let Some((group, index)) = geometry.place_of_inode(no) else { return Ok(false) };
+    let (group, index) = geometry.place_of_inode(no)?;
     let per_block = geometry.inodes_per_block();
     let table = image.groups[group.0 as usize].inode_table;
-    let block = BlockNo(table.0 + index / per_block);
     let offset = (index % per_block * geometry.inode_size) as usize;
+    Some((BlockNo(table.0 + index / per_block), offset))
+}
+
+pub(super) fn change_inode(
+    image: &Image,
+    no: InodeNo,
+    change: impl FnOnce(&mut RawInode),
+) -> Result<bool> {
+    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(false) };
     image.cache.modify(block, Role::Inodes, |bytes| {
         let raw = RawInode::mut_from_prefix(&mut bytes[offset..]);
         raw.map(|(raw, _)| change(raw)).is_ok()

@@ -25,6 +25,7 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> R
         Ok((bytes.to_vec(), dots(bytes)?))
     })?;
     let leaf = blocks.grow()?;
+    blocks.expect_names(leaf)?;
     write_checked(blocks, leaf, |bytes| pack(bytes, super::names(root, &old)))?;
     let info = RootInfo { version: rules.hasher.version(), levels: 0 };
     let kind = rules.told(EntryKind::DIRECTORY);
@@ -192,6 +193,7 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path)
     // The lowest bit says that names of this hash begin in the leaf before.
     let continued = low.last().is_some_and(|last| last.hash == from);
     let right = blocks.grow()?;
+    blocks.expect_names(right)?;
     write_checked(blocks, right, |bytes| pack(bytes, in_block(&old, high)))?;
     let bottom = path.bottom();
     write_checked(blocks, bottom.block, |bytes| {
@@ -248,6 +250,7 @@ pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) ->
         entry::live_bytes(bytes, 0)?;
         Ok(bytes.to_vec())
     })?;
+    blocks.expect_names(root)?;
     write_checked(blocks, root, |bytes| {
         let [own, parent] = dots(bytes)?;
         let kind = entry::entry_at(bytes, 0)?.kind;

@@ -106,6 +106,7 @@ fn join_leaves<B: DirectoryBlocksMut>(
         return Err(damaged(blocks, left, "an index leads to a leaf twice"));
     }
     let moved = read_checked(blocks, right.leaf(), |bytes| Ok(bytes.to_vec()))?;
+    blocks.expect_names(left)?;
     write_checked(blocks, left, |bytes| {
         let kept = bytes.to_vec();
         let both = Entries::of(&kept).chain(Entries::of(&moved));
@@ -150,8 +151,7 @@ fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, gap: FileBlock
     let last = FileBlock(blocks.count() - 1);
     if gap != last {
         let owner = find_owner(blocks, rules, last)?;
-        let bytes = read_checked(blocks, last, |bytes| Ok(bytes.to_vec()))?;
-        blocks.write(gap, |target| target.copy_from_slice(&bytes))?;
+        blocks.fill_with_last(gap, last)?;
         write_checked(blocks, owner.block, |bytes| {
             TableMut::of_level(bytes, owner.level)?.set_block(owner.at, gap);
             Ok(())

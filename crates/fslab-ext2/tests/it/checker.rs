@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fslab_ext2::check::{Report, check, repair};
 use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{BlockDevice, Ino};
+use fslab_vfs::{BlockDevice, FileSystem, Ino};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -62,6 +62,61 @@ fn a_whole_image_is_clean() {
         let (clean, text) = e2fsck(&image);
         assert!(clean, "{text}");
     }
+}
+
+/// Two files with one block, a pointer to nowhere and one to a table of inodes: mended without loss
+/// of what was right.
+#[test]
+fn wrong_and_shared_pointers_are_mended() {
+    use std::os::unix::fs::FileExt;
+    let image = Image::new(6 << 20, &options(1024));
+    let engine = image.open();
+    let client = Client::new(&engine);
+    let bytes: Vec<u8> = (0..30_000_u32).map(|at| (at / 7) as u8).collect();
+    let [one, other] = ["one", "other"].map(|name| client.file(Ino::ROOT, name, &bytes).unwrap());
+    engine.sync().unwrap();
+    let table = u64::from(engine.groups()[0].inode_table.0) * 1024;
+    let map = |ino: Ino| table + (ino.0 - 1) * 256 + 40;
+    drop(client);
+    engine.shutdown().unwrap();
+    drop(engine);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
+    let mut pointer = [0; 4];
+    file.read_exact_at(&mut pointer, map(one)).unwrap();
+    // Of the other: block 0 is the first's, block 1 leads nowhere, 2 to the inodes, 3 to 4's place;
+    // and so does the indirect block, to that of the first.
+    let mut fourth = [0; 4];
+    file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
+    let mut indirect = [0; 4];
+    file.read_exact_at(&mut indirect, map(one) + 48).unwrap();
+    let table_block = ((table / 1024) as u32).to_le_bytes();
+    for (index, value) in
+        [(0, pointer), (1, [0xff; 4]), (2, table_block), (3, fourth), (12, indirect)]
+    {
+        file.write_all_at(&value, map(other) + 4 * index).unwrap();
+    }
+    assert!(!ours(&image).is_clean());
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    let repaired = repair(&device, NOW).unwrap();
+    assert!(repaired.left.is_clean(), "{:?}", repaired.left.findings);
+    if has("e2fsck") {
+        let (clean, text) = e2fsck(&image);
+        assert!(clean, "{text}");
+    }
+    let engine = image.open();
+    let client = Client::new(&engine);
+    assert!(client.contents(one).unwrap() == bytes, "of the first, nothing changed");
+    let found = client.contents(other).unwrap();
+    let mut expected = bytes.clone();
+    expected[1024..2048].fill(0);
+    expected[3072..4096].copy_from_slice(&bytes[4096..5120]);
+    assert!(found[..2048] == expected[..2048] && found[3072..] == expected[3072..]);
+    // Written to, they are files of their own.
+    for ino in [one, other] {
+        let file = client.open(ino, fslab_vfs::OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &vec![ino.0 as u8; 30_000]).unwrap();
+    }
+    assert!(client.contents(one).unwrap() == vec![one.0 as u8; 30_000]);
 }
 
 /// Blocks that hold metadata, by asking for those whose damage is worth planting.

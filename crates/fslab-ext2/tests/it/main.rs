@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod checker;
+mod clustering;
 mod conformance;
 mod damage;
 mod directories;
 mod full;
+mod golden;
 mod hashes;
 mod images;
 mod kernel;
@@ -15,3 +17,4 @@ mod power;
 mod script;
 mod speed;
 mod support;
+mod tools;

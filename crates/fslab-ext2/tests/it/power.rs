@@ -1,87 +1,79 @@
-//! Power cuts: what the device was given is recorded with its barriers. At many points the writes
-//! since the last barrier are lost in part; e2fsck must then make the image whole, and every file
-//! whose fsync had returned must be there, under its name, with its bytes.
+//! Power cuts: at many points right before the device is told to make durable what it has, writes
+//! since the last such order are lost in part. e2fsck must then make the image whole, and every
+//! file whose fsync had returned must be there, under its name, with its bytes.
+//!
+//! Blocks of the file system are written whole or not at all (SEMANTICS says so): directories are
+//! packed anew where they split, which no order of writes would save from half a block.
+//!
+//! Seen to be caught, each planted by itself: a name taken away before it has arrived elsewhere
+//! (no `delay`; no `order_move`), blocks of names joined or moved within a directory without order
+//! (`order_arrival`, `order_overwriting`), a directory that ends before its last block was copied
+//! (no `make_late` in `shrink`), a waiting block that a later change lets go early, inodes after
+//! the names that lead to them, freed blocks used at once, a cluster's pointers before its bytes.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::process::Command;
 use std::sync::Arc;
 
-use fslab_ext2::{Ext2, VolumeOptions, mkfs};
+use fslab_ext2::alloc::Clustering;
+use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
-use parking_lot::Mutex;
+use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
+use fslab_vfs::{BlockDevice, Ino, OpenMode};
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::script::seed;
 use crate::support::{Image, has, options};
 
-const IMAGE_BYTES: u64 = 12 << 20;
+const IMAGE_BYTES: u64 = 20 << 20;
 /// Points at which the power is cut, unless the environment says otherwise.
-const CUTS: usize = 60;
+const CUTS: usize = 14;
+/// Rounds of work, each ended by an fsync.
+const ROUNDS: u32 = 3;
+const DIRECTORIES: usize = 3;
 
-enum Event {
-    Write(u64, Vec<u8>),
-    Discard(u64, u64),
-    Flush,
+/// What a file may be after a power cut: where, and with which bytes.
+#[derive(Clone)]
+struct Choice {
+    path: String,
+    /// These are there.
+    bytes: Vec<u8>,
+    /// Some of these may follow, in order.
+    appended: Vec<u8>,
 }
 
-/// Keeps everything that was written, in order.
-struct Recorder {
-    now: MemoryDevice,
-    events: Mutex<Vec<Event>>,
-}
+impl Choice {
+    fn is(&self, contents: &[u8]) -> bool {
+        let rest = contents.strip_prefix(self.bytes.as_slice());
+        rest.is_some_and(|rest| self.appended.starts_with(rest))
+    }
 
-impl Recorder {
-    fn position(&self) -> usize {
-        self.events.lock().len()
+    /// What an fsync makes of it.
+    fn settled(mut self) -> Self {
+        self.bytes.append(&mut self.appended);
+        self
     }
 }
-
-impl BlockDevice for Recorder {
-    fn size(&self) -> u64 {
-        self.now.size()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.now.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.events.lock().push(Event::Write(offset, data.to_vec()));
-        self.now.write_at(offset, data)
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.events.lock().push(Event::Discard(offset, length));
-        self.now.discard(offset, length)
-    }
-
-    fn flush(&self) -> fslab_vfs::Result<()> {
-        self.events.lock().push(Event::Flush);
-        self.now.flush()
-    }
-}
-
-/// Where a file may be, and with which bytes.
-type Choices = Vec<(String, Vec<u8>)>;
 
 /// What must hold of each file from a position of the record on.
 #[derive(Default)]
 struct Promises {
-    files: BTreeMap<u32, Vec<(usize, Choices)>>,
+    files: BTreeMap<u32, Vec<(usize, Vec<Choice>)>>,
 }
 
 impl Promises {
-    fn now(&self, file: u32) -> Choices {
+    fn now(&self, file: u32) -> Vec<Choice> {
         self.files.get(&file).and_then(|states| states.last()).unwrap().1.clone()
     }
 
-    fn set(&mut self, file: u32, position: usize, choices: Choices) {
+    fn set(&mut self, file: u32, position: usize, choices: Vec<Choice>) {
         self.files.entry(file).or_default().push((position, choices));
     }
 
-    fn holding_at(&self, position: usize) -> impl Iterator<Item = &Choices> {
+    fn holding_at(&self, position: usize) -> impl Iterator<Item = &Vec<Choice>> {
         self.files.values().filter_map(move |states| {
             states.iter().rev().find(|state| state.0 <= position).map(|state| &state.1)
         })
@@ -91,7 +83,7 @@ impl Promises {
 /// The work during which the power fails.
 struct Work<'a> {
     client: Client<'a>,
-    device: &'a Recorder,
+    device: &'a CrashDevice,
     random: Pcg64,
     promises: Promises,
     directories: Vec<Ino>,
@@ -100,22 +92,56 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Directories of many blocks, with names that matter in each.
+    fn populate(&mut self) {
+        let mut files = Vec::new();
+        for number in 0..DIRECTORIES as u32 * 340 {
+            if number % 6 > 0 {
+                self.make_noise();
+                continue;
+            }
+            let path = format!("{}/{}", self.any_directory(), self.new_name("kept"));
+            let length = if self.random.random_range(0..4) == 0 { 5000 } else { 0 };
+            let bytes = self.bytes(length);
+            self.write(&path, &bytes);
+            files.push((number, Choice { path, bytes, appended: Vec::new() }));
+        }
+        let (last, choice) = files.pop().unwrap();
+        self.sync(&choice.path);
+        for (file, choice) in files {
+            self.promises.set(file, self.device.position(), vec![choice]);
+        }
+        self.promises.set(last, self.device.position(), vec![choice]);
+    }
+
     fn run(&mut self) {
-        for file in 0..14 {
-            self.promise(file);
-            self.disturb();
-            if file > 1 && self.random.random_range(0..2) == 0 {
-                self.replace(file - 1);
+        for round in 0..ROUNDS {
+            for _ in 0..6 {
+                self.append();
+                self.disturb();
             }
-            self.disturb();
-            if file > 0 {
-                self.move_away(file - 1);
+            self.clear_away();
+            for _ in 0..40 {
+                self.move_away();
+                self.disturb();
             }
+            self.replace();
+            self.promise(100_000 + round);
         }
     }
 
-    fn bytes(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; self.random.random_range(1..30_000)];
+    fn any_directory(&mut self) -> usize {
+        self.random.random_range(0..DIRECTORIES)
+    }
+
+    fn new_name(&mut self, kind: &str) -> String {
+        self.count += 1;
+        let fill = self.random.random_range(1..80);
+        format!("{kind}{}-{:x}-{:x<fill$}", self.count, self.random.next_u64(), "")
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let mut bytes = vec![0; self.random.random_range(0..=most)];
         self.random.fill_bytes(&mut bytes);
         bytes
     }
@@ -125,20 +151,27 @@ impl Work<'_> {
         (directory.parse().unwrap(), name)
     }
 
-    /// Writes a file and makes it durable.
-    fn write(&mut self, path: &str, bytes: &[u8]) {
+    fn write(&self, path: &str, bytes: &[u8]) {
         let (directory, name) = Self::at(path);
-        let directory = self.directories[directory];
-        let (_, file) = self.client.create(directory, name, 0o600, OpenMode::EXCLUSIVE).unwrap();
-        file.write_all(0, bytes).unwrap();
-        file.fsync(false).unwrap();
+        self.client.file(self.directories[directory], name, bytes).unwrap();
+    }
+
+    fn ino(&self, path: &str) -> Ino {
+        let (directory, name) = Self::at(path);
+        self.client.lookup(self.directories[directory], name).unwrap().ino
+    }
+
+    fn sync(&self, path: &str) {
+        self.client.open(self.ino(path), OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
     }
 
     fn promise(&mut self, file: u32) {
-        let bytes = self.bytes();
-        let path = format!("{}/kept{file}", file as usize % self.directories.len());
+        let bytes = self.bytes(30_000);
+        let path = format!("{}/{}", self.any_directory(), self.new_name("kept"));
         self.write(&path, &bytes);
-        self.promises.set(file, self.device.position(), vec![(path, bytes)]);
+        self.sync(&path);
+        let choice = Choice { path, bytes, appended: Vec::new() };
+        self.promises.set(file, self.device.position(), vec![choice]);
         self.settle();
     }
 
@@ -146,60 +179,96 @@ impl Work<'_> {
     fn settle(&mut self) {
         let files: Vec<u32> = self.promises.files.keys().copied().collect();
         for file in files {
-            let last = self.promises.now(file).pop().unwrap();
+            let last = self.promises.now(file).pop().unwrap().settled();
             self.promises.set(file, self.device.position(), vec![last]);
         }
     }
 
+    fn any_file(&mut self) -> u32 {
+        let files: Vec<u32> = self.promises.files.keys().copied().collect();
+        *files.choose(&mut self.random).unwrap()
+    }
+
+    /// Written on, a piece at a time, among others that take the space behind it.
+    fn append(&mut self) {
+        let file = self.any_file();
+        let mut choices = self.promises.now(file);
+        let ino = self.ino(&choices.last().unwrap().path);
+        let before = self.device.position();
+        let pieces: Vec<(Vec<u8>, usize, String)> = (0..self.random.random_range(1..6))
+            .map(|_| (self.bytes(5000), self.any_directory(), self.new_name("noise")))
+            .collect();
+        let handle = self.client.open(ino, OpenMode::READ_WRITE).unwrap();
+        let mut offset = self.client.attr(ino).unwrap().size;
+        for (bytes, directory, noise) in pieces {
+            for choice in &mut choices {
+                choice.appended.extend_from_slice(&bytes);
+            }
+            // Said first: some of it may be there before the write returns.
+            self.promises.set(file, before, choices.clone());
+            handle.write_all(offset, &bytes).unwrap();
+            offset += bytes.len() as u64;
+            self.client.file(self.directories[directory], &noise, &[b'n'; 3000]).unwrap();
+            self.noise.push((directory, noise));
+        }
+    }
+
     /// New contents, in the way of careful programs: aside, durable, and then over the old.
-    fn replace(&mut self, file: u32) {
-        let (path, old) = self.promises.now(file).pop().unwrap();
-        let bytes = self.bytes();
+    fn replace(&mut self) {
+        let file = self.any_file();
+        let old = self.promises.now(file).pop().unwrap();
+        let (path, bytes) = (old.path.clone(), self.bytes(9000));
         let (directory, name) = Self::at(&path);
-        let aside = format!("{directory}/aside{file}");
+        let aside = format!("{directory}/{}", self.new_name("aside"));
         self.write(&aside, &bytes);
+        self.sync(&aside);
         self.settle();
-        let choices = vec![(path.clone(), old), (path.clone(), bytes)];
-        self.promises.set(file, self.device.position(), choices);
+        let new = Choice { path: path.clone(), bytes, appended: Vec::new() };
+        self.promises.set(file, self.device.position(), vec![old.settled(), new]);
         let directory = self.directories[directory];
         self.client.rename(directory, Self::at(&aside).1, directory, name).unwrap();
     }
 
-    /// To another directory: at every point under the old or the new name.
-    fn move_away(&mut self, file: u32) {
-        let choices = self.promises.now(file);
-        let (path, _) = choices.last().unwrap().clone();
-        let (from, name) = Self::at(&path);
-        let to = self.random.random_range(0..self.directories.len());
-        self.count += 1;
-        let new_name = format!("moved{}-{}", self.count, "x".repeat(self.count as usize % 90));
-        let moved = choices.iter().map(|(_, bytes)| (format!("{to}/{new_name}"), bytes.clone()));
-        let both: Choices = choices.iter().cloned().chain(moved).collect();
-        self.promises.set(file, self.device.position(), both);
-        let (from, to) = (self.directories[from], self.directories[to]);
-        self.client.rename(from, name, to, &new_name).unwrap();
+    /// At every point under the old or the new name.
+    fn move_away(&mut self) {
+        let file = self.any_file();
+        let mut choices = self.promises.now(file);
+        let from = choices.last().unwrap().clone();
+        let (to, name) = (self.any_directory(), self.new_name("moved"));
+        choices.push(Choice { path: format!("{to}/{name}"), ..from.clone() });
+        self.promises.set(file, self.device.position(), choices);
+        let (directory, old_name) = Self::at(&from.path);
+        let (from, to) = (self.directories[directory], self.directories[to]);
+        self.client.rename(from, old_name, to, &name).unwrap();
     }
 
-    /// Files that nobody asked to be durable come, grow, move and go.
+    fn make_noise(&mut self) {
+        let (directory, name) = (self.any_directory(), self.new_name("noise"));
+        let length = if self.random.random_range(0..3) == 0 { 6000 } else { 0 };
+        let ino = self.directories[directory];
+        self.client.file(ino, &name, &vec![b'n'; length]).unwrap();
+        self.noise.push((directory, name));
+    }
+
+    /// Files that nobody asked to be durable come, move, shrink and go.
     fn disturb(&mut self) {
-        for _ in 0..self.random.random_range(5..60) {
-            self.count += 1;
-            let directory = self.random.random_range(0..self.directories.len());
-            let name = format!("noise{}-{:x}", self.count, self.random.next_u64());
-            let length = self.random.random_range(0..9000);
-            let ino = self.directories[directory];
-            self.client.file(ino, &name, &vec![b'n'; length]).unwrap();
-            self.noise.push((directory, name));
-            match self.random.random_range(0..4) {
-                0 => self.unlink_noise(),
-                1 => self.rename_noise(),
-                2 => self.cut_noise(),
+        for _ in 0..self.random.random_range(0..8) {
+            self.make_noise();
+            match self.random.random_range(0..5) {
+                0 | 1 => self.unlink_noise(),
+                2 => self.rename_noise(),
+                3 => self.cut_noise(),
                 _ => {}
             }
         }
-        if self.random.random_range(0..3) == 0 {
-            (0..self.noise.len() * 2 / 3).for_each(|_| self.unlink_noise());
-        }
+    }
+
+    /// Most of the noise goes, so that directories shrink around the names that matter.
+    fn clear_away(&mut self) {
+        let mut noise = std::mem::take(&mut self.noise);
+        noise.shuffle(&mut self.random);
+        self.noise = noise;
+        (0..self.noise.len() * 3 / 5).for_each(|_| self.unlink_noise());
     }
 
     fn some_noise(&mut self) -> (usize, String) {
@@ -214,9 +283,8 @@ impl Work<'_> {
 
     fn rename_noise(&mut self) {
         let (directory, name) = self.some_noise();
-        let to = self.random.random_range(0..self.directories.len());
+        let (to, new_name) = (self.any_directory(), self.new_name("renamed"));
         let (from_ino, to_ino) = (self.directories[directory], self.directories[to]);
-        let new_name = format!("{name}-renamed");
         self.client.rename(from_ino, &name, to_ino, &new_name).unwrap();
         self.noise.push((to, new_name));
     }
@@ -229,67 +297,85 @@ impl Work<'_> {
     }
 }
 
-/// The image as it may be after a cut: everything before the last barrier, and of what came after
-/// it what chance lets through.
-fn cut(events: &[Event], random: &mut Pcg64) -> Image {
-    let image = Image::empty(IMAGE_BYTES);
+/// The state as an image in a file, for e2fsck.
+fn image_of(state: &DeviceState) -> Image {
+    const PAGE: usize = 4096;
+    let (image, memory) = (Image::empty(IMAGE_BYTES), state.open().unwrap());
     let device = image.device();
-    let safe = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap_or(0);
-    for (index, event) in events.iter().enumerate() {
-        if index > safe && random.random_range(0..2) == 0 {
-            continue;
-        }
-        match event {
-            Event::Write(offset, data) => device.write_at(*offset, data).unwrap(),
-            Event::Discard(offset, length) => device.discard(*offset, *length).unwrap(),
-            Event::Flush => {}
+    let mut page = [0; PAGE];
+    for offset in (0..IMAGE_BYTES).step_by(PAGE) {
+        memory.read_at(offset, &mut page).unwrap();
+        if page != [0; PAGE] {
+            device.write_at(offset, &page).unwrap();
         }
     }
     image
 }
 
-#[track_caller]
-fn repaired(image: &Image, at: &str) {
+fn repair(image: &Image) -> Result<(), String> {
     let output = Command::new("e2fsck").arg("-fy").arg(image.path()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{at}: {text}");
-    image.check(at);
-}
-
-#[track_caller]
-fn keeps_promises(image: &Image, promises: &Promises, position: usize, at: &str) {
-    let ext2 = image.open();
-    let client = Client::new(&ext2);
-    for choices in promises.holding_at(position) {
-        let holds = choices.iter().any(|(path, bytes)| {
-            let (directory, name) = Work::at(path);
-            let directory = client.lookup(Ino::ROOT, format!("d{directory}")).unwrap().ino;
-            let found = client.lookup(directory, name);
-            found.is_ok_and(|attr| client.contents(attr.ino).unwrap() == *bytes)
-        });
-        let paths: Vec<&String> = choices.iter().map(|(path, _)| path).collect();
-        assert!(holds, "{at}: lost or changed: {paths:?}");
+    match output.status.code() {
+        Some(0 | 1) => Ok(()),
+        _ => Err(String::from_utf8_lossy(&output.stdout).into_owned()),
     }
 }
 
+fn keeps_promises(image: &Image, promises: &Promises, position: usize) -> Result<(), String> {
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directories: Vec<Ino> = (0..DIRECTORIES)
+        .map(|index| client.lookup(Ino::ROOT, format!("d{index}")).unwrap().ino)
+        .collect();
+    let holds = |choice: &Choice| {
+        let (directory, name) = Work::at(&choice.path);
+        let found = client.lookup(directories[directory], name);
+        found.is_ok_and(|attr| choice.is(&client.contents(attr.ino).unwrap()))
+    };
+    for choices in promises.holding_at(position) {
+        if !choices.iter().any(holds) {
+            let told: Vec<String> =
+                choices.iter().map(|choice| told(&client, &directories, choice)).collect();
+            return Err(format!("lost or changed: {}", told.join("; or ")));
+        }
+    }
+    Ok(())
+}
+
+/// What was promised, and what there is instead.
+fn told(client: &Client<'_>, directories: &[Ino], choice: &Choice) -> String {
+    let Choice { path, bytes, appended } = choice;
+    let (directory, name) = Work::at(path);
+    let found = match client.lookup(directories[directory], name) {
+        Ok(attr) => format!("there are {}", client.contents(attr.ino).unwrap().len()),
+        Err(error) => error.to_string(),
+    };
+    format!("{path}, {} bytes and up to {} more: {found}", bytes.len(), appended.len())
+}
+
+/// Some of the points of the work.
+fn points(all: Vec<usize>, begin: usize, cuts: usize, random: &mut Pcg64) -> HashSet<usize> {
+    let all: Vec<usize> = all.into_iter().filter(|point| *point > begin).collect();
+    all.sample(random, cuts).copied().collect()
+}
+
 #[track_caller]
-fn survives(block_bytes: u32) {
+fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
     if !has("e2fsck") {
         return;
     }
     let seed = seed();
     eprintln!("FSLAB_SEED={seed}");
     let cuts = std::env::var("FSLAB_EXT2_CUTS").map_or(CUTS, |text| text.parse().unwrap());
-    let device =
-        Arc::new(Recorder { now: MemoryDevice::new(IMAGE_BYTES), events: Mutex::default() });
-    mkfs(&*device, &options(block_bytes)).unwrap();
+    let device = Arc::new(CrashDevice::new(IMAGE_BYTES, u64::from(block_bytes)).unwrap());
+    let made = MkfsOptions { bytes_per_inode: 4096, ..options(block_bytes) };
+    mkfs(&*device, &made).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();
+    let ext2 = Ext2::open(shared, options_of_volume).unwrap();
     let client = Client::new(&ext2);
-    let directories =
-        (0..3).map(|index| client.mkdir(Ino::ROOT, format!("d{index}")).unwrap()).collect();
+    let directories = (0..DIRECTORIES)
+        .map(|index| client.mkdir(Ino::ROOT, format!("d{index}")).unwrap())
+        .collect();
     ext2.sync().unwrap();
-    let begin = device.position();
     let mut work = Work {
         client,
         device: &device,
@@ -299,31 +385,29 @@ fn survives(block_bytes: u32) {
         noise: Vec::new(),
         count: 0,
     };
+    work.populate();
+    let begin = device.position();
     work.run();
-    let events = device.events.lock();
-    let mut random = Pcg64::seed_from_u64(seed ^ 1);
-    let barriers: Vec<usize> =
-        (begin..events.len()).filter(|at| matches!(events[*at], Event::Flush)).collect();
-    for index in 0..cuts {
-        // Just before a barrier, most is at stake.
-        let position = match index % 4 {
-            0 => random.random_range(begin..=events.len()),
-            _ => barriers[random.random_range(0..barriers.len())],
-        };
-        let at = format!("seed {seed}, cut at {position} of {}", events.len());
-        let image = cut(&events[..position], &mut random);
-        repaired(&image, &at);
-        keeps_promises(&image, &work.promises, position, &at);
-    }
-    drop(events);
+    let log = device.log();
+    let wanted = points(log.points_before_flushes(), begin, cuts, &mut work.random);
+    let plan = Plan { seed, subsets: 4, prefixes: 2 };
+    let states = log
+        .for_each_state(&plan, &|point| wanted.contains(&point), &mut |state| {
+            let image = image_of(state);
+            repair(&image)?;
+            image.check("repaired by e2fsck");
+            keeps_promises(&image, &work.promises, state.point)
+        })
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"));
+    assert!(states > cuts.min(wanted.len()) * 2, "{states} states of {} points", wanted.len());
 }
 
 #[test]
 fn fsynced_files_survive_power_cuts_at_1_kib() {
-    survives(1024);
+    survives(1024, VolumeOptions::default());
 }
 
 #[test]
 fn fsynced_files_survive_power_cuts_at_4_kib() {
-    survives(4096);
+    survives(4096, VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() });
 }

@@ -29,14 +29,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Command lines with every place filled in.
 #[derive(Clone, Debug)]
-pub(super) struct Commands {
+pub(crate) struct Commands {
     pub mount: Vec<OsString>,
     pub unmount: Option<Vec<OsString>>,
 }
 
 /// A mounted file system in user space; unmounted when dropped.
 #[derive(Debug)]
-pub(super) struct ForeignMount {
+pub(crate) struct ForeignMount {
     mount: Option<Mount>,
     unmount: Option<Vec<OsString>>,
     /// The command itself, where it stays.

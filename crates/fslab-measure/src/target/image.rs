@@ -339,17 +339,19 @@ impl Places {
                 unmount: None,
             }),
             Over::Command(command) => Cover::Commands(Commands {
-                mount: self.fill_in(&command.mount),
-                unmount: command.unmount.as_deref().map(|words| self.fill_in(words)),
+                mount: self.fill_in(&command.mount, shop),
+                unmount: command.unmount.as_deref().map(|words| self.fill_in(words, shop)),
             }),
             Over::Overlay(options) => Cover::Overlay(options.clone()),
         }
     }
 
-    fn fill_in(&self, words: &[String]) -> Vec<OsString> {
+    fn fill_in(&self, words: &[String], shop: Workshop<'_>) -> Vec<OsString> {
         let (lower, mountpoint) = (self.lower.to_string_lossy(), self.mountpoint.to_string_lossy());
+        let program = shop.host.program().unwrap_or_else(|| "fslab".into());
         let fill = |word: &String| {
-            word.replace("{lower}", &lower).replace("{mountpoint}", &mountpoint).into()
+            let word = word.replace("{lower}", &lower).replace("{mountpoint}", &mountpoint);
+            word.replace("{fslab}", &program.to_string_lossy()).into()
         };
         words.iter().map(fill).collect()
     }

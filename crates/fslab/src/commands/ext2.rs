@@ -5,9 +5,13 @@ mod dx;
 mod files;
 mod info;
 mod layout;
+mod map;
 mod mkfs;
 mod repair;
+mod resize;
 mod tree;
+mod tune;
+mod undelete;
 mod walk;
 
 use anyhow::Result;
@@ -48,6 +52,12 @@ enum Command {
     Dx(dx::Args),
     /// Tell how contiguous files are
     Layout(layout::Args),
+    /// List deleted files whose bytes are still there, or get one back
+    Undelete(undelete::Args),
+    /// Make a file system larger
+    Resize(resize::Args),
+    /// Change label, identity or reserved blocks
+    Tune(tune::Args),
 }
 
 impl Args {
@@ -67,6 +77,9 @@ impl Args {
             Command::Repair(args) => args.run(),
             Command::Dx(args) => args.run(),
             Command::Layout(args) => args.run(),
+            Command::Undelete(args) => args.run(),
+            Command::Resize(args) => args.run(),
+            Command::Tune(args) => args.run(),
         }
     }
 }

@@ -162,6 +162,125 @@ fn what_is_no_image_is_named() {
     assert!(!is_mounted(&place.point));
 }
 
+/// Runs a tool that fails, and answers its code and both outputs.
+fn fails(arguments: &[&str]) -> (i32, String) {
+    let output = fslab(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn text(arguments: &[&str]) -> String {
+    String::from_utf8(works(arguments)).unwrap()
+}
+
+#[test]
+fn damage_is_told_and_repaired() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new();
+    let path = image(&place, "8MiB");
+    let image = path.to_str().unwrap();
+    let source = place.lower.join("source");
+    std::fs::write(&source, vec![3; 20_000]).unwrap();
+    works(&["ext2", "put", image, source.to_str().unwrap(), "/a file"]);
+    assert!(text(&["ext2", "check", image]).contains("clean; "));
+    let inode: u64 = {
+        let told = text(&["ext2", "stat", image, "/a file"]);
+        told.lines().next().unwrap().strip_prefix("inode: ").unwrap().parse().unwrap()
+    };
+    let facts: serde_json::Value =
+        serde_json::from_str(&text(&["ext2", "info", "--json", "--groups", image])).unwrap();
+    let table = facts["groups"][0]["inode_table"].as_u64().unwrap();
+    // Names that are counted, in the inode.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[9], table * 4096 + (inode - 1) * 256 + 26).unwrap();
+    let (code, told) = fails(&["ext2", "check", image]);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("(/a file)") && told.contains("counts 9 names and has 1"), "{told}");
+    let told = text(&["ext2", "repair", image]);
+    assert!(told.contains("mended: ") && told.contains("clean; 1 things mended"), "{told}");
+    check(&path);
+    assert_eq!(works(&["ext2", "cat", image, "/a file"]), vec![3; 20_000]);
+}
+
+#[test]
+fn indexes_and_layouts_are_drawn() {
+    let place = Place::new();
+    let path = image(&place, "32MiB");
+    let image = path.to_str().unwrap();
+    let source = place.lower.join("source");
+    std::fs::create_dir_all(source.join("many")).unwrap();
+    for number in 0..400 {
+        std::fs::write(source.join("many").join(format!("{number} {}", "x".repeat(60))), "")
+            .unwrap();
+    }
+    std::fs::write(source.join("large"), vec![1; 1 << 20]).unwrap();
+    works(&["ext2", "import", image, source.to_str().unwrap()]);
+    let drawn = text(&["ext2", "dx", image, "/many"]);
+    assert!(drawn.starts_with("root ") && drawn.contains("  leaf "), "{drawn}");
+    assert!(drawn.lines().last().unwrap().contains("leaves ("), "{drawn}");
+    assert_eq!(text(&["ext2", "dx", "--nodes", image, "/many"]).matches("leaf ").count(), 0);
+    assert!(text(&["ext2", "dx", image, "/"]).contains("/ has no index"));
+    let svg = place.lower.join("map.svg");
+    let told = text(&["ext2", "layout", "--svg", svg.to_str().unwrap(), image]);
+    assert!(told.lines().last().unwrap().trim_start().starts_with("all "), "{told}");
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"), "{drawn}");
+    assert!(drawn.contains("hsl(") && drawn.contains("#444"), "{drawn}");
+}
+
+#[test]
+fn images_are_tuned_and_grow_and_give_back_what_was_deleted() {
+    let place = Place::new();
+    let path = image(&place, "16MiB");
+    let image = path.to_str().unwrap();
+    works(&["ext2", "tune", "-L", "other", "-m", "0", image]);
+    assert!(text(&["ext2", "info", image]).contains("label: other\n"));
+    let told = text(&["ext2", "resize", image, "24MiB"]);
+    assert!(told.contains("4096 blocks, now 6144"), "{told}");
+    check(&path);
+    let (code, told) = fails(&["ext2", "resize", image, "8MiB"]);
+    assert_eq!(code, BAD_INPUT, "{told}");
+    assert!(told.contains("can't be made smaller"), "{told}");
+    let (code, told) = fails(&["ext2", "tune", image]);
+    assert_eq!((code, told.contains("nothing to change")), (BAD_INPUT, true), "{told}");
+    let [source, target] = ["source", "target"].map(|name| place.lower.join(name));
+    let [source, target] = [&source, &target].map(|path| path.to_str().unwrap());
+    std::fs::write(source, vec![8; 300_000]).unwrap();
+    works(&["ext2", "put", image, source, "/file"]);
+    // Over the first, which is deleted by that.
+    let other = place.lower.join("other");
+    std::fs::write(&other, "short").unwrap();
+    works(&["ext2", "put", image, other.to_str().unwrap(), "/file"]);
+    let told = text(&["ext2", "undelete", image]);
+    let inode = told.split_whitespace().nth(1).unwrap().to_owned();
+    assert!(told.contains("300000 bytes") && told.contains("are free"), "{told}");
+    works(&["ext2", "undelete", image, &inode, target]);
+    assert!(std::fs::read(target).unwrap() == vec![8; 300_000]);
+    let (code, told) = fails(&["ext2", "undelete", image, "2", "/tmp/no-such-target"]);
+    assert_eq!(code, BAD_INPUT, "{told}");
+}
+
+#[test]
+fn a_partition_of_an_image_is_an_image() {
+    let place = Place::new();
+    let disk = place.lower.join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(20 << 20).unwrap();
+    let source = place.lower.join("source");
+    std::fs::write(&source, "bytes").unwrap();
+    let part = format!("{}@1MiB+8MiB", disk.display());
+    works(&["ext2", "mkfs", &part]);
+    works(&["ext2", "put", &part, source.to_str().unwrap(), "/file"]);
+    assert_eq!(works(&["ext2", "cat", &part, "/file"]), b"bytes");
+    assert!(text(&["ext2", "info", &part]).contains("blocks: 2048\n"));
+    let bytes = std::fs::read(&disk).unwrap();
+    assert!(bytes[..1 << 20].iter().chain(&bytes[9 << 20..]).all(|byte| *byte == 0));
+    let (code, told) = fails(&["ext2", "info", &format!("{}@1GiB", disk.display())]);
+    assert_eq!((code, told.contains("there are only 20971520 bytes")), (BAD_INPUT, true), "{told}");
+    let copy = place.lower.join("copy");
+    std::fs::write(&copy, &bytes[1 << 20..9 << 20]).unwrap();
+    check(&copy);
+}
+
 #[test]
 fn a_mounted_image_conforms() {
     require_mounting!();
@@ -199,4 +318,64 @@ fn an_image_is_mounted_once_and_keeps_its_files() {
     place.mount(&[]);
     assert_eq!(std::fs::read(place.point.join("directory/file")).unwrap(), b"kept");
     place.umount();
+}
+
+/// What the image holds under a name of its root, while a daemon has it.
+fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
+    use fslab_ext2::{Ext2, VolumeOptions};
+    use fslab_vfs::FileDevice;
+    use fslab_vfs::testing::client::Client;
+    let device = std::sync::Arc::new(FileDevice::open_read_only(image).unwrap());
+    let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let ext2 = Ext2::open(device, options).ok()?;
+    let client = Client::new(&ext2);
+    let found = client.lookup(fslab_vfs::Ino::ROOT, name).ok()?;
+    client.contents(found.ino).ok()
+}
+
+/// Kills the daemon and repairs the image, as one does after that.
+fn kill_and_repair(place: &Place, image: &Path) {
+    use rustix::process::{Pid, Signal, kill_process};
+    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+    kill_process(daemon, Signal::KILL).unwrap();
+    // Lazily: what is killed answers nothing, and the mount may be busy with that.
+    rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
+    crate::support::soon("the end of the daemon", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
+    let output = Command::new("e2fsck").arg("-fy").arg(image).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    check(image);
+}
+
+#[test]
+fn an_image_survives_its_daemon_with_what_was_synced_or_written_back() {
+    require_mounting!();
+    let (place, image) = mounted("32MiB", &[]);
+    let file = place.point.join("synced");
+    std::fs::write(&file, "durable").unwrap();
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    std::fs::write(place.point.join("closed"), "in time").unwrap();
+    crate::support::soon("writing back", || {
+        on_the_device(&image, "closed").is_some_and(|bytes| bytes == b"in time")
+    });
+    std::fs::write(place.point.join("late"), "perhaps").unwrap();
+    kill_and_repair(&place, &image);
+    let image = image.to_str().unwrap();
+    assert_eq!(works(&["ext2", "cat", image, "/synced"]), b"durable");
+    assert_eq!(works(&["ext2", "cat", image, "/closed"]), b"in time");
+}
+
+#[test]
+fn closing_can_make_durable() {
+    require_mounting!();
+    let mut place = Place::new();
+    let image = image(&place, "32MiB");
+    place.lower = format!("ext2:{}?close=sync", image.display()).into();
+    place.mount(&[]);
+    std::fs::create_dir(place.point.join("directory")).unwrap();
+    std::fs::write(place.point.join("directory/closed"), vec![7; 100_000]).unwrap();
+    kill_and_repair(&place, &image);
+    let bytes = works(&["ext2", "cat", image.to_str().unwrap(), "/directory/closed"]);
+    assert!(bytes == vec![7; 100_000]);
 }

@@ -143,6 +143,13 @@ impl DeviceLog {
         self.events.len() + 1
     }
 
+    /// The points right before each flush, at which most is at stake.
+    #[must_use]
+    pub fn points_before_flushes(&self) -> Vec<usize> {
+        let events = self.events.iter().enumerate();
+        events.filter(|(_, event)| matches!(event, Event::Flush)).map(|(point, _)| point).collect()
+    }
+
     /// Calls `visit` with the states after a power cut at each point that is `wanted`, and answers
     /// how many there were. Sectors survive each for itself; a sector written twice since the last
     /// flush has either content, or the one from before.

@@ -43,6 +43,10 @@ impl Host for Binary {
         Some(vec![self.path.clone().into(), "worker".into()])
     }
 
+    fn program(&self) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
         Ok(Box::new(
             Stack::parse(specification, FOREIGN)?.build_in(&crate::surroundings::of_program())?,

@@ -72,7 +72,7 @@ fn summary(attr: &Attr) -> String {
     format!("{mode:06o} {links:3} {uid:5} {gid:5} {size:10} {time}")
 }
 
-fn show_time(time: Timestamp) -> String {
+pub(super) fn show_time(time: Timestamp) -> String {
     let shown = jiff::Timestamp::new(time.seconds, time.nanoseconds as i32);
     shown.map_or_else(|_unknown| time.seconds.to_string(), |shown| shown.to_string())
 }

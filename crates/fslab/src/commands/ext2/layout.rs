@@ -1,6 +1,8 @@
 //! `fslab ext2 layout`: how contiguous the files of an image are, as one score and a table by size.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -8,6 +10,7 @@ use fslab_ext2::Ext2;
 use fslab_vfs::{Extent, FileKind, FileSystem, Ino, Layout, Name};
 
 use super::files::list;
+use super::map::Map;
 use super::walk::{Image, request};
 
 /// Arguments of `fslab ext2 layout`.
@@ -16,6 +19,9 @@ pub struct Args {
     /// Tell of every file that is not in one piece
     #[arg(long, short)]
     files: bool,
+    /// Draw where files lie, into this file, which must not be there
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// The image or device
     image: PathBuf,
 }
@@ -28,9 +34,11 @@ impl Args {
         let block = u64::from(image.ext2.superblock().geometry().block_size.bytes_u32());
         let mut by_size: BTreeMap<u32, Sum> = BTreeMap::new();
         let mut total = Sum::default();
+        let mut map = Map::default();
         visit(&image.ext2, &mut |path, ino| {
             let extents = image.ext2.extents(ino).with_context(|| path.to_owned())?;
             let sum = Sum::of(&extents, block);
+            map.add(&extents, block);
             if self.files && sum.breaks > 0 {
                 println!(
                     "{:.4} {} breaks in {} blocks: {path}",
@@ -51,7 +59,11 @@ impl Args {
             sum.print(&(1_u64 << log).to_string());
         }
         total.print("all");
-        Ok(())
+        self.svg.map_or(Ok(()), |path| {
+            let shown = path.display().to_string();
+            let file = File::create_new(&path).with_context(|| shown.clone())?;
+            map.write(&image.ext2, &mut BufWriter::new(file)).context(shown)
+        })
     }
 }
 

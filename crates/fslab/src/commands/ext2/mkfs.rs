@@ -13,7 +13,7 @@ use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
 use fslab_vfs::{BlockDevice, Timestamp};
 
 use crate::exit::{Code, Coded};
-use crate::leaves::open_device;
+use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 mkfs`.
 #[derive(Debug, clap::Args)]
@@ -131,6 +131,13 @@ impl Args {
     /// Makes the file, or gives it another size.
     fn set_size(&self) -> Result<()> {
         let shown = self.image.display();
+        let part = Part::parse(&self.image);
+        if part.file != self.image {
+            return match self.size {
+                Some(_) => Err(bad(format!("{shown} is a part and says its own size"))),
+                None => Ok(()),
+            };
+        }
         let existing = self.image.metadata().ok();
         if existing.as_ref().is_some_and(|metadata| metadata.file_type().is_block_device()) {
             return match self.size {
@@ -176,7 +183,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
 }
 
 /// Sixteen bytes as an identity is written; random ones where none are given.
-fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
+pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     let Some(text) = text else {
         let source = std::fs::File::open("/dev/urandom");

@@ -32,9 +32,9 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
-    say_cautions(&stack);
     let surroundings = crate::surroundings::of_program();
     let file_system = stack.build_in(&surroundings)?;
+    say_cautions(&stack);
     // What may fail fails before there is a mount.
     let told = surroundings.has_reporters().then(|| Told::prepare(surroundings, &mount_point));
     let told = told.transpose()?;
@@ -58,6 +58,9 @@ fn say_cautions(stack: &Stack) {
         if let Some(caution) = spec.caution {
             tracing::warn!("layer {}: {caution}", spec.name);
         }
+    }
+    if let Some(caution) = stack.leaf.caution() {
+        tracing::warn!("{}: {caution}", stack.leaf);
     }
 }
 

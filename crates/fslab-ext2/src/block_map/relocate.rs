@@ -1,0 +1,146 @@
+//! Moving blocks of a file together while it is being written, as [`crate::alloc::cluster`]
+//! decides.
+//!
+//! The bytes are copied before a pointer changes, and what is left is free only when nothing on the
+//! device leads to it: whichever of the two a power cut leaves a pointer at holds the same bytes.
+
+use std::ops::Range;
+
+use super::{Slot, Volume, Way};
+use crate::alloc::cluster::{Cluster, Written};
+use crate::alloc::{BlockRequest, Run};
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, FileBlock, InodeNo};
+
+impl Volume {
+    /// Takes note of a block that was written to its end. `put_down` is called before blocks are
+    /// moved, and sees to it that the device has their bytes. The inode is changed, not stored.
+    pub(crate) fn written(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        block: (FileBlock, BlockNo),
+        put_down: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = self.block_size().bytes_u64();
+        let blocks_max = Cluster::blocks_max(self.block_size().bytes_u32());
+        let (logical, address) = block;
+        let ends_file = inode.size <= (u64::from(logical.0) + 1) * bytes;
+        let contiguous = match ends_file {
+            true => 0,
+            false => self.map_run(no, inode, logical, blocks_max + 1)?.length - 1,
+        };
+        let written = Written { logical, address, ends_file, contiguous };
+        let mut cluster = self.space.cluster(no);
+        let answer = cluster.written(&written, blocks_max, |range| {
+            put_down(self)?;
+            self.relocate(no, inode, range)
+        });
+        self.space.set_cluster(no, cluster);
+        answer
+    }
+
+    /// Moves blocks of a file to where they lie together; answers where the last lies then, or
+    /// `None` where all stayed.
+    fn relocate(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        range: Range<u32>,
+    ) -> Result<Option<BlockNo>> {
+        let Some(old) = self.addresses(no, inode, range.clone())? else { return Ok(None) };
+        let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
+        let Some(request) = self.request_of_mapped(no, inode, &range)? else { return Ok(None) };
+        let Some(run) = self.space.take_cluster(&self.cache, no, &request, (*first, *last))? else {
+            return Ok(None);
+        };
+        let answer = self.copy_blocks(&old, run);
+        let answer = answer.and_then(|()| self.lead_to(no, inode, range.start, &old, run));
+        if answer.is_err() {
+            self.untake_unused(no, inode, range, run)?;
+        }
+        answer?;
+        Ok(run.blocks().last())
+    }
+
+    /// Where the blocks of a range lie; `None` where one is a hole.
+    fn addresses(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        range: Range<u32>,
+    ) -> Result<Option<Vec<BlockNo>>> {
+        range.map(|block| self.map(no, inode, FileBlock(block))).collect()
+    }
+
+    /// What a policy is told of blocks that have places already.
+    fn request_of_mapped(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        range: &Range<u32>,
+    ) -> Result<Option<BlockRequest>> {
+        let logical = FileBlock(range.start);
+        let way = self.way(logical)?;
+        let Some(slot) = self.last_slot(no, inode, &way)? else { return Ok(None) };
+        let gap = super::Gap { level: way.length - 1, slot };
+        let request = self.block_request(no, inode, logical, &way, &gap, &[])?;
+        Ok(Some(BlockRequest { wanted: range.len() as u32, ..request }))
+    }
+
+    /// Where the pointer to a block is kept; `None` where an indirect block is missing.
+    fn last_slot(&self, no: InodeNo, inode: &Inode, way: &Way) -> Result<Option<Slot>> {
+        let mut slot = Slot::Inode(way.indexes[0]);
+        for index in &way.indexes[1..way.length] {
+            let Some(table) = self.checked(no, self.slot(inode, slot)?)? else { return Ok(None) };
+            slot = Slot::Indirect(table, *index);
+        }
+        Ok(Some(slot))
+    }
+
+    fn copy_blocks(&mut self, old: &[BlockNo], run: Run) -> Result<()> {
+        let bytes = self.block_size().bytes();
+        let mut buffer = vec![0; old.len() * bytes];
+        for (block, piece) in old.iter().zip(buffer.chunks_mut(bytes)) {
+            self.cache.device().read_data_at(self.geometry().offset_of(*block), piece)?;
+        }
+        self.data_written = true;
+        Ok(self.cache.device().write_data_at(self.geometry().offset_of(run.start), &buffer)?)
+    }
+
+    /// Makes a file's pointers lead to the new blocks, and frees the old ones.
+    fn lead_to(
+        &mut self,
+        no: InodeNo,
+        inode: &mut Inode,
+        first: u32,
+        old: &[BlockNo],
+        run: Run,
+    ) -> Result<()> {
+        for ((logical, old), new) in (first..).zip(old).zip(run.blocks()) {
+            let way = self.way(FileBlock(logical))?;
+            if let Some(slot) = self.last_slot(no, inode, &way)? {
+                self.set_slot(inode, slot, new.0)?;
+                self.space.free_block(&self.cache, no, *old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back those blocks of a run that the file does not lead to.
+    fn untake_unused(
+        &mut self,
+        no: InodeNo,
+        inode: &Inode,
+        range: Range<u32>,
+        run: Run,
+    ) -> Result<()> {
+        for (logical, new) in range.zip(run.blocks()) {
+            if self.map(no, inode, FileBlock(logical))? != Some(new) {
+                self.space.untake_block(&self.cache, new)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Pointers that lead where they can't, or where another file is: the first become holes, of the
+//! second the later owner gets a block of its own with the same bytes.
+
+use std::collections::HashSet;
+
+use zerocopy::FromBytes;
+
+use super::image::Image;
+use super::repair::{change_inode, place_of_inode};
+use crate::cache::Role;
+use crate::error::Result;
+use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES, RawInode};
+use crate::numbers::{BlockNo, InodeNo};
+
+/// Where a pointer is kept.
+#[derive(Clone, Copy)]
+enum Slot {
+    Inode(usize),
+    Table(BlockNo, usize),
+}
+
+/// Makes a hole of every pointer of an inode that has a value; `false` where there is none.
+pub(super) fn clear(image: &Image, no: InodeNo, pointer: u32) -> Result<bool> {
+    let slots = places(image, no, pointer)?;
+    for slot in &slots {
+        set(image, no, *slot, 0)?;
+    }
+    Ok(!slots.is_empty())
+}
+
+/// Gives an inode a copy of a block that others have too; `false` where there is no room.
+pub(super) fn copy_shared(image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
+    // What was found earlier in the order of the map is the rightful one.
+    let Some(slot) = places(image, no, pointer)?.pop() else { return Ok(false) };
+    let Some(copy) = image.take_unclaimed() else { return Ok(false) };
+    let bytes = image.cache.read(BlockNo(pointer))?;
+    image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
+    set(image, no, slot, copy.0)
+}
+
+fn set(image: &Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
+    match slot {
+        Slot::Inode(index) => change_inode(image, no, |raw| raw.i_block[index] = value.into()),
+        Slot::Table(table, index) => image.cache.modify(table, Role::Map, |bytes| {
+            bytes[index * 4..][..4].copy_from_slice(&value.to_le_bytes());
+            true
+        }),
+    }
+}
+
+/// A search through an inode's pointers. Each indirect block is looked at once: damage can make
+/// their tree a circle.
+struct Search<'a> {
+    image: &'a Image,
+    pointer: u32,
+    seen: HashSet<u32>,
+    found: Vec<Slot>,
+}
+
+/// The places of a pointer, in the order of the map.
+fn places(image: &Image, no: InodeNo, pointer: u32) -> Result<Vec<Slot>> {
+    let mut search = Search { image, pointer, seen: HashSet::new(), found: Vec::new() };
+    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(search.found) };
+    let bytes = image.cache.read(block)?;
+    let Ok((raw, _)) = RawInode::ref_from_prefix(&bytes[offset..]) else {
+        return Ok(search.found);
+    };
+    for index in 0..MAP_ENTRIES {
+        let level = index.saturating_sub(DIRECT_BLOCKS - 1);
+        search.look(Slot::Inode(index), raw.i_block[index].get(), level)?;
+    }
+    Ok(search.found)
+}
+
+impl Search<'_> {
+    fn look(&mut self, slot: Slot, value: u32, level: usize) -> Result<()> {
+        if value == self.pointer {
+            self.found.push(slot);
+        }
+        let is_block = self.image.geometry().place_of_block(BlockNo(value)).is_some();
+        if level == 0 || value == 0 || !is_block || !self.seen.insert(value) {
+            return Ok(());
+        }
+        let bytes = self.image.cache.read(BlockNo(value))?;
+        for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
+            let below = Slot::Table(BlockNo(value), index);
+            self.look(below, u32::from_le_bytes(*word), level - 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Making a file system larger, to the size of its device, while nobody uses it.
+//!
+//! Groups are added and the last one is filled up. What is new is written first; the superblock
+//! that knows of it comes last, so that a power cut leaves the old file system (of which a checker
+//! may find the padding of a bitmap not to be ones).
+
+use fslab_vfs::BlockDevice;
+use zerocopy::IntoBytes;
+
+use crate::bits;
+use crate::error::{Error, Result};
+use crate::format::SUPERBLOCK_OFFSET;
+use crate::geometry::Geometry;
+use crate::group::{Group, descriptor_table};
+use crate::mkfs::{cut_last_group, new_group};
+use crate::numbers::{BlockNo, GroupNo};
+use crate::superblock::Superblock;
+
+/// Bytes of an inode table that are made zeros at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// The sizes before and after, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// Before.
+    pub from: u32,
+    /// Now; the same where the device has no room for more.
+    pub to: u32,
+}
+
+/// Extends the file system to the end of its device.
+///
+/// # Errors
+/// [`Error::BadParameters`] where it was not left in order, or where more descriptors are needed
+/// than their blocks hold; as [`Superblock::read`], and those of the device.
+pub fn grow(device: &dyn BlockDevice) -> Result<Grown> {
+    let superblock = Superblock::read(device)?;
+    superblock.check_writable()?;
+    if !superblock.is_clean() || superblock.raw().s_last_orphan.get() != 0 {
+        return Err(Error::BadParameters("it was not unmounted in order; check it first"));
+    }
+    let before = *superblock.geometry();
+    let groups = Group::read_all(device, &before)?;
+    let after = larger(&before, device.size())?;
+    if after.blocks <= before.blocks {
+        return Ok(Grown { from: before.blocks, to: before.blocks });
+    }
+    Growth { device, before, after, groups }.write(superblock)?;
+    Ok(Grown { from: before.blocks, to: after.blocks })
+}
+
+fn larger(before: &Geometry, device_bytes: u64) -> Result<Geometry> {
+    let blocks = device_bytes / before.block_size.bytes_u64();
+    let blocks = u32::try_from(blocks)
+        .map_err(|_over: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
+    let behind_first = blocks.saturating_sub(before.first_data_block);
+    let groups = behind_first.div_ceil(before.blocks_per_group);
+    let mut after = Geometry { blocks, groups, ..*before };
+    if groups >= before.groups && groups > 0 {
+        cut_last_group(&mut after);
+    }
+    if after.groups.checked_mul(before.inodes_per_group).is_none() {
+        return Err(Error::BadParameters("there would be too many inodes"));
+    }
+    if after.descriptor_blocks() > before.descriptor_blocks() {
+        return Err(Error::BadParameters(
+            "the blocks of group descriptors are full: make a larger file system and copy",
+        ));
+    }
+    Ok(after)
+}
+
+struct Growth<'a> {
+    device: &'a dyn BlockDevice,
+    before: Geometry,
+    after: Geometry,
+    groups: Vec<Group>,
+}
+
+impl Growth<'_> {
+    fn write(mut self, mut superblock: Superblock) -> Result<()> {
+        self.fill_up_last()?;
+        for no in (self.before.groups..self.after.groups).map(GroupNo) {
+            let group = new_group(&self.after, no);
+            self.write_group(no, &group)?;
+            self.groups.push(group);
+        }
+        self.set_counts(&mut superblock);
+        let table = descriptor_table(&self.groups);
+        let copies = self.after.all_groups().skip(1).filter(|no| self.after.has_superblock(*no));
+        for no in copies {
+            superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
+            self.write_at(self.after.descriptors_of(no), &table)?;
+            self.write_at(self.after.first_block(no), superblock.as_bytes())?;
+        }
+        self.device.flush()?;
+        superblock.raw_mut().s_block_group_nr = 0.into();
+        self.write_at(self.after.descriptors_of(GroupNo(0)), &table)?;
+        self.device.flush()?;
+        self.device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
+        Ok(self.device.flush()?)
+    }
+
+    fn write_at(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {
+        Ok(self.device.write_at(self.after.offset_of(block), bytes)?)
+    }
+
+    /// The blocks that the last group gains are free.
+    fn fill_up_last(&mut self) -> Result<()> {
+        let no = GroupNo(self.before.groups - 1);
+        let (old, new) = (self.before.blocks_in(no), self.after.blocks_in(no));
+        let group = &mut self.groups[no.0 as usize];
+        let mut bitmap = vec![0; self.after.block_size.bytes()];
+        let at = self.after.offset_of(group.block_bitmap);
+        self.device.read_at(at, &mut bitmap)?;
+        (old..new).for_each(|bit| bits::clear(&mut bitmap, bit));
+        group.free_blocks += new - old;
+        Ok(self.device.write_at(at, &bitmap)?)
+    }
+
+    fn write_group(&self, no: GroupNo, group: &Group) -> Result<()> {
+        let geometry = &self.after;
+        let bits = geometry.block_size.bits();
+        let length = geometry.blocks_in(no);
+        let mut blocks = vec![0; geometry.block_size.bytes()];
+        bits::set_range(&mut blocks, 0..geometry.overhead(no));
+        bits::set_range(&mut blocks, length..bits);
+        self.write_at(group.block_bitmap, &blocks)?;
+        let mut inodes = vec![0; geometry.block_size.bytes()];
+        bits::set_range(&mut inodes, geometry.inodes_per_group..bits);
+        self.write_at(group.inode_bitmap, &inodes)?;
+        // The device may hold anything there.
+        let start = geometry.offset_of(group.inode_table);
+        let end =
+            start + u64::from(geometry.inode_table_blocks()) * geometry.block_size.bytes_u64();
+        for at in (start..end).step_by(PIECE_BYTES as usize) {
+            let zeros = vec![0; PIECE_BYTES.min(end - at) as usize];
+            self.device.write_at(at, &zeros)?;
+        }
+        Ok(())
+    }
+
+    /// The share of blocks that is kept for the super-user stays.
+    fn set_counts(&self, superblock: &mut Superblock) {
+        let reserved = u64::from(superblock.reserved_blocks()) * u64::from(self.after.blocks)
+            / u64::from(self.before.blocks);
+        let free_blocks: u32 = self.groups.iter().map(|group| group.free_blocks).sum();
+        let free_inodes: u32 = self.groups.iter().map(|group| group.free_inodes).sum();
+        let raw = superblock.raw_mut();
+        raw.s_blocks_count = self.after.blocks.into();
+        raw.s_inodes_count = self.after.inodes().into();
+        raw.s_r_blocks_count = (reserved as u32).into();
+        raw.s_free_blocks_count = free_blocks.into();
+        raw.s_free_inodes_count = free_inodes.into();
+    }
+}

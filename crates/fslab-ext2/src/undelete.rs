@@ -1,0 +1,120 @@
+//! Files that were deleted and whose bytes are still there.
+//!
+//! The engine leaves size and pointers in an inode that it deletes, as Linux did before it had
+//! journals, so that whoever looks before the blocks are used again gets the file back. The kernel
+//! clears them: of its deletions nothing can be found.
+
+use fslab_vfs::{FileKind, Timestamp};
+use zerocopy::FromBytes;
+
+use crate::bits;
+use crate::error::Result;
+use crate::format::{INODE_FOREIGN, RawInode};
+use crate::fs::Ext2;
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, InodeNo};
+use crate::volume::Volume;
+
+/// A deleted file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Its inode.
+    pub inode: InodeNo,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was deleted.
+    pub time: Timestamp,
+    /// Blocks it had, indirect ones included.
+    pub blocks: u64,
+    /// Those that have not been given to others since.
+    pub free: u64,
+}
+
+impl Deleted {
+    /// Whether none of its blocks has been given to another file. What has been written there and
+    /// deleted again in between can't be seen.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.free == self.blocks
+    }
+}
+
+impl Ext2 {
+    /// The regular files whose inodes still tell where their bytes were, in the order of inodes.
+    ///
+    /// # Errors
+    /// What the device answers; inodes that can't be are left out.
+    pub fn deleted(&self) -> Result<Vec<Deleted>> {
+        let volume = self.volume();
+        let mut found = Vec::new();
+        for number in volume.geometry().first_inode.0..=volume.geometry().inodes() {
+            let no = InodeNo(number);
+            if let Some(inode) = volume.buried(no)? {
+                found.extend(volume.describe(no, &inode)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads from a deleted file; answers how much, 0 behind its end.
+    ///
+    /// # Errors
+    /// `ENOENT` for an inode that is none, and what reading answers.
+    pub fn read_deleted(&self, no: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let volume = self.volume();
+        let inode = volume.buried(no)?.ok_or(fslab_vfs::Errno::NOENT)?;
+        volume.read_data(no, &inode, offset, buffer)
+    }
+}
+
+impl Volume {
+    /// A deleted regular file with pointers, as it was.
+    fn buried(&self, no: InodeNo) -> Result<Option<Inode>> {
+        if !self.geometry().is_usable(no) {
+            return Ok(None);
+        }
+        let mut bytes = self.inode_bytes(no, <[u8]>::to_vec)?;
+        let is_file = RawInode::mut_from_prefix(&mut bytes).is_ok_and(|(raw, _)| {
+            let is_deleted = raw.i_links_count.get() == 0 && raw.i_dtime.get() != 0;
+            let is_regular =
+                FileKind::from_mode(raw.i_mode.get().into()) == Some(FileKind::Regular);
+            let has_map = raw.i_block.iter().any(|pointer| pointer.get() != 0);
+            let deleted = raw.i_dtime.get();
+            // One that has a name, so that it is read like others; the time goes with it.
+            raw.i_links_count = 1.into();
+            is_deleted
+                && is_regular
+                && has_map
+                && deleted >= self.geometry().inodes()
+                && raw.i_flags.get() & INODE_FOREIGN == 0
+        });
+        if !is_file {
+            return Ok(None);
+        }
+        // What can't be parsed is nothing that can be had back.
+        Ok(Inode::parse(no, &bytes).ok().flatten())
+    }
+
+    /// `None` where its pointers can't be followed.
+    fn describe(&self, no: InodeNo, inode: &Inode) -> Result<Option<Deleted>> {
+        let (mut all, mut free) = (0, 0);
+        let mut answer = Ok(());
+        let walked = self.walk(no, inode, &mut |block, _| {
+            all += 1;
+            match self.is_free(block) {
+                Ok(is_free) => free += u64::from(is_free),
+                Err(error) => answer = Err(error),
+            }
+        });
+        answer?;
+        let time = Timestamp { seconds: inode.deleted.into(), nanoseconds: 0 };
+        let deleted = Deleted { inode: no, size: inode.size, time, blocks: all, free };
+        Ok(walked.is_ok().then_some(deleted).filter(|deleted| deleted.blocks > 0))
+    }
+
+    pub(crate) fn is_free(&self, block: BlockNo) -> Result<bool> {
+        let Some((group, bit)) = self.geometry().place_of_block(block) else { return Ok(false) };
+        let bitmap = self.space.groups()[group.0 as usize].block_bitmap;
+        Ok(!bits::is_set(&self.cache.read(bitmap)?, bit))
+    }
+}

@@ -1,0 +1,47 @@
+//! `fslab ext2 tune`: changes what a file system says of itself.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fslab_ext2::Tuning;
+
+use super::mkfs::parse_uuid;
+use crate::exit::{Code, Coded};
+use crate::leaves::open_device;
+
+/// Arguments of `fslab ext2 tune`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Label, at most 16 bytes
+    #[arg(long, short = 'L')]
+    label: Option<String>,
+    /// Identity, as 8-4-4-4-12 hexadecimal digits, or `random`
+    #[arg(long, short = 'U')]
+    uuid: Option<String>,
+    /// Percent of the blocks that only root may take
+    #[arg(long, short = 'm')]
+    reserved_percent: Option<u8>,
+    /// The image or device; nobody may have it mounted
+    image: PathBuf,
+}
+
+impl Args {
+    /// Changes the superblock and its copies.
+    pub fn run(self) -> Result<()> {
+        let uuid = self.uuid.as_deref().map(|text| {
+            let given = Some(text).filter(|text| *text != "random");
+            parse_uuid(given, "UUID")
+        });
+        let tuning = Tuning {
+            label: self.label.map(String::into_bytes),
+            uuid: uuid.transpose()?,
+            reserved_percent: self.reserved_percent,
+        };
+        if tuning == Tuning::default() {
+            let message = "nothing to change: use --label, --uuid or --reserved-percent".to_owned();
+            return Err(Coded { code: Code::BadInput, message }.into());
+        }
+        let device = open_device(&self.image, false)?;
+        fslab_ext2::tune(&device, &tuning).with_context(|| self.image.display().to_string())
+    }
+}
