@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_sys::identity::without_fsetid;
+use fslab_sys::identity::lay_down_fsetid;
 use fslab_vfs::{Errno, Ino};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
+use crate::anchor::Anchor;
 use crate::channel::Channel;
 
 /// How the openings of each open inode read and write.
@@ -20,6 +21,7 @@ use crate::channel::Channel;
 pub(crate) struct BackingFiles {
     channel: Arc<dyn Channel>,
     open: Mutex<HashMap<Ino, OpenInode>>,
+    anchor: Mutex<Anchor>,
     /// Whether a file was refused, which is said once: above a deep stack, all are.
     was_refused: AtomicBool,
 }
@@ -41,7 +43,8 @@ pub(crate) fn try_passthrough(channel: &dyn Channel) -> rustix::io::Result<()> {
 
 impl BackingFiles {
     pub fn new(channel: Arc<dyn Channel>) -> Self {
-        Self { channel, open: Mutex::default(), was_refused: AtomicBool::default() }
+        let anchor = Mutex::new(Anchor::new());
+        Self { channel, open: Mutex::default(), anchor, was_refused: AtomicBool::default() }
     }
 
     /// Counts an opening and answers the number of the backing file it must use, `None` for the
@@ -62,9 +65,11 @@ impl BackingFiles {
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
-        let register = || self.channel.register_backing(lower.as_fd());
-        let registered = without_fsetid(register).flatten();
-        registered.inspect_err(|errno| self.say_refused(*errno)).ok()
+        let registered =
+            lay_down_fsetid().and_then(|()| self.channel.register_backing(lower.as_fd()));
+        let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;
+        self.anchor.lock().follow(number, &*self.channel);
+        Some(number)
     }
 
     fn say_refused(&self, error: Errno) {

@@ -4,28 +4,45 @@ use std::fmt::Debug;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use fslab_vfs::Errno;
-use rustix::event::{PollFd, PollFlags, poll};
 use zerocopy::IntoBytes;
 
 use crate::protocol::reply::OutHeader;
 
+/// What reading found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// No request yet, on a channel that only looks.
+    Nothing,
+    /// The mount is gone.
+    Gone,
+}
+
+/// What a channel does while there is no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Sleeps until there is one.
+    Waits,
+    /// Answers [`Received::Nothing`].
+    Looks,
+}
+
 /// One thread's way to the kernel.
 pub(crate) trait Channel: Debug + Send + Sync {
-    /// Waits for the next request and answers its length; `None` when the mount is gone. Stays
-    /// awake for `patience` before it sleeps.
-    fn receive(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<usize>, Errno>;
+    /// Reads the next request.
+    fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno>;
 
-    /// Answers a request: with an error, or with a payload.
+    /// Answers a request that came by this channel: with an error, or with a payload.
     fn reply(&self, unique: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno>;
 
     /// Sends a notice.
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno>;
 
     /// One more way of the same connection, so that threads do not share one.
-    fn another(&self) -> Result<Arc<dyn Channel>, Errno>;
+    fn another(&self, reading: Reading) -> Result<Arc<dyn Channel>, Errno>;
 
     /// Makes an open file known to the kernel, to be named in replies to openings.
     fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
@@ -45,13 +62,6 @@ impl DeviceChannel {
         Self { device }
     }
 
-    fn sleep_until_readable(&self) -> Result<(), Errno> {
-        match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], None) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     fn send(&self, error: i32, unique: u64, parts: &[&[u8]]) -> Result<(), Errno> {
         let length = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let length = u32::try_from(length).map_err(|_long| Errno::TOOBIG)?;
@@ -67,17 +77,15 @@ impl DeviceChannel {
 }
 
 impl Channel for DeviceChannel {
-    fn receive(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<usize>, Errno> {
-        let start = Instant::now();
+    fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
         loop {
             match rustix::io::read(&self.device, &mut *buffer) {
-                Ok(length) => return Ok(Some(length)),
-                Err(Errno::AGAIN) if start.elapsed() < patience => rustix::thread::sched_yield(),
-                Err(Errno::AGAIN) => self.sleep_until_readable()?,
+                Ok(length) => return Ok(Received::Request(length)),
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 // ENOENT: the request was interrupted between being chosen and being read.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 // Unmounted, or the connection was aborted.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Gone),
                 Err(error) => return Err(error),
             }
         }
@@ -94,8 +102,9 @@ impl Channel for DeviceChannel {
         self.send(code, 0, parts)
     }
 
-    fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
-        let device = fslab_sys::fuse_device::clone(self.device.as_fd())?;
+    fn another(&self, reading: Reading) -> Result<Arc<dyn Channel>, Errno> {
+        let waits = reading == Reading::Waits;
+        let device = fslab_sys::fuse_device::clone(self.device.as_fd(), waits)?;
         Ok(Arc::new(Self::new(device)))
     }
 

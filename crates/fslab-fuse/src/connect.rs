@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use fslab_vfs::Errno;
 use rustix::io::FdFlags;
@@ -15,7 +14,7 @@ use rustix::net::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Received};
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::options::MountOptions;
@@ -92,7 +91,9 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) fn greet(channel: &dyn Channel, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
-        let length = channel.receive(&mut buffer, Duration::ZERO)?.ok_or(Errno::NOTCONN)?;
+        let Received::Request(length) = channel.receive(&mut buffer)? else {
+            return Err(Errno::NOTCONN.into());
+        };
         let mut incoming = Incoming::parse(&buffer[..length]).map_err(io::Error::other)?;
         let unique = incoming.header.unique;
         if incoming.header.opcode != Opcode::Init as u32 {

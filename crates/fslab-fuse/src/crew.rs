@@ -5,7 +5,7 @@
 //! enough: it serves what it reads, while the other threads are parked where nothing wakes them.
 //! A second reader is let in
 //! - before an operation that will wait for a device (`hand_off`),
-//! - when a monitor finds the reader busy for a millisecond (`hand_off` too), and
+//! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
 //! - when requests are waiting already each time a reader comes back (`widen`), up to one a
 //!   processor; readers that come back to an empty queue again and again leave (`narrow`).
 
@@ -208,7 +208,9 @@ impl Crew {
     pub fn busy_for(&self, worker: &Worker) -> Duration {
         match worker.busy_since_ns.load(Ordering::SeqCst) {
             0 => Duration::ZERO,
-            since_ns => Duration::from_nanos(self.now_ns().saturating_sub(since_ns)),
+            since_ns => {
+                Duration::from_nanos(self.clock_ns(Instant::now()).saturating_sub(since_ns))
+            }
         }
     }
 
@@ -250,17 +252,18 @@ impl Crew {
         }
     }
 
-    fn now_ns(&self) -> u64 {
+    fn clock_ns(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.epoch);
         // Never 0, which means "between requests".
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
 
 impl Worker {
     /// Notes the beginning of a request and answers where its cancellation will be seen.
-    pub fn begin(&self, unique: u64, crew: &Crew) -> Arc<AtomicU64> {
+    pub fn begin(&self, unique: u64, arrived: Instant, crew: &Crew) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
-        self.busy_since_ns.store(crew.now_ns(), Ordering::SeqCst);
+        self.busy_since_ns.store(crew.clock_ns(arrived), Ordering::SeqCst);
         Arc::clone(&self.cancelled)
     }
 
@@ -281,7 +284,7 @@ mod tests {
         let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
         assert!(crew.enlist().is_none(), "two threads at most");
         assert!(crew.may_read(&first));
-        first.begin(1, &crew);
+        first.begin(1, Instant::now(), &crew);
         assert_eq!(crew.relieve(Duration::from_secs(60)), 0, "not busy for long");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| crew.may_read(&second));
@@ -308,7 +311,7 @@ mod tests {
     fn only_the_present_request_is_cancelled() {
         let crew = Crew::new(1);
         let worker = crew.enlist().unwrap();
-        let cancelled = worker.begin(7, &crew);
+        let cancelled = worker.begin(7, Instant::now(), &crew);
         assert!(!crew.cancel(8));
         assert!(crew.cancel(7));
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
@@ -320,7 +323,7 @@ mod tests {
     fn what_takes_too_long_is_given_up() {
         let crew = Crew::new(2);
         let (busy, idle) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        let cancelled = busy.begin(7, &crew);
+        let cancelled = busy.begin(7, Instant::now(), &crew);
         crew.give_up(Duration::from_secs(60));
         assert_eq!(cancelled.load(Ordering::SeqCst), 0, "not yet");
         std::thread::sleep(Duration::from_millis(2));

@@ -11,6 +11,7 @@
 //! What the kernel and the privileges granted is in [`Granted`]; whatever was asked and not
 //! granted is said, never silently replaced. This crate knows no layer and no leaf.
 
+mod anchor;
 mod backing;
 mod channel;
 mod connect;
@@ -29,6 +30,7 @@ mod output;
 mod patience;
 mod protocol;
 mod read_ahead;
+mod reader;
 mod request_timeout;
 mod server;
 mod session;

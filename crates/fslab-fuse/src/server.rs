@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fslab_vfs::{Cancellation, Creation, Credentials, Errno, Error, FileSystem, Request};
 use parking_lot::Mutex;
@@ -20,9 +20,9 @@ use crate::notices::Notices;
 use crate::operations::{Answer, Job};
 use crate::options::MountOptions;
 use crate::output::Output;
-use crate::patience::Patience;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{InHeader, InterruptIn};
+use crate::reader::{Next, Reader};
 use crate::request_timeout::patience;
 
 /// Room for a request beside the data of a write.
@@ -111,11 +111,12 @@ impl Server {
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.crew.enlist() else { return Ok(()) };
-        let started = self.channel.another().map_err(io::Error::from).and_then(|channel| {
+        let reader = Reader::new(&*self.channel, self.options.poll).map_err(io::Error::from);
+        let started = reader.and_then(|reader| {
             let (server, worker) = (Arc::clone(self), Arc::clone(&worker));
             std::thread::Builder::new()
                 .name("fslab-fuse".to_owned())
-                .spawn(move || server.work(&worker, &channel))
+                .spawn(move || server.work(&worker, reader))
         });
         if started.is_err() {
             self.crew.discharge(&worker);
@@ -123,50 +124,40 @@ impl Server {
         started.map(|_detached| ())
     }
 
-    fn work(self: Arc<Self>, worker: &Arc<Worker>, channel: &Arc<dyn Channel>) {
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
-        let mut patience = Patience::new(self.options.poll);
         while self.crew.may_read(worker) {
-            let asked = Instant::now();
-            let Some(length) = self.receive(&**channel, &mut buffer, patience.now()) else { break };
-            let waited = asked.elapsed();
-            patience.learn(waited);
-            if self.crew.learn(worker, waited, &mut experience) {
+            let Some(next) = self.next(&mut reader, &mut buffer) else { break };
+            if self.crew.learn(worker, next.waited, &mut experience) {
                 self.add_thread_or_say();
             }
-            match Incoming::parse(&buffer[..length]) {
-                Ok(incoming) => self.serve(worker, channel, incoming, &mut output),
-                Err(error) => tracing::error!(%error, length, "left unanswered"),
+            match Incoming::parse(&buffer[..next.length]) {
+                Ok(incoming) => self.serve(worker, &next, incoming, &mut output),
+                Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
         }
         self.crew.discharge(worker);
     }
 
-    /// The length of the next request; `None` at the end of the mount, which all threads then
-    /// learn of.
-    fn receive(
-        &self,
-        channel: &dyn Channel,
-        buffer: &mut [u8],
-        patience: Duration,
-    ) -> Option<usize> {
-        let received = channel.receive(buffer, patience);
-        if let Err(errno) = received {
+    /// The next request; `None` at the end of the mount, which all threads then learn of.
+    fn next<'a>(&self, reader: &'a mut Reader, buffer: &mut [u8]) -> Option<Next<'a>> {
+        let next = reader.next(buffer);
+        if let Err(errno) = next {
             *self.failure.lock() = Some(errno);
         }
-        let length = received.ok().flatten();
-        if length.is_none() {
+        let next = next.ok().flatten();
+        if next.is_none() {
             self.crew.end();
         }
-        length
+        next
     }
 
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        channel: &Arc<dyn Channel>,
+        &Next { channel, arrived, .. }: &Next<'_>,
         incoming: Incoming<'_>,
         output: &mut Output,
     ) {
@@ -179,7 +170,7 @@ impl Server {
         if opcode == Opcode::Interrupt {
             return self.interrupt(incoming, &**channel);
         }
-        let cancelled = worker.begin(header.unique, &self.crew);
+        let cancelled = worker.begin(header.unique, arrived, &self.crew);
         self.monitor.wake_if_asleep();
         if opcode.is_slow() && self.crew.hand_off(worker) {
             self.add_thread_or_say();
@@ -203,7 +194,7 @@ impl Server {
         output: &mut Output,
     ) {
         let worker = self.crew.enlist().unwrap();
-        self.serve(&worker, channel, incoming, output);
+        self.serve(&worker, &Next::arriving(channel), incoming, output);
         self.crew.discharge(&worker);
     }
 

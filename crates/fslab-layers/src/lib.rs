@@ -24,4 +24,4 @@ pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
 pub use stack::Stack;
-pub use surroundings::Surroundings;
+pub use surroundings::{Draws, SteadyDraws, Surroundings};

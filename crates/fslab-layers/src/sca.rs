@@ -10,13 +10,14 @@
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
-//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `settle`,
-//!   `aside` and `recovery` are what can be done with it.
-//! - `stored_file`: a file in use. `layer`: the file system.
+//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `clean`,
+//!   `settle`, `aside` and `recovery` are what can be done with it.
+//! - `stored_file`: a file in use; `in_use`: all of them. `layer`: the file system.
 //! - `dump`, `tools`: stored files taken apart, checked and read while nothing is mounted.
 
 mod aside;
 mod checkpoint;
+mod clean;
 mod codec;
 mod context;
 mod dump;
@@ -24,6 +25,7 @@ mod encoder;
 mod format;
 mod frame;
 mod holes;
+mod in_use;
 mod index;
 mod layer;
 mod log;
@@ -37,6 +39,8 @@ mod settle;
 mod space;
 mod spec;
 mod stored_file;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tools;
 mod writer;
 

@@ -1,8 +1,9 @@
 //! What layers get from whoever builds a stack, because they must not fetch it themselves: a clock,
-//! and somewhere to publish what they have to tell.
+//! random numbers, and somewhere to publish what they have to tell.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_vfs::{Clock, MonotonicClock};
 use parking_lot::Mutex;
@@ -13,9 +14,27 @@ use crate::report::{Report, Reporter};
 #[derive(Clone)]
 pub struct Surroundings {
     clock: Arc<dyn Clock>,
+    draws: Arc<dyn Draws>,
     published: Arc<Mutex<Vec<Published>>>,
     /// The layer that is being built, and its place from the top, from 1.
     layer: (usize, String),
+}
+
+/// Random numbers.
+pub trait Draws: Send + Sync {
+    /// The next number.
+    fn draw(&self) -> u64;
+}
+
+/// The same numbers each time, for tests: layers get numbers that can't be guessed only from
+/// whoever has a source of them.
+#[derive(Debug, Default)]
+pub struct SteadyDraws(AtomicU64);
+
+impl Draws for SteadyDraws {
+    fn draw(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 struct Published {
@@ -28,7 +47,20 @@ impl Surroundings {
     /// With a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, published: Arc::default(), layer: (0, String::new()) }
+        let draws = Arc::new(SteadyDraws::default());
+        Self { clock, draws, published: Arc::default(), layer: (0, String::new()) }
+    }
+
+    /// With a source of random numbers; without it they are the same each time.
+    #[must_use]
+    pub fn with_draws(self, draws: Arc<dyn Draws>) -> Self {
+        Self { draws, ..self }
+    }
+
+    /// Random numbers.
+    #[must_use]
+    pub fn draws(&self) -> Arc<dyn Draws> {
+        Arc::clone(&self.draws)
     }
 
     /// The clock.

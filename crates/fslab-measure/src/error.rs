@@ -273,6 +273,22 @@ pub enum Error {
     /// The run was asked to stop.
     #[error("interrupted")]
     Interrupted,
+    /// A run took longer than the plan allows.
+    #[error("took longer than {seconds} s (`run_limit_seconds` of the plan)")]
+    RunLimit {
+        /// The limit.
+        seconds: u64,
+    },
+    /// The processors that the plan asks for can't be had.
+    #[error("`processors` {wanted:?} of the plan: {source}; this process may use {allowed:?}")]
+    Processors {
+        /// What the plan asks for.
+        wanted: Vec<usize>,
+        /// What there is.
+        allowed: Vec<usize>,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
     /// Every target is left out.
     #[error("no target is left to measure: {reasons}")]
     NoTargets {

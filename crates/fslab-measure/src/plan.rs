@@ -5,7 +5,7 @@
 
 mod matrix;
 mod raw;
-mod source;
+pub(crate) mod source;
 mod targets;
 mod workloads;
 
@@ -41,6 +41,10 @@ pub struct Plan {
     pub image_size: u64,
     /// After this many seconds no new round is begun.
     pub time_limit_seconds: Option<u64>,
+    /// After this many seconds a run is given up: one workload on one target.
+    pub run_limit_seconds: u64,
+    /// The processors on which everything is run; empty for all.
+    pub processors: Vec<usize>,
     /// Name of the target the others are compared with.
     pub baseline: String,
     /// What is compared; names are unique.

@@ -5,6 +5,9 @@
 //! doesn't fit what the method expects makes it answer "not applicable" and say why. Where two
 //! methods can find the same thing they must agree.
 //!
+//! Timing, the original method, is beside them where it is asked for ([`timing`]): it confirms, or
+//! refuses to answer.
+//!
 //! The questions are those of Hu and Bursum ("Measurement and Impact of Key File System
 //! Attributes": block size, prefetching, cache, direct pointers) and what has become interesting
 //! since. Each attribute is one file with a `SPEC` and one line in [`ATTRIBUTES`].
@@ -13,12 +16,17 @@ mod attribute;
 mod finding;
 mod ground;
 pub mod matrix;
+pub mod original;
+mod plot;
 mod search;
+mod steps;
+pub mod timing;
 pub mod truth;
 
 pub use attribute::{ATTRIBUTES, Attribute};
 pub use finding::{Confidence, Finding, Method, Point, Value};
 pub use ground::{Ground, Options};
+pub use plot::plot;
 
 /// An attribute and what was found.
 #[derive(Debug)]
@@ -27,6 +35,32 @@ pub struct Answer {
     pub attribute: &'static Attribute,
     /// What was found, and how.
     pub finding: Finding,
+    /// What timing found, where it was asked.
+    pub timing: Option<Method>,
+}
+
+/// How what was timed compares with what was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// They say the same.
+    Agree,
+    /// They don't.
+    Differ,
+    /// One of them has no answer.
+    Unknown,
+}
+
+impl Answer {
+    /// How timing compares with counting; `None` where nothing was timed.
+    #[must_use]
+    pub fn comparison(&self) -> Option<Comparison> {
+        let timed = self.timing.as_ref()?;
+        Some(match (self.finding.value(), &timed.outcome) {
+            (Some(counted), Ok(timed)) if timing::agree(counted, timed) => Comparison::Agree,
+            (Some(_), Ok(_)) => Comparison::Differ,
+            _ => Comparison::Unknown,
+        })
+    }
 }
 
 /// Finds one attribute on a ground. What goes wrong on the way is told in the finding.
@@ -36,5 +70,16 @@ pub fn find(attribute: &'static Attribute, ground: &Ground) -> Answer {
         answer: Err(format!("could not be tried: {error}")),
         methods: Vec::new(),
     });
-    Answer { attribute, finding }
+    Answer { attribute, finding, timing: None }
+}
+
+/// Finds one attribute by counting and, where that is a question of time, by timing.
+#[must_use]
+pub fn find_both(
+    attribute: &'static Attribute,
+    ground: &Ground,
+    timing: &timing::Timing<'_>,
+) -> Answer {
+    let timed = timing::time(attribute.name, ground, timing);
+    Answer { timing: timed, ..find(attribute, ground) }
 }

@@ -58,6 +58,9 @@ pub struct Provenance {
     pub processor: String,
     /// How many there are.
     pub processors: u64,
+    /// Those that everything was kept to; none where it could run on any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_to_processors: Vec<usize>,
     /// Its memory.
     pub memory_kib: u64,
     /// How its processors are clocked, where it says.
@@ -119,6 +122,7 @@ impl Provenance {
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
             half_width: plan.half_width,
+            kept_to_processors: plan.processors.clone(),
             image_size: plan.image_size,
             ..Self::default()
         }
@@ -130,7 +134,7 @@ impl Provenance {
             boot: first_line("/proc/sys/kernel/random/boot_id"),
             kernel: kernel(),
             processor: field("/proc/cpuinfo", "model name").unwrap_or_default(),
-            processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
+            processors: processors(),
             memory_kib: memory_kib().unwrap_or(0),
             frequency_governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             clock_source: first_line(
@@ -175,6 +179,7 @@ impl Provenance {
                 ("kernel", run.kernel.clone()),
                 ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
                 ("memory", format!("{} KiB", run.memory_kib)),
+                ("kept to processors", format!("{:?}", run.kept_to_processors)),
                 ("frequency governor", optional(&run.frequency_governor)),
                 ("clock source", optional(&run.clock_source)),
                 ("dirty ratios", optional(&run.dirty_ratios)),
@@ -207,6 +212,12 @@ fn field(path: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(key))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// All that the kernel runs, whichever this process may use.
+fn processors() -> u64 {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count() as u64
 }
 
 fn memory_kib() -> Option<u64> {

@@ -7,7 +7,8 @@ mod csv;
 mod fio;
 mod flat;
 mod format;
-mod html;
+mod history;
+pub(crate) mod html;
 mod json;
 mod latency;
 mod markdown;
@@ -23,6 +24,9 @@ mod words;
 
 use crate::error::Result;
 
+pub(crate) use format::{bytes, significant};
+pub(crate) use markdown::plain as markdown_plain;
+pub use history::{History, Run, Series, text as history_text};
 pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
 
 /// Every renderer.

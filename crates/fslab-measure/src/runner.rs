@@ -12,6 +12,7 @@ mod past;
 mod precision;
 mod session;
 mod surroundings;
+mod time_limit;
 
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,10 @@ use rand_pcg::Pcg64;
 use self::journal::Journal;
 use self::past::Past;
 use self::precision::Precision;
+use self::time_limit::Watch;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::pinned::Pinned;
 use crate::plan::{Base, Plan, TargetKind, TargetPlan};
 use crate::provenance::{Provenance, Setting};
 use crate::sample::{
@@ -98,6 +101,7 @@ pub struct Outcome {
 /// target that fails is noted, and an interruption is an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
     options.cells.check(options.plan)?;
+    let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.work_parent)?;
     let (mut writer, past) = open(&options)?;
     let mut provenance = Provenance::collect(options.plan, work.path(), &options.setting());
@@ -463,11 +467,15 @@ impl Runner<'_> {
             seed: cell.seed,
             ..Sample::default()
         };
-        let session = Session::new(&mut *target, template, self.options.interrupt.clone());
+        let interrupt = self.options.interrupt.part();
+        let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
+        let watch =
+            Watch::begin(limit, interrupt.clone(), self.work.path()).map_err(Failure::Ours)?;
+        let session = Session::new(&mut *target, template, interrupt);
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
         let mut session = session.on_disk(self.backing.filter(|_| !in_process));
-        let ran = workload.run(&mut session);
+        let ran = watch.end(workload.run(&mut session));
         let mut samples = session.into_samples();
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;
         let ended = self.end_target(plan, target);

@@ -6,7 +6,7 @@
 mod bounded;
 mod directory;
 pub(crate) mod fill;
-mod foreign;
+pub(crate) mod foreign;
 mod image;
 mod in_process;
 pub(crate) mod leftovers;

@@ -64,6 +64,8 @@ pub struct Spec {
     pub help: &'static str,
     /// What a plan may set.
     pub parameters: &'static [Parameter],
+    /// The phases it may have, as samples call them.
+    pub phases: &'static [&'static str],
     /// Makes it, for one comparison.
     pub construct: fn(&Parameters, seed: u64) -> Box<dyn Workload>,
 }

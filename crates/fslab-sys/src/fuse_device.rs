@@ -22,20 +22,25 @@ struct BackingMap {
     padding: u64,
 }
 
-/// Opens the device, for reading without waiting; the descriptor is not yet part of a connection.
+/// Opens the device; the descriptor is not yet part of a connection.
 ///
 /// # Errors
 /// `ENOENT` without FUSE in the kernel, `EACCES` without the right to use it.
 pub fn open() -> Result<OwnedFd> {
-    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+    open_with(OFlags::empty())
 }
 
-/// One more descriptor of a connection, on which requests can be read side by side.
+fn open_with(flags: OFlags) -> Result<OwnedFd> {
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty())
+}
+
+/// One more descriptor of a connection, on which requests can be read side by side: one whose
+/// reads wait for a request, or one whose reads answer `EAGAIN` where there is none.
 ///
 /// # Errors
 /// `EINVAL` while the first descriptor is not yet mounted.
-pub fn clone(connection: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let descriptor = open()?;
+pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
+    let descriptor = open_with(if waits { OFlags::empty() } else { OFlags::NONBLOCK })?;
     let mut source = connection.as_raw_fd() as u32;
     // SAFETY: the request reads one 32-bit number through the pointer, to a live local variable.
     let answer =

@@ -4,8 +4,10 @@
 //! Nothing here knows a file system, a layer or a benchmark.
 
 pub mod block_counters;
+pub mod cycles;
 pub mod descriptor;
 pub mod file_handle;
+pub mod fuse_control;
 pub mod fuse_device;
 pub mod id_map;
 pub mod identity;
@@ -15,6 +17,8 @@ pub mod memory_bound;
 pub mod mounts;
 pub mod pause;
 pub mod residency;
+pub mod seal;
 pub mod signals;
+pub mod space_map;
 pub mod tracepoint;
 pub mod usage;

@@ -179,9 +179,53 @@ fn read(path: &str) -> Result<String, Error> {
     fs::read_to_string(path).map_err(control(Path::new(path)))
 }
 
+/// The limit that this process's memory has, its groups' and theirs above; `None` where there is
+/// none.
+///
+/// # Errors
+/// Where control groups, or their limits, can't be read.
+pub fn limit_here() -> Result<Option<u64>, Error> {
+    let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
+    let mut least = None;
+    for group in own.ancestors() {
+        let file = group.join(version.limit());
+        match fs::read_to_string(&file) {
+            Ok(text) => least = [least, parse_limit(&text)].into_iter().flatten().min(),
+            // The root of the hierarchy has no such file with version 2, and what is above it has
+            // none at all.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(control(&file)(error)),
+        }
+    }
+    Ok(least)
+}
+
+/// A limit as control groups tell it: version 2 says `max` for none, version 1 a number close to
+/// the largest one.
+fn parse_limit(text: &str) -> Option<u64> {
+    const NO_LIMIT: u64 = 1 << 62;
+    text.trim().parse().ok().filter(|limit| *limit < NO_LIMIT)
+}
+
+/// Finds where a group can be made.
+fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
+    let unavailable = |reason| Error::Unavailable { reason };
+    let (version, own) = own_group(groups, mounts)?;
+    if version == Version::One {
+        return Ok(Place { version, parent: own.clone(), own });
+    }
+    let is_root = groups.lines().any(|line| line == "0::/");
+    let parent = own.parent().filter(|_| !is_root).unwrap_or(&own).to_owned();
+    let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+    if !controllers.split_whitespace().any(|name| name == "memory") {
+        return Err(unavailable("the group above has no memory controller to hand down"));
+    }
+    Ok(Place { version, own, parent })
+}
+
 /// Finds the memory controller in /proc/self/cgroup and where its hierarchy is mounted in
 /// /proc/self/mountinfo.
-fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
+fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     let unavailable = |reason| Error::Unavailable { reason };
     let one = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -190,7 +234,7 @@ fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     if let Some(path) = one {
         let own = mounted(mounts, "cgroup", Some("memory"), path)
             .ok_or_else(|| unavailable("the memory controller is not mounted"))?;
-        return Ok(Place { version: Version::One, parent: own.clone(), own });
+        return Ok((Version::One, own));
     }
     let path = groups
         .lines()
@@ -198,12 +242,7 @@ fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
         .ok_or_else(|| unavailable("no control groups"))?;
     let own = mounted(mounts, "cgroup2", None, path)
         .ok_or_else(|| unavailable("cgroup2 is not mounted"))?;
-    let parent = own.parent().filter(|_| path != "/").unwrap_or(&own).to_owned();
-    let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
-    if !controllers.split_whitespace().any(|name| name == "memory") {
-        return Err(unavailable("the group above has no memory controller to hand down"));
-    }
-    Ok(Place { version: Version::Two, own, parent })
+    Ok((Version::Two, own))
 }
 
 /// Where the group of a path is: fields of mountinfo are root and mount point, and after the
@@ -226,7 +265,7 @@ fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option
 mod tests {
     use std::path::Path;
 
-    use super::{Error, Version, find_place};
+    use super::{Error, Version, find_place, parse_limit};
 
     const MOUNTS: &str = "\
 24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -256,6 +295,13 @@ mod tests {
         let place = find_place("0::/user/session\n", &mounts).unwrap();
         assert_eq!((place.version, place.own), (Version::Two, own));
         assert_eq!(place.parent, root.path().join("user"));
+    }
+
+    #[test]
+    fn no_limit_is_told_in_two_ways() {
+        assert_eq!(parse_limit("41943040\n"), Some(40 << 20));
+        assert_eq!(parse_limit("max\n"), None);
+        assert_eq!(parse_limit("9223372036854771712\n"), None);
     }
 
     #[test]

@@ -12,7 +12,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Whether the work was asked to stop. Clones share the answer.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    raised: Arc<AtomicBool>,
+    /// Of the work that this is a part of.
+    whole: Option<Arc<AtomicBool>>,
+}
 
 impl Interrupt {
     /// Takes the signals over for the rest of the process's life.
@@ -22,19 +26,27 @@ impl Interrupt {
     pub fn on_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupt.0))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupt.raised))?;
         }
         Ok(interrupt)
     }
 
+    /// For a part of the work, which can also be asked to stop alone. A part of a part stops with
+    /// that part and by itself only.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }
+    }
+
     /// Asks the work to stop, as a signal would.
     pub fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.raised.store(true, Ordering::Relaxed);
     }
 
     /// Whether the work was asked to stop.
     #[must_use]
     pub fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let is_raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_raised(&self.raised) || self.whole.as_deref().is_some_and(is_raised)
     }
 }

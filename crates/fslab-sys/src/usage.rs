@@ -111,6 +111,22 @@ pub fn processor_time_of(pid: u32) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
+/// Bytes of memory that could be had without swapping, cached files given up.
+///
+/// # Errors
+/// Where /proc/meminfo can't be read or does not tell.
+pub fn memory_available() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    parse_available(&text).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo: no line MemAvailable")
+    })
+}
+
+fn parse_available(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 /// Time all processors together spent since the machine started; exact to a scheduler tick
 /// (usually 10 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,7 +188,14 @@ impl Sub for MachineTime {
 mod tests {
     use std::time::Duration;
 
-    use super::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
+    use super::{Instant, MachineTime, ProcessorTime, Who, parse_available, processor_time_of};
+
+    #[test]
+    fn available_memory_is_told_in_kib() {
+        let text = "MemTotal:  8 kB\nMemAvailable:   23753124 kB\n";
+        assert_eq!(parse_available(text), Some(23_753_124 << 10));
+        assert_eq!(parse_available("MemTotal:  8 kB\n"), None);
+    }
 
     #[test]
     fn machine_time_is_parsed_by_column() {

@@ -63,6 +63,11 @@ pub trait FileSystem: Send + Sync {
         self.fallback().and_then(|inner| inner.layout())
     }
 
+    /// Where a file lies on the host, as far as somebody knows: for messages, never to open it.
+    fn path_below(&self, ino: Ino) -> Option<std::path::PathBuf> {
+        self.fallback().and_then(|inner| inner.path_below(ino))
+    }
+
     /// Hands over the cache to be told of changes made behind the mount; called at most once,
     /// before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {

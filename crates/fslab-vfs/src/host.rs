@@ -5,6 +5,10 @@
 //! creates runs as the caller (ids, groups, umask), everything else as the process: the kernel
 //! has checked the caller's permissions before.
 //!
+//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by what
+//! the thread lacks: before each operation that could clear them, CAP_FSETID is taken up again,
+//! which the transport lays down to register files for passthrough.
+//!
 //! Times are the lower file system's own; [`Request::now`] is not used. At most a quarter of the
 //! descriptors the process may have are kept for directories and as many for removed inodes; see
 //! [`HostOptions`] for what happens without file handles.
@@ -26,7 +30,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_sys::identity::{ActingAs, Groups, ThreadUmask};
+use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx};
 use rustix::thread::CapabilitySet;
@@ -125,6 +129,7 @@ impl HostFs {
         name: Name<'_>,
         create: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) -> Result<Entry> {
+        take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
         as_caller(request, || create(&directory))?;
         let entry = self.lower.lookup(parent, name)?;
@@ -169,6 +174,10 @@ impl FileSystem for HostFs {
         Some(self)
     }
 
+    fn path_below(&self, ino: Ino) -> Option<std::path::PathBuf> {
+        self.lower.name(ino)
+    }
+
     fn claim_tree(&self, claim: Claim) -> Result<()> {
         let mut held = self.claim.lock();
         if held.is_empty() {
@@ -204,6 +213,7 @@ impl FileSystem for HostFs {
         handle: Option<Handle>,
         changes: &SetAttr,
     ) -> Result<Attr> {
+        take_up_fsetid()?;
         let file = handle.map(|handle| self.files.get(handle)).transpose()?;
         self.set_attributes(request, ino, file.as_deref(), changes)?;
         self.getattr(request, ino, handle)
@@ -299,6 +309,9 @@ impl FileSystem for HostFs {
     }
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        if mode.contains(OpenMode::TRUNCATE) {
+            take_up_fsetid()?;
+        }
         let file = self.lower.open_file(ino, to_flags(mode))?;
         // Only the daemon learns whether who writes may keep set-id bits.
         let watched = mode.writes() && has_set_id(&attr::stat(&file)?);
@@ -335,6 +348,7 @@ impl FileSystem for HostFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
+        take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
         // Exclusive means for an unnamed file that it can never be given a name.
         let how = to_flags(flags) | exclusive(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -380,6 +394,7 @@ impl FileSystem for HostFs {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
+        take_up_fsetid()?;
         let file = self.files.get(handle)?;
         let count = rustix::io::retry_on_intr(|| rustix::io::pwrite(&*file, data, offset))?;
         if options.kill_set_id && count > 0 {
@@ -473,6 +488,7 @@ impl FileSystem for HostFs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        take_up_fsetid()?;
         xattr::set(&*self.lower.path(ino)?, name, value, mode)?;
         if mode.contains(XattrMode::KILL_SET_GROUP_ID) {
             self.clear_set_group_id(ino)?;
@@ -497,6 +513,7 @@ impl FileSystem for HostFs {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
+        take_up_fsetid()?;
         let mode = FallocateFlags::from_bits_retain(mode.bits());
         let file = self.files.get(handle)?;
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(&*file, mode, offset, length))?;
@@ -525,6 +542,7 @@ impl FileSystem for HostFs {
         (target_ino, target, mut target_offset): (Ino, Handle, u64),
         length: u64,
     ) -> Result<u64> {
+        take_up_fsetid()?;
         let (source, target) = (self.files.get(source)?, self.files.get(target)?);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let count = rustix::fs::copy_file_range(
@@ -550,6 +568,9 @@ impl HostFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
+        if mode & Permissions::SET_GID != 0 {
+            take_up_fsetid()?;
+        }
         let directory = self.lower.directory(parent)?;
         let how = to_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod age;
 mod compare;
 mod completions;
 mod ext2;
@@ -14,6 +15,7 @@ mod man;
 mod mount;
 mod probe;
 mod report;
+mod reproduce;
 mod sca;
 mod stats;
 mod trace;
@@ -38,10 +40,14 @@ enum Command {
     Stats(stats::Args),
     /// Read a recorded trace, or do its operations again
     Trace(trace::Args),
+    /// Age file systems as years of use would, and measure what that did
+    Age(Box<age::Args>),
     /// Compare file systems: run a plan, print the table, write the page
     Compare(Box<compare::Args>),
     /// Render a report again from its samples
     Report(report::Args),
+    /// Measure again what five papers published, and set both side by side
+    Reproduce(reproduce::Args),
     /// Make, look into and change ext2 images, without mounting
     Ext2(ext2::Args),
     /// Look at, check and mend stored files of SCA layers
@@ -74,8 +80,10 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Stats(args) => args.run(),
             Command::Trace(args) => args.run(),
+            Command::Age(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Reproduce(args) => args.run(),
             Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
             Command::Probe(args) => args.run(),

@@ -49,6 +49,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
     }
+    if let Some(error) = cause.downcast_ref::<fslab_age::Error>() {
+        return of_age(error);
+    }
     if let Some(error) = cause.downcast_ref::<fslab_ext2::Error>() {
         return Some(of_ext2(error));
     }
@@ -83,6 +86,17 @@ fn of_ext2(error: &fslab_ext2::Error) -> Code {
             Code::BadInput
         }
         Error::Vfs(_) | Error::Damaged(_) => Code::Failure,
+    }
+}
+
+fn of_age(error: &fslab_age::Error) -> Option<Code> {
+    use fslab_age::Error;
+    match error {
+        Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
+        Error::NoProgram { .. } => Some(Code::Missing),
+        // Its cause tells.
+        Error::Engine(_) => None,
+        _ => Some(Code::BadInput),
     }
 }
 

@@ -7,6 +7,7 @@ mod commands;
 mod exit;
 mod leaves;
 mod runtime;
+mod surroundings;
 mod units;
 
 fn main() -> ExitCode {

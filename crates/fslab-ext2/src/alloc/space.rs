@@ -153,6 +153,11 @@ impl MemorySpace {
         released
     }
 
+    /// The free blocks of a group, as places in it, in order.
+    pub fn free_runs(&self, group: GroupNo) -> impl Iterator<Item = Range<u32>> {
+        self.groups.get(group.0 as usize).into_iter().flat_map(|group| group.blocks.free_runs())
+    }
+
     fn place(&self, run: Run) -> (GroupNo, Range<u32>) {
         let bit = self.geometry.bit_of(run.start);
         (self.geometry.group_of(run.start), bit..bit + run.length)

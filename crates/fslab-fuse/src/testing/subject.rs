@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fslab_vfs::{
     Cancellation, Capacity, Errno, FileSystem, Ino, MemFs, Name, OpenMode, Request, WriteOptions,
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 use zerocopy::FromZeros;
 
 use super::script::decode;
-use crate::channel::Channel;
+use crate::channel::{Channel, Reading, Received};
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::notices::{self, Pending};
@@ -187,8 +186,8 @@ pub(crate) struct ScriptedChannel {
 }
 
 impl Channel for ScriptedChannel {
-    fn receive(&self, _: &mut [u8], _: Duration) -> Result<Option<usize>, Errno> {
-        Ok(None)
+    fn receive(&self, _: &mut [u8]) -> Result<Received, Errno> {
+        Ok(Received::Gone)
     }
 
     fn reply(&self, _: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno> {
@@ -200,7 +199,7 @@ impl Channel for ScriptedChannel {
         Ok(())
     }
 
-    fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+    fn another(&self, _: Reading) -> Result<Arc<dyn Channel>, Errno> {
         Ok(Arc::new(Self::default()))
     }
 

@@ -49,37 +49,56 @@ impl Log {
         // The gap needs room for its own header.
         let behind = leftover.end.max(leftover.start + header_bytes);
         let length = u32::try_from(behind - leftover.start).or(Err(Errno::FBIG))?;
-        let kept = self.copy_aside(io, &leftover, behind)?;
+        let draft = self.gap_draft(&leftover);
+        let kept = self.copy_aside(io, &leftover, behind, draft.sequence + draft.position + 1)?;
         io.lower.sync(io.request, false)?;
-        let draft = self.gap_draft();
+        self.blank_header(io, leftover.start)?;
         let header = gap(&self.identity, &draft, leftover.start, length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
         tracing::warn!(
-            ino = io.lower.ino.0,
+            file = %io.lower.name(),
             offset = leftover.start,
             bytes = leftover.end - leftover.start,
             "bytes that are no frame were kept aside; see `fslab sca dump`"
         );
         self.leftover = None;
         self.is_unsynced = true;
-        (self.in_order, self.sequence) = (false, draft.sequence);
+        (self.in_order, self.sequence) = (false, draft.sequence + draft.position);
         kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    fn gap_draft(&self) -> Draft {
+    /// Takes away what is left of a header, for good. A gap's header that a crash tears would else
+    /// be mixed with it, and the two can add up to a whole header: that of the frame which the crash
+    /// before had torn, and which was left out.
+    fn blank_header(&self, io: Io<'_>, offset: u64) -> Result<()> {
+        let blank = vec![0; self.identity.header_bytes()];
+        io.lower.write(io.request, offset, &blank, WriteOptions::default())?;
+        io.lower.sync(io.request, false)
+    }
+
+    /// The gap stands for more sequences than there can be frames in the leftover. Headers of
+    /// frames that are not whole may be in it: if the gap does not survive the next crash, the walk
+    /// over them must not go on into the copies, as if they had been written behind them.
+    fn gap_draft(&self, leftover: &Range<u64>) -> Draft {
         Draft {
             kind: Kind::Gap,
             raw: false,
             sequence: self.sequence + 1,
-            position: 0,
+            position: (leftover.end - leftover.start) / self.identity.header_bytes() as u64 + 1,
             file_size: self.size,
             from: 0,
             length: 0,
         }
     }
 
-    /// Copies a range into frames that begin at `behind`.
-    fn copy_aside(&self, io: Io<'_>, range: &Range<u64>, behind: u64) -> Result<Vec<Frame>> {
+    /// Copies a range into frames that begin at `behind`, the first of them with `sequence`.
+    fn copy_aside(
+        &self,
+        io: Io<'_>,
+        range: &Range<u64>,
+        behind: u64,
+        sequence: u64,
+    ) -> Result<Vec<Frame>> {
         let (mut place, mut target) = (range.start, behind);
         let mut frames = Vec::new();
         while place < range.end {
@@ -89,8 +108,7 @@ impl Log {
                 break;
             }
             let new = self.metadata(Kind::Kept, place, self.size, &bytes);
-            // The gap, which is written last, comes first in the walk.
-            let sequence = self.sequence + 2 + frames.len() as u64;
+            let sequence = sequence + frames.len() as u64;
             let draft = Draft { sequence, ..new.draft };
             let mut out = Vec::new();
             let frame = append(&mut out, target, &self.identity, &draft, &new.body);

@@ -82,6 +82,8 @@ impl Log {
         self.clear_the_end(io)?;
         let (mut out, base) = self.begin_batch();
         let mut retired = Vec::new();
+        // The other slot leads to the checkpoint before, as long as there is no third.
+        retired.extend(Some(self.checkpoint).filter(|before| !before.is_none()));
         let mut frames = Vec::new();
         let root = self.build_pages(&mut out, base, &mut frames, &mut retired);
         let payload = self.checkpoint_payload(root);

@@ -62,6 +62,11 @@ pub struct Levels {
 impl Levels {
     /// Of a codec that has no choice.
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
+
+    /// Whether there is no choice.
+    pub fn is_none(&self) -> bool {
+        self.range.end() == self.range.start()
+    }
 }
 
 /// Makes the end of a packed file from the lengths of what lies before: encoded and decoded.

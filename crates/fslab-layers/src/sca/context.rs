@@ -9,6 +9,7 @@ use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
 use super::lower::LowerFile;
+use crate::surroundings::Draws;
 
 /// One operation on one stored file.
 #[derive(Clone, Copy)]
@@ -16,6 +17,8 @@ pub struct Io<'a> {
     pub lower: &'a LowerFile,
     pub request: &'a Request,
     pub settings: &'a Settings,
+    /// The chunk it is about, for messages.
+    pub chunk: Option<u64>,
 }
 
 /// How a layer was asked to work.
@@ -38,8 +41,12 @@ pub struct Settings {
     pub workers: rayon::ThreadPool,
     /// Decoded content of frames.
     pub cache: DecodedCache,
+    /// Numbers that nobody can guess.
+    pub draws: Arc<dyn Draws>,
     /// Counts the files made, so that no two get the same id.
     pub files_made: AtomicU64,
+    /// Bytes without use that a file may hold, beyond as many as it has of use.
+    pub garbage_bytes_max: u64,
     /// This mount, from start to end; see the tree's xattr.
     pub session: Session,
 }
@@ -78,7 +85,9 @@ impl Session {
 }
 
 impl Settings {
-    /// An id no other file has: mixed from the time of the request, the inode below and a count.
+    /// An id that no other file has and nobody can guess: nobody can write content that passes for
+    /// frames of a file to come. A draw, mixed with the time of the request, the inode below and a
+    /// count.
     pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
         let count = self.files_made.fetch_add(1, Ordering::Relaxed);
         let parts = [
@@ -88,7 +97,7 @@ impl Settings {
             self.session.number,
             count,
         ];
-        parts.into_iter().fold(0x6673_6c61_6253_4341, |id, part| mix(id ^ part))
+        parts.into_iter().fold(self.draws.draw(), |id, part| mix(id ^ part))
     }
 }
 
@@ -100,12 +109,22 @@ fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-impl Io<'_> {
+impl<'a> Io<'a> {
+    /// An operation on a whole file.
+    pub fn new(lower: &'a LowerFile, request: &'a Request, settings: &'a Settings) -> Self {
+        Self { lower, request, settings, chunk: None }
+    }
+
+    /// The same operation, where it is about one chunk.
+    pub fn of_chunk(self, chunk: u64) -> Self {
+        Self { chunk: Some(chunk), ..self }
+    }
+
     /// Damage, said once in the log and answered as `EIO`.
     pub fn damaged(&self, offset: u64, what: &'static str) -> Error {
-        let ino = self.lower.ino;
-        tracing::error!(ino = ino.0, offset, what, "damaged stored file; see `fslab sca check`");
-        Error::Damaged { ino, offset, what }
+        let (file, chunk) = (self.lower.name(), self.chunk);
+        tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca check`");
+        Error::Damaged { ino: self.lower.ino, offset, what }
     }
 }
 

@@ -285,6 +285,7 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
         && record.file_size.get() <= SIZE_MAX
         && record.sequence.get() <= SIZE_MAX
         && record.position.get() <= SIZE_MAX
+        && (!leaps(kind) || record.sequence.get() + record.position.get() <= SIZE_MAX / 2)
         && record.offset.get() <= SIZE_MAX
         && (!kind.has_content() || from + length <= identity.chunk_bytes())
         && (!kind.has_content() || record.position.get() <= SIZE_MAX >> identity.chunk_log2);
@@ -306,6 +307,11 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
             header_crc: record.crc.get(),
         },
     })
+}
+
+/// Whether a walk may come to any sequence by it: enough must be left for the frames to come.
+fn leaps(kind: Kind) -> bool {
+    matches!(kind, Kind::Gap | Kind::Checkpoint)
 }
 
 /// As [`parse`], for a header that may have one wrong byte: the walk over frames must not end at a

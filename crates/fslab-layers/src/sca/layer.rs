@@ -3,8 +3,8 @@
 //! A transformer: every operation is here, and what is not is refused (see
 //! [`fslab_vfs::FileSystem::fallback`]).
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_vfs::{
@@ -12,10 +12,11 @@ use fslab_vfs::{
     KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
     WriteOptions, XattrMode,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use slab::Slab;
 
 use super::context::Settings;
+use super::in_use::FilesInUse;
 use super::mark::{self, Mark};
 use super::stored_file::{Place, StoredFile};
 
@@ -26,15 +27,8 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 pub struct Sca {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
-    /// Files in use, and by how many.
-    files: Mutex<HashMap<Ino, InUse>>,
+    files: FilesInUse,
     handles: RwLock<Slab<Arc<OpenFile>>>,
-}
-
-#[derive(Clone)]
-struct InUse {
-    file: Arc<StoredFile>,
-    users: usize,
 }
 
 /// A handle of the mount.
@@ -57,25 +51,16 @@ pub fn own_request() -> Request {
 
 impl Sca {
     pub fn new(lower: Arc<dyn FileSystem>, settings: Settings) -> Self {
-        let (files, handles) = (Mutex::default(), RwLock::default());
+        let (files, handles) = (FilesInUse::default(), RwLock::default());
         Self { lower, settings: Arc::new(settings), files, handles }
     }
 
     /// Begins a use of a file, which is opened below if nobody uses it yet.
     fn enter(&self, request: &Request, ino: Ino, writes: bool) -> Result<Use> {
-        let file = {
-            let mut files = self.files.lock();
-            match files.get_mut(&ino) {
-                Some(known) => {
-                    known.users += 1;
-                    Arc::clone(&known.file)
-                }
-                None => {
-                    let opened = self.lower.open(request, ino, mark::lower_mode(writes))?;
-                    self.add(request, &mut files, (ino, opened.handle, writes))?
-                }
-            }
-        };
+        let file = self.files.enter(ino, || {
+            let opened = self.lower.open(request, ino, mark::lower_mode(writes))?;
+            self.take_over(request, (ino, opened.handle, writes))
+        })?;
         if writes && let Err(error) = file.make_writable(request) {
             self.leave(request, ino, &file)?;
             return Err(error);
@@ -84,18 +69,10 @@ impl Sca {
     }
 
     /// Takes over a file that was opened below; closes it if that fails.
-    fn add(
-        &self,
-        request: &Request,
-        files: &mut HashMap<Ino, InUse>,
-        (ino, handle, writes): (Ino, Handle, bool),
-    ) -> Result<Use> {
-        match StoredFile::open(&self.lower, &self.settings, request, (ino, handle, writes)) {
-            Ok(file) => {
-                let file = Arc::new(file);
-                files.insert(ino, InUse { file: Arc::clone(&file), users: 1 });
-                Ok(file)
-            }
+    fn take_over(&self, request: &Request, key: (Ino, Handle, bool)) -> Result<StoredFile> {
+        let (ino, handle, _) = key;
+        match StoredFile::open(&self.lower, &self.settings, request, key) {
+            Ok(file) => Ok(file),
             Err(error) => {
                 self.lower.release(request, ino, handle)?;
                 Err(error)
@@ -105,28 +82,13 @@ impl Sca {
 
     /// Ends a use of a file. The last one leaves it in order and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
-        // Who comes while the file is being left in order finds it still in use.
-        let is_last = self.files.lock().get(&ino).is_some_and(|known| known.users == 1);
-        let settled = if is_last { file.settle(request) } else { Ok(()) };
-        let mut files = self.files.lock();
-        let is_last = files.get_mut(&ino).is_some_and(|known| {
-            known.users -= 1;
-            known.users == 0
-        });
-        if is_last {
-            files.remove(&ino);
-            file.close(request)?;
-        }
-        settled
-    }
-
-    fn in_use(&self, ino: Ino) -> Option<Arc<StoredFile>> {
-        self.files.lock().get(&ino).map(|known| Arc::clone(&known.file))
+        self.files.leave(request, ino, file)
     }
 
     /// Asks the file below, through its handle if it is open.
     fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
-        let through = self.in_use(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
+        let through =
+            self.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
         through.unwrap_or_else(|| ask(None))
     }
 
@@ -162,7 +124,7 @@ impl Sca {
     }
 
     fn logical_size(&self, request: &Request, attr: &Attr) -> Result<u64> {
-        if let Some(file) = self.in_use(attr.ino) {
+        if let Some(file) = self.files.get(attr.ino) {
             return Ok(file.size().unwrap_or(attr.size));
         }
         if attr.size == 0 {
@@ -182,24 +144,27 @@ impl Sca {
 
     /// The size of a file that nobody uses, from the file itself; its access time stays.
     fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
+        let shown = |file: &StoredFile| file.size().unwrap_or(attr.size);
         // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
-        let files = self.files.lock();
-        if let Some(known) = files.get(&attr.ino) {
-            return Ok(known.file.size().unwrap_or(attr.size));
-        }
-        let opened = match self.lower.open(request, attr.ino, OpenMode::NO_ACCESS_TIME) {
+        self.files.look(request, attr.ino, shown, || {
+            let handle = self.open_to_look(request, attr.ino)?;
+            let key = (attr.ino, handle, false);
+            let size = StoredFile::look(&self.lower, &self.settings, request, key)
+                .and_then(|file| file.settle(request).map(|()| shown(&file)));
+            self.lower.release(request, attr.ino, handle)?;
+            size
+        })
+    }
+
+    fn open_to_look(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        let opened = match self.lower.open(request, ino, OpenMode::NO_ACCESS_TIME) {
             // Only the owner of a file may do that.
             Err(error) if error.errno() == Errno::PERM => {
-                self.lower.open(request, attr.ino, OpenMode::empty())?
+                self.lower.open(request, ino, OpenMode::empty())
             }
-            opened => opened?,
+            opened => opened,
         };
-        let key = (attr.ino, opened.handle, false);
-        let size = StoredFile::look(&self.lower, &self.settings, request, key)
-            .and_then(|file| file.settle(request).map(|()| file.size().unwrap_or(attr.size)));
-        self.lower.release(request, attr.ino, opened.handle)?;
-        drop(files);
-        size
+        Ok(opened?.handle)
     }
 
     fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
@@ -248,18 +213,19 @@ impl Sca {
     }
 
     fn enter_opened(&self, request: &Request, ino: Ino, handle: Handle) -> Result<Use> {
-        let mut files = self.files.lock();
-        match files.get_mut(&ino) {
-            Some(known) => {
-                known.users += 1;
-                let file = Arc::clone(&known.file);
-                drop(files);
-                self.lower.release(request, ino, handle)?;
-                file.make_writable(request)?;
-                Ok(file)
+        let mut is_taken = false;
+        let file = self.files.enter(ino, || {
+            is_taken = true;
+            self.take_over(request, (ino, handle, true))
+        })?;
+        if !is_taken {
+            let ready = self.lower.release(request, ino, handle);
+            if let Err(error) = ready.and_then(|()| file.make_writable(request)) {
+                self.leave(request, ino, &file)?;
+                return Err(error);
             }
-            None => self.add(request, &mut files, (ino, handle, true)),
         }
+        Ok(file)
     }
 
     fn copy(
@@ -286,6 +252,10 @@ impl FileSystem for Sca {
         self.lower.attach(cache);
     }
 
+    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
+        self.lower.path_below(ino)
+    }
+
     fn claim_tree(&self, claim: Claim) -> Result<()> {
         self.lower.claim_tree(claim)
     }
@@ -297,8 +267,7 @@ impl FileSystem for Sca {
 
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        let files: Vec<_> = self.files.lock().values().cloned().collect();
-        files.iter().try_for_each(|known| known.file.settle(&request))?;
+        self.files.all().iter().try_for_each(|file| file.settle(&request))?;
         self.lower.syncfs(&request, Ino::ROOT)?;
         if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
             tracing::warn!(%error, "the next mount will look at each file to know its size");

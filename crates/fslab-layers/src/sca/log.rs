@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
-use super::frame::{Entry, Frame, Identity, Reference, parse};
+use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::index::Index;
 
 /// A stored file.
@@ -65,6 +65,8 @@ pub struct Log {
     pub has_left_out: bool,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
+    /// Where the end must be before anybody looks again whether the file is to be cleaned.
+    pub next_look: u64,
     /// The chunk written last, decoded.
     pub hot: Option<Hot>,
 }
@@ -131,6 +133,7 @@ impl Log {
             leftover: None,
             has_left_out: false,
             closing_bytes: 0,
+            next_look: 0,
             hot: None,
         }
     }
@@ -196,8 +199,9 @@ impl Log {
             return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
         }
         let body = bytes.split_off(self.identity.header_bytes());
-        let frame =
-            parse(&self.identity, &bytes, offset).map_err(|what| io.damaged(offset, what))?;
+        // As the walk does: what it took for a frame must be one for everybody.
+        let frame = parse_mending(&self.identity, &bytes, offset)
+            .map_err(|what| io.damaged(offset, what))?;
         if frame.reference != reference {
             return Err(io.damaged(offset, "another frame than the index says"));
         }

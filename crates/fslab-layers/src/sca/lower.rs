@@ -16,6 +16,14 @@ pub struct LowerFile {
 }
 
 impl LowerFile {
+    /// What to call it in messages.
+    pub fn name(&self) -> String {
+        match self.fs.path_below(self.ino) {
+            Some(path) => path.display().to_string(),
+            None => format!("inode {}", self.ino.0),
+        }
+    }
+
     pub fn attr(&self, request: &Request) -> Result<Attr> {
         self.fs.getattr(request, self.ino, Some(self.handle))
     }

@@ -11,6 +11,7 @@ use super::context::{BytesOfContent, Settings};
 use super::mark;
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
+use crate::surroundings::{SteadyDraws, Surroundings};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -64,6 +65,13 @@ pub const SIZE_XATTR: OptionSpec = OptionSpec {
     value: ValueKind::Switch,
 };
 
+pub const GARBAGE: OptionSpec = OptionSpec {
+    name: "garbage",
+    help: "bytes of no more use that a file may hold, beyond as many as it has of use",
+    default: "1MiB",
+    value: ValueKind::Bytes { least: 4 * KIB, most: 1 << 40 },
+};
+
 /// Settings of a layer over a file system.
 ///
 /// # Errors
@@ -73,7 +81,7 @@ pub fn settings(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
     options: &Options,
-    has_level: bool,
+    surroundings: &Surroundings,
 ) -> Result<Settings> {
     let chunk = options.number("chunk");
     if !chunk.is_power_of_two() {
@@ -99,7 +107,7 @@ pub fn settings(
     }
     Ok(Settings {
         codec,
-        level: if has_level { options.number("level") as i32 } else { 0 },
+        level: if codec.levels.is_none() { 0 } else { options.number("level") as i32 },
         chunk_log2: chunk.trailing_zeros() as u8,
         tails: options.is_on("tails"),
         least_gain: options.share("min-ratio"),
@@ -107,7 +115,9 @@ pub fn settings(
         size_xattr: size_xattr && has_xattrs,
         workers: workers(codec, options.number("threads") as usize)?,
         cache: cache(options.number("cache")),
+        draws: surroundings.draws(),
         files_made: AtomicU64::new(0),
+        garbage_bytes_max: options.number("garbage"),
         session,
     })
 }
@@ -143,7 +153,9 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         size_xattr: false,
         workers,
         cache: cache(0),
+        draws: Arc::new(SteadyDraws::default()),
         files_made: AtomicU64::new(0),
+        garbage_bytes_max: u64::MAX,
         session: super::context::Session::default(),
     })
 }

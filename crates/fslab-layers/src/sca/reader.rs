@@ -109,12 +109,15 @@ impl Log {
             length if length > count => {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }
-            _ => Err(io.damaged(entry.frame.offset, "a frame with less content than said")),
+            _ => {
+                let what = "a frame with less content than said";
+                Err(io.of_chunk(chunk).damaged(entry.frame.offset, what))
+            }
         }
     }
 
     fn decode(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<Vec<u8>> {
-        let offset = entry.frame.offset;
+        let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
         let (frame, body) = self.read_frame(io, entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
             return Err(io.damaged(offset, "content of another place"));
@@ -144,8 +147,8 @@ impl Log {
     fn next_data(&self, io: Io<'_>, offset: u64) -> Result<Option<u64>> {
         let mut next = offset / self.chunk_bytes();
         while let Some(chunk) = self.next_present(io, next)? {
-            if let Some((start, end)) = self.extent(io, chunk)?.filter(|(_, end)| offset < *end) {
-                debug_assert!(start < end);
+            let behind = |(start, end): &(u64, u64)| start < end && offset < *end;
+            if let Some((start, _)) = self.extent(io, chunk)?.filter(behind) {
                 return Ok(Some(start.max(offset)));
             }
             next = chunk + 1;

@@ -66,7 +66,7 @@ fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
         match adopt(io, &mut log, slot) {
             Ok(()) => return log,
             Err(error) => {
-                tracing::warn!(%error, ino = io.lower.ino.0, "a checkpoint is damaged");
+                tracing::warn!(%error, file = %io.lower.name(), "a checkpoint is damaged");
             }
         }
     }
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         tracing::warn!(
-            ino = self.io.lower.ino.0,
+            file = %self.io.lower.name(),
             chunk = frame.position,
             offset = frame.reference.offset,
             "a frame is not whole and was left out"

@@ -7,9 +7,9 @@ use super::context::Io;
 use super::frame::{Entry, Reference};
 use super::log::Log;
 
-/// Garbage that is given back at close, which needs a sync: from so many bytes on, if it is also
-/// a quarter of what is of use.
-const GARBAGE_BYTES_MIN: u64 = 1 << 20;
+/// Garbage that is given back at close, which needs a sync: from `garbage` bytes on, if it is also
+/// this part of what is of use.
+const GARBAGE_PART: u64 = 4;
 
 /// The seek table is written if it is at most this part of what was appended since the last one.
 const CLOSING_PART: u64 = 16;
@@ -28,9 +28,10 @@ impl Log {
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         let garbage = self.garbage_bytes();
-        if garbage >= GARBAGE_BYTES_MIN && garbage >= self.live_bytes / 4 {
+        if garbage >= io.settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART {
             self.sync(io, true)?;
         }
+        self.clean_where_due(io)?;
         self.close_packed(io)
     }
 

@@ -5,18 +5,29 @@
 //! one's, which must not be on the way of any walk that a crash may make necessary: only frames
 //! before the checkpoint that was durable already take part.
 
+use std::ops::{Range, RangeInclusive};
+
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
 use super::format::Kind;
-use super::frame::{Draft, Reference, gap, parse};
+use super::frame::{self, Draft, Frame, Reference, parse};
 use super::log::Log;
 
 /// Unit in which the file system below gives space back.
 const BLOCK_BYTES: u64 = 4096;
 
+/// What the file system below writes as a whole or not at all.
+const SECTOR_BYTES: u64 = 512;
+
 /// Frames remembered to be joined with their neighbours.
 const FRAGMENTS_MAX: usize = 4096;
+
+/// A stretch of the stored file without meaning, and the sequences of the frames that were there.
+pub struct Gap {
+    pub range: Range<u64>,
+    pub sequences: RangeInclusive<u64>,
+}
 
 impl Log {
     /// Punches what is dead. Frames that end at or before `joinable` may be joined.
@@ -26,7 +37,7 @@ impl Log {
             match error.errno() {
                 // The file system below has no holes: space comes back with packing.
                 Errno::OPNOTSUPP => {}
-                _ => tracing::warn!(%error, ino = io.lower.ino.0, "could not give space back"),
+                _ => tracing::warn!(%error, file = %io.lower.name(), "could not give space back"),
             }
         }
     }
@@ -37,7 +48,7 @@ impl Log {
             self.fragments.push(frame);
         }
         self.fragments.sort_unstable_by_key(|frame| frame.offset);
-        for run in runs(&self.fragments, joinable) {
+        for run in runs(&self.fragments, joinable, self.identity.header_bytes() as u64) {
             let joined = self.join(io, &run)?;
             let end = joined.end();
             self.fragments.retain(|frame| frame.offset < joined.offset || frame.offset >= end);
@@ -57,41 +68,50 @@ impl Log {
     /// Makes one gap of frames that lie one behind the other.
     fn join(&self, io: Io<'_>, run: &[Reference]) -> Result<Reference> {
         let (first, last) = (run[0], run[run.len() - 1]);
-        let (from, to) = (self.sequences(io, first)?.0, self.sequences(io, last)?.1);
-        let stored_length = (last.end() - first.offset) as u32;
+        let (begin, end) = (self.header_of(io, first)?, self.header_of(io, last)?);
+        let sequences = begin.sequence..=end.last_sequence();
+        let gap = Gap { range: first.offset..last.end(), sequences };
+        // A walk that goes over the gap finds the size that was there behind the last frame.
+        self.make_gap(io, &gap, end.file_size)
+    }
+
+    /// Writes the header of a gap, and gives its space back.
+    pub fn make_gap(&self, io: Io<'_>, gap: &Gap, file_size: u64) -> Result<Reference> {
+        let (offset, sequence) = (gap.range.start, *gap.sequences.start());
+        let stored_length = (gap.range.end - offset) as u32;
         let draft = Draft {
             kind: Kind::Gap,
             raw: false,
-            sequence: from,
-            position: to - from,
-            file_size: self.size,
+            sequence,
+            position: gap.sequences.end() - sequence,
+            file_size,
             from: 0,
             length: 0,
         };
-        let header = gap(&self.identity, &draft, first.offset, stored_length);
-        io.lower.write(io.request, first.offset, &header, WriteOptions::default())?;
-        let joined = Reference { offset: first.offset, stored_length, header_crc: 0 };
-        self.punch(io, joined)?;
-        Ok(joined)
+        let header = frame::gap(&self.identity, &draft, offset, stored_length);
+        io.lower.write(io.request, offset, &header, WriteOptions::default())?;
+        let made = Reference { offset, stored_length, header_crc: 0 };
+        self.punch(io, made)?;
+        Ok(made)
     }
 
-    /// The first and the last sequence that a frame stands for.
-    fn sequences(&self, io: Io<'_>, frame: Reference) -> Result<(u64, u64)> {
+    fn header_of(&self, io: Io<'_>, frame: Reference) -> Result<Frame> {
         let header = io.lower.read(io.request, frame.offset, self.identity.header_bytes())?;
-        let found = parse(&self.identity, &header, frame.offset)
-            .map_err(|what| io.damaged(frame.offset, what))?;
-        Ok((found.sequence, found.last_sequence()))
+        parse(&self.identity, &header, frame.offset).map_err(|what| io.damaged(frame.offset, what))
     }
 }
 
-/// Frames, ordered, that lie one behind the other before `joinable`, and are worth joining.
-fn runs(fragments: &[Reference], joinable: u64) -> Vec<Vec<Reference>> {
+/// Frames, ordered, that lie one behind the other before `joinable`, and are worth joining. The
+/// header that is written over the first one's lies in one sector: no crash leaves half of it.
+fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Reference>> {
+    let is_atomic = |frame: &Reference| frame.offset % SECTOR_BYTES + header_bytes <= SECTOR_BYTES;
     let before = fragments.iter().filter(|frame| frame.end() <= joinable).copied();
     let mut runs: Vec<Vec<Reference>> = Vec::new();
     for frame in before {
         match runs.last_mut() {
             Some(run) if run[run.len() - 1].end() == frame.offset => run.push(frame),
-            _ => runs.push(vec![frame]),
+            _ if is_atomic(&frame) => runs.push(vec![frame]),
+            _ => {}
         }
     }
     let bytes = |run: &[Reference]| run[run.len() - 1].end() - run[0].offset;

@@ -6,16 +6,20 @@ use fslab_vfs::FileSystem;
 
 use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
 use super::layer::{Sca, own_request};
-use super::options::{CACHE, CHUNK, MIN_RATIO, SIZE_XATTR, TAILS, THREADS, VERIFY, settings};
+use super::options::{
+    CACHE, CHUNK, GARBAGE, MIN_RATIO, SIZE_XATTR, TAILS, THREADS, VERIFY, settings,
+};
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{BuildLayer, LayerKind, LayerSpec};
+use crate::surroundings::Surroundings;
 
 /// Until the crash tests pass that cut the power twice (see docs/STATUS.md).
 const CAUTION: &str =
     "experimental: a second power cut can damage files that a first one hit; keep other copies";
 
-const COMMON: &[OptionSpec] = &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR];
+const COMMON: &[OptionSpec] =
+    &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE];
 
 const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
     let (least, most) = (*codec.levels.range.start() as u64, *codec.levels.range.end() as u64);
@@ -32,6 +36,7 @@ const GZIP_OPTIONS: &[OptionSpec] = &[
     MIN_RATIO,
     VERIFY,
     SIZE_XATTR,
+    GARBAGE,
 ];
 
 const ZSTD_OPTIONS: &[OptionSpec] = &[
@@ -43,28 +48,31 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
     MIN_RATIO,
     VERIFY,
     SIZE_XATTR,
+    GARBAGE,
 ];
 
 /// gzip members by libdeflate.
-pub const GZIP: LayerSpec =
-    layer(&gzip::SPEC, GZIP_OPTIONS, |inner, options, _| build(&gzip::SPEC, inner, options, true));
+pub const GZIP: LayerSpec = layer(&gzip::SPEC, GZIP_OPTIONS, |inner, options, around| {
+    build(&gzip::SPEC, inner, options, around)
+});
 
 /// zstd frames.
-pub const ZSTD: LayerSpec =
-    layer(&zstd::SPEC, ZSTD_OPTIONS, |inner, options, _| build(&zstd::SPEC, inner, options, true));
+pub const ZSTD: LayerSpec = layer(&zstd::SPEC, ZSTD_OPTIONS, |inner, options, around| {
+    build(&zstd::SPEC, inner, options, around)
+});
 
 /// lz4 frames.
 pub const LZ4: LayerSpec =
-    layer(&lz4::SPEC, COMMON, |inner, options, _| build(&lz4::SPEC, inner, options, false));
+    layer(&lz4::SPEC, COMMON, |inner, options, around| build(&lz4::SPEC, inner, options, around));
 
 /// Printable text.
-pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, _| {
-    build(&uuencode::SPEC, inner, options, false)
+pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, around| {
+    build(&uuencode::SPEC, inner, options, around)
 });
 
 /// Chunks as they are.
 pub const COPY: LayerSpec =
-    layer(&copy::SPEC, COMMON, |inner, options, _| build(&copy::SPEC, inner, options, false));
+    layer(&copy::SPEC, COMMON, |inner, options, around| build(&copy::SPEC, inner, options, around));
 
 const fn layer(codec: &CodecSpec, options: &'static [OptionSpec], build: BuildLayer) -> LayerSpec {
     LayerSpec {
@@ -81,8 +89,8 @@ fn build(
     codec: &'static CodecSpec,
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    has_level: bool,
+    surroundings: &Surroundings,
 ) -> Result<Arc<dyn FileSystem>> {
-    let settings = settings(codec, &inner, &own_request(), options, has_level)?;
+    let settings = settings(codec, &inner, &own_request(), options, surroundings)?;
     Ok(Arc::new(Sca::new(inner, settings)))
 }

@@ -91,7 +91,7 @@ impl StoredFile {
         (ino, handle, is_writable): (Ino, Handle, bool),
     ) -> Result<Self> {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
-        let io = Io { lower: &lower, request, settings };
+        let io = Io::new(&lower, request, settings);
         let found = if settings.size_xattr { mark::read(&**fs, request, ino)? } else { None };
         let (kind, mark, is_believed) = classify(io, found)?;
         Ok(Self {
@@ -207,6 +207,7 @@ impl StoredFile {
                 Err(error) => return Err(error),
             }
         }
+        clean(io, log);
         Ok(done)
     }
 
@@ -286,9 +287,13 @@ impl StoredFile {
     pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
         let mut state = self.state.write();
         let State { lower, kind, is_writable, .. } = &mut *state;
-        let io = Io { lower, request, settings: &self.settings };
+        let io = Io::new(lower, request, &self.settings);
         match kind {
-            Kind::Stored(log) if *is_writable => log.sync(io, data_only),
+            Kind::Stored(log) if *is_writable => {
+                log.sync(io, data_only)?;
+                clean(io, log);
+                Ok(())
+            }
             _ => lower.sync(request, data_only),
         }
     }
@@ -300,7 +305,7 @@ impl StoredFile {
         if *is_closed {
             return Ok(());
         }
-        let io = Io { lower, request, settings: &self.settings };
+        let io = Io::new(lower, request, &self.settings);
         let Kind::Stored(log) = kind else { return Ok(()) };
         let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
         if was_changed {
@@ -318,6 +323,14 @@ impl StoredFile {
     }
 }
 
+/// Cleans a file that holds too much garbage. What was asked for is done already, so that nobody
+/// is told where this fails: the next sync is, if anything is at stake.
+fn clean(io: Io<'_>, log: &mut Log) {
+    if let Err(error) = log.clean_where_due(io) {
+        tracing::warn!(%error, file = %io.lower.name(), "could not clean a stored file");
+    }
+}
+
 fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
     Ok(Mark::Clean(Clean {
         file_size: log.size,
@@ -330,7 +343,7 @@ fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
 
 impl State {
     fn io<'a>(&'a self, request: &'a Request, settings: &'a Settings) -> Io<'a> {
-        Io { lower: &self.lower, request, settings }
+        Io::new(&self.lower, request, settings)
     }
 
     fn stored_size(&self) -> u64 {
@@ -343,13 +356,13 @@ impl State {
         if !log.index_is_damaged.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let io = Io { lower: &self.lower, request, settings };
+        let io = Io::new(&self.lower, request, settings);
         let length = self.lower.length(request)?;
         let healed = recovery::by_frames(io, log.identity, length)?;
         if healed.end < log.end || healed.size != log.size {
             return Ok(false);
         }
-        tracing::warn!(ino = self.lower.ino.0, "a damaged index was made anew from the frames");
+        tracing::warn!(file = %self.lower.name(), "a damaged index was made anew from the frames");
         let ordinal = log.ordinal;
         self.kind = Kind::Stored(Box::new(Log { ordinal, ..healed }));
         Ok(true)
@@ -370,7 +383,7 @@ impl State {
             };
             self.kind = Kind::Stored(Box::new(Log::new(identity)));
         }
-        let io = Io { lower: &self.lower, request, settings };
+        let io = Io::new(&self.lower, request, settings);
         match &mut self.kind {
             Kind::Stored(log) => Ok((io, log)),
             // Foreign files are written by other ways.
@@ -464,7 +477,7 @@ fn classify_unknown(
             };
             let mut log = Log::new(identity);
             log.leftover = (length > log.end).then_some(log.end..length);
-            tracing::warn!(ino = io.lower.ino.0, "nothing of a file survived: it is empty");
+            tracing::warn!(file = %io.lower.name(), "nothing of a file survived: it is empty");
             Ok(Kind::Stored(Box::new(log)))
         }
     }

@@ -95,7 +95,7 @@ impl Tool {
     }
 
     fn io(&self) -> Io<'_> {
-        Io { lower: &self.lower, request: &self.request, settings: &self.settings }
+        Io::new(&self.lower, &self.request, &self.settings)
     }
 
     fn failed(&self, source: fslab_vfs::Error) -> Error {

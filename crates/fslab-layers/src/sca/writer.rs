@@ -147,20 +147,30 @@ impl Log {
         content: Content,
         options: WriteOptions,
     ) -> Result<()> {
-        let encoded = encode(io.settings, self.identity.codec, &content.bytes)?;
-        let draft = Draft {
-            kind: Kind::Data,
-            raw: encoded.raw,
-            sequence: 0,
-            position: chunk,
-            file_size: self.size,
-            from: content.from,
-            length: content.bytes.len() as u32,
-        };
-        let frame = NewFrame { draft, body: encoded.body, payload: Vec::new() };
+        let frame = self.encoded(io, chunk, &content)?;
         self.append_frames(io, vec![frame], options)?;
         self.hot = Some(Hot { chunk, content });
         Ok(())
+    }
+
+    /// A frame for all that a chunk holds.
+    pub fn encoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<NewFrame> {
+        let encoded = encode(io.settings, self.identity.codec, &content.bytes)?;
+        let extent = (content.from, content.bytes.len() as u32);
+        Ok(self.data_frame(chunk, encoded.raw, extent, encoded.body))
+    }
+
+    /// A frame for all that a chunk holds, from its body: from where on, and how much.
+    pub fn data_frame(
+        &self,
+        chunk: u64,
+        raw: bool,
+        (from, length): (u32, u32),
+        body: Vec<u8>,
+    ) -> NewFrame {
+        let (kind, position, file_size) = (Kind::Data, chunk, self.size);
+        let draft = Draft { kind, raw, sequence: 0, position, file_size, from, length };
+        NewFrame { draft, body, payload: Vec::new() }
     }
 
     /// Sets the logical size; what is cut off is gone, what is added reads as zeros.
@@ -210,6 +220,9 @@ impl Log {
         frames: Vec<NewFrame>,
         options: WriteOptions,
     ) -> Result<()> {
+        if frames.is_empty() {
+            return Ok(());
+        }
         self.clear_the_end(io)?;
         self.load_paths(io, &frames)?;
         let (mut out, base) = self.begin_batch();

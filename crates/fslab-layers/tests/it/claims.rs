@@ -124,3 +124,17 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     }
     assert!(saved == data, "byte {index}");
 }
+
+/// For messages: whoever reads of damage must find the file.
+#[test]
+fn a_file_is_called_by_its_path_below() {
+    let directory = directory();
+    std::fs::create_dir(directory.path().join("in")).unwrap();
+    std::fs::write(directory.path().join("in/file"), b"foreign").unwrap();
+    let fs = mount("zstd", directory.path()).unwrap();
+    let client = Client::new(&*fs);
+    let parent = client.lookup(Ino::ROOT, "in").unwrap().ino;
+    let ino = client.lookup(parent, "file").unwrap().ino;
+    let expected = directory.path().canonicalize().unwrap().join("in/file");
+    assert_eq!(fs.path_below(ino), Some(expected));
+}

@@ -1,100 +1,17 @@
 //! Stored files: what they are below, and what is left of them after kills, cuts and damage.
 
+mod below;
+mod damage;
+mod space;
+
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use fslab_layers::LayerChoice;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::skip::skip;
-use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
 
-const CODECS: [&str; 5] = ["copy", "uuencode", "gzip", "zstd", "lz4"];
-
-/// A directory in memory and the layers over it, which come and go.
-struct Below {
-    fs: Arc<dyn FileSystem>,
-}
-
-impl Below {
-    fn new() -> Self {
-        Self { fs: Arc::new(MemFs::default()) }
-    }
-
-    /// A layer over the directory. Dropping it without `shutdown` is a kill.
-    fn mount(&self, layer: &str) -> Arc<dyn FileSystem> {
-        let layer: LayerChoice = layer.parse().unwrap();
-        layer.build(Arc::clone(&self.fs)).unwrap()
-    }
-
-    fn bytes(&self, name: &str) -> Vec<u8> {
-        let client = Client::new(&*self.fs);
-        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
-        client.contents(ino).unwrap()
-    }
-
-    fn replace(&self, name: &str, bytes: &[u8]) {
-        let client = Client::new(&*self.fs);
-        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
-        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-        file.truncate(0).unwrap();
-        file.write_all(0, bytes).unwrap();
-        file.close().unwrap();
-    }
-}
-
-fn text(length: usize) -> Vec<u8> {
-    b"It was the age of wisdom, it was the age of foolishness. "
-        .iter()
-        .copied()
-        .cycle()
-        .take(length)
-        .collect()
-}
-
-fn random(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 24) as u8
-    })
-    .take(length)
-    .collect()
-}
-
-/// Writes a file in order, in pieces of a mebibyte, and closes it.
-fn write_file(fs: &dyn FileSystem, name: &str, data: &[u8]) {
-    let client = Client::new(fs);
-    let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE).unwrap();
-    for (index, piece) in data.chunks(1 << 20).enumerate() {
-        file.write_all((index as u64) << 20, piece).unwrap();
-    }
-    client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
-    file.close().unwrap();
-}
-
-fn read_file(fs: &dyn FileSystem, name: &str) -> Result<Vec<u8>, Errno> {
-    let client = Client::new(fs);
-    let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.errno())?;
-    let file = client.open(attr.ino, OpenMode::empty()).map_err(|error| error.errno())?;
-    let mut all = Vec::new();
-    while (all.len() as u64) < attr.size {
-        let piece = file.read(all.len() as u64, 1 << 20).map_err(|error| error.errno())?;
-        assert!(!piece.is_empty(), "the file ends at {} of {}", all.len(), attr.size);
-        all.extend(piece);
-    }
-    file.close().map_err(|error| error.errno())?;
-    Ok(all)
-}
-
-fn mixed(length: usize) -> Vec<u8> {
-    let mut data = text(length / 3);
-    data.extend(random(7, length / 3));
-    data.extend(vec![0; length - data.len()]);
-    data
-}
+use below::{Below, CODECS, mixed, random, read_file, text, write_file};
 
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
@@ -226,59 +143,6 @@ fn change(
         }
     }
     file.close().unwrap();
-}
-
-/// Every byte flipped in turn: what is read is right or refused, and so is the size.
-#[test]
-fn a_flipped_byte_is_never_served() {
-    for codec in CODECS {
-        for synced in [false, true] {
-            flip_every_byte(codec, synced);
-        }
-    }
-}
-
-fn flip_every_byte(codec: &str, synced: bool) {
-    let layer = format!("{codec}:chunk=4KiB");
-    let below = Below::new();
-    let data = text(9000);
-    let fs = below.mount(&layer);
-    write_file(&*fs, "file", &data);
-    {
-        let client = Client::new(&*fs);
-        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
-        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-        file.write_all(9000, b"a tail").unwrap();
-        file.write_all(100, b"changed").unwrap();
-        if synced {
-            file.fsync(false).unwrap();
-        }
-        file.close().unwrap();
-    }
-    let expected = read_file(&*fs, "file").unwrap();
-    fs.shutdown().unwrap();
-    let stored = below.bytes("file");
-    let (mut right, mut refused) = (0, 0);
-    for index in 0..stored.len() {
-        let mut damaged = stored.clone();
-        damaged[index] ^= 1 << (index % 8);
-        below.replace("file", &damaged);
-        let fs = below.mount(&layer);
-        match read_file(&*fs, "file") {
-            Ok(found) => {
-                let all = stored.len();
-                assert!(found == expected, "{codec}, synced {synced}: byte {index} of {all}");
-                right += 1;
-            }
-            Err(errno) => {
-                assert_eq!(errno, Errno::IO, "{codec}: byte {index}");
-                refused += 1;
-            }
-        }
-        // A session that ends well leaves the file's mark to be believed.
-        fs.shutdown().unwrap();
-    }
-    assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
 /// A stored file that holds a stored file, its own predecessor even, stays content.
@@ -495,25 +359,4 @@ fn attributes_are_told_while_others_open_and_close() {
             client.chmod(ino, 0o600).unwrap();
         }
     });
-}
-
-/// A read that touches a damaged chunk fails as a whole: less would pass for the end of the file.
-#[test]
-fn a_read_over_a_damaged_chunk_is_not_cut_short() {
-    let below = Below::new();
-    let fs = below.mount("copy:chunk=4KiB");
-    write_file(&*fs, "file", &text(20_000));
-    fs.shutdown().unwrap();
-    let mut stored = below.bytes("file");
-    // In the body of the third chunk's frame.
-    stored[1024 + 2 * (72 + 4096) + 1000] ^= 1;
-    below.replace("file", &stored);
-    let fs = below.mount("copy:chunk=4KiB");
-    let client = Client::new(&*fs);
-    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
-    let file = client.open(ino, OpenMode::empty()).unwrap();
-    assert_eq!(file.read(0, 20_000).unwrap_err().errno(), Errno::IO);
-    assert!(file.read(0, 8192).unwrap() == text(20_000)[..8192]);
-    assert_eq!(file.read(8192, 10).unwrap_err().errno(), Errno::IO);
-    assert!(file.read(12_288, 20_000).unwrap() == text(20_000)[12_288..]);
 }

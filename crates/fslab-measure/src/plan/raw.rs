@@ -18,6 +18,9 @@ const DEFAULT_ROUNDS: u32 = 10;
 /// An interval of 2.5 % either way tells 5 % from nothing.
 const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
 
+/// No run of a sensible plan takes an hour; one that hangs would take for ever.
+const DEFAULT_RUN_LIMIT_SECONDS: u64 = 3600;
+
 const DEFAULT_IMAGE_SIZE: u64 = 1 << 30;
 
 /// The smallest image every supported file system can be made on (XFS asks for 300 MB).
@@ -34,6 +37,9 @@ struct RawPlan {
     reruns_max: Option<u32>,
     image_size: Option<Spanned<String>>,
     time_limit_seconds: Option<u64>,
+    run_limit_seconds: Option<Spanned<u64>>,
+    #[serde(default)]
+    processors: Vec<usize>,
     baseline: Option<Spanned<String>>,
     quick: Option<RawQuick>,
     #[serde(default)]
@@ -83,6 +89,8 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
         reruns_max: raw.reruns_max,
         image_size: image_size(source, raw.image_size.as_ref())?,
         time_limit_seconds: raw.time_limit_seconds,
+        run_limit_seconds: run_limit(source, raw.run_limit_seconds.as_ref())?,
+        processors: raw.processors,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
         targets,
         workloads,
@@ -110,6 +118,16 @@ fn rounds_max(source: &Source<'_>, raw: Option<&Spanned<u32>>, rounds: u32) -> R
         )),
         Some(most) => Ok(*most.get_ref()),
         None => Ok(rounds),
+    }
+}
+
+fn run_limit(source: &Source<'_>, raw: Option<&Spanned<u64>>) -> Result<u64> {
+    match raw {
+        Some(limit) if *limit.get_ref() == 0 => {
+            Err(source.error(limit.span(), "`run_limit_seconds`: at least one second is needed"))
+        }
+        Some(limit) => Ok(*limit.get_ref()),
+        None => Ok(DEFAULT_RUN_LIMIT_SECONDS),
     }
 }
 

@@ -1,12 +1,12 @@
-//! The text of a plan, and places in it.
+//! The text of a plan, or of another file of tables, and places in it.
 
 use std::ops::Range;
 
-/// What is wrong with a plan, and where.
+/// What is wrong with a plan, or with a paper's claims, and where.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct PlanError {
-    /// The plan.
+    /// The file.
     pub file: String,
     /// Line, counted from 1.
     pub line: usize,
@@ -16,8 +16,8 @@ pub struct PlanError {
     pub message: String,
 }
 
-/// A plan's text and what to call it.
-pub(super) struct Source<'a> {
+/// A file's text and what to call it.
+pub(crate) struct Source<'a> {
     pub file: &'a str,
     pub text: &'a str,
 }

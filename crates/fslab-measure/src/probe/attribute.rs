@@ -6,19 +6,24 @@ use super::finding::Finding;
 use super::ground::Ground;
 
 mod access_time;
-mod allocation_unit;
+pub(super) mod allocation_unit;
 mod block_size;
+mod cache_size;
 mod delayed_allocation;
 mod direct_input_output;
 mod direct_pointers;
+mod directory_index;
 mod extents;
 mod fan_out;
 mod inline_data;
+mod journal;
 mod limits;
 mod names;
 mod operations;
 mod preallocation;
 mod read_ahead;
+mod replacement;
+mod sparse;
 mod sync_cost;
 mod timestamps;
 
@@ -40,16 +45,32 @@ pub struct Attribute {
 pub enum Wants {
     /// A directory that may be written to.
     Directory,
+    /// Leave to bound its own memory: root, and a memory control group.
+    MemoryBound,
     /// A block device that counts its requests, and nobody else using it meanwhile.
     QuietDevice,
+}
+
+impl Wants {
+    /// In a few words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Directory => "a directory",
+            Self::MemoryBound => "root, a control group",
+            Self::QuietDevice => "a quiet device",
+        }
+    }
 }
 
 /// All attributes.
 pub static ATTRIBUTES: &[&Attribute] = &[
     &block_size::SPEC,
     &allocation_unit::SPEC,
+    &sparse::SPEC,
     &direct_pointers::SPEC,
-    &fan_out::SPEC,
+    &fan_out::FAN_OUT,
+    &fan_out::DEPTH,
     &extents::IN_INODE,
     &extents::IN_BLOCK,
     &inline_data::SPEC,
@@ -58,12 +79,18 @@ pub static ATTRIBUTES: &[&Attribute] = &[
     &read_ahead::INITIAL,
     &read_ahead::MAXIMAL,
     &read_ahead::RANDOM,
+    &cache_size::SIZE,
+    &cache_size::BOUND,
+    &replacement::SPEC,
     &direct_input_output::OFFSET,
     &direct_input_output::MEMORY,
     &sync_cost::SPEC,
+    &journal::SPEC,
+    &directory_index::SPEC,
     &limits::FILE_SIZE,
     &limits::LINKS,
     &names::LENGTH,
+    &names::PATH,
     &names::CASE,
     &names::NORMALISATION,
     &timestamps::GRANULARITY,
@@ -75,6 +102,8 @@ pub static ATTRIBUTES: &[&Attribute] = &[
     &operations::COLLAPSE,
     &operations::INSERT,
     &operations::EXCHANGE,
+    &operations::EXCHANGE_RANGE,
+    &operations::VERITY,
     &operations::UNNAMED,
     &operations::USER_XATTR,
 ];

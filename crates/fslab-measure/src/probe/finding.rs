@@ -14,6 +14,15 @@ pub enum Value {
     Count(u64),
     /// At least so many: the search ended there.
     AtLeast(u64),
+    /// At least so many bytes: the search ended there.
+    BytesAtLeast(u64),
+    /// A number of bytes that was not searched for more closely.
+    Between {
+        /// It is at least this.
+        low: u64,
+        /// It is less than this.
+        high: u64,
+    },
     /// A time in nanoseconds.
     Nanoseconds(u64),
     /// The first and last second since 1970 that can be told.
@@ -33,6 +42,8 @@ impl fmt::Display for Value {
             Self::Bytes(bytes) => write!(formatter, "{bytes} bytes"),
             Self::Count(count) => write!(formatter, "{count}"),
             Self::AtLeast(count) => write!(formatter, "at least {count}"),
+            Self::BytesAtLeast(bytes) => write!(formatter, "at least {bytes} bytes"),
+            Self::Between { low, high } => write!(formatter, "{low} to {high} bytes"),
             Self::Nanoseconds(time) => write!(formatter, "{time} ns"),
             Self::Seconds { first, last } => {
                 write!(formatter, "{} to {}", calendar(*first), calendar(*last))
@@ -66,12 +77,15 @@ pub struct Method {
     pub outcome: Result<Value, String>,
     /// The pairs that the value was read from.
     pub series: Vec<Point>,
+    /// All measurements, where a pair is one of several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Point>,
 }
 
 impl Method {
     /// A method that found a value.
     pub(crate) fn found(name: &'static str, value: Value, series: Vec<Point>) -> Self {
-        Self { name, outcome: Ok(value), series }
+        Self { name, outcome: Ok(value), series, samples: Vec::new() }
     }
 
     /// A method that does not apply.
@@ -80,7 +94,7 @@ impl Method {
         reason: impl Into<String>,
         series: Vec<Point>,
     ) -> Self {
-        Self { name, outcome: Err(reason.into()), series }
+        Self { name, outcome: Err(reason.into()), series, samples: Vec::new() }
     }
 }
 

@@ -3,14 +3,14 @@
 use std::cell::{Cell, OnceCell};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::mounts;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use rustix::fs::{Advice, SeekFrom, fadvise};
+use rustix::fs::{Advice, OFlags, SeekFrom, fadvise};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
@@ -25,11 +25,14 @@ pub struct Options {
     pub budget: u64,
     /// Leave out what makes many files, writes much or flushes the device often.
     pub gentle: bool,
+    /// Whether the prober may put this process into a memory control group of its own for a
+    /// moment: everything that the process does then counts.
+    pub bound_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { budget: 128 << 20, gentle: false }
+        Self { budget: 128 << 20, gentle: false, bound_memory: false }
     }
 }
 
@@ -182,6 +185,24 @@ impl Scratch {
         Ok(settled)
     }
 
+    /// The file opened once more, past the page cache.
+    pub fn open_direct(&self) -> io::Result<File> {
+        let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+        OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
+    }
+
+    /// The same file, no longer open: what is done with `file` is done with /dev/null.
+    pub fn close(mut self) -> io::Result<Self> {
+        self.file = File::open("/dev/null")?;
+        Ok(self)
+    }
+
+    /// The same file, open for reading only.
+    pub fn for_reading_only(mut self) -> io::Result<Self> {
+        self.file = File::open(&self.path)?;
+        Ok(self)
+    }
+
     /// Bytes that the file takes, as `st_blocks` tells.
     pub fn taken(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.blocks() * SECTOR)
@@ -218,5 +239,26 @@ impl Drop for Scratch {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "a file of the prober stays");
         }
+    }
+}
+
+/// Memory aligned as any device wants it.
+pub(super) struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    const ALIGNMENT: usize = 64 << 10;
+
+    pub fn new(length: usize) -> Self {
+        let memory = vec![0; length + Self::ALIGNMENT];
+        let start = memory.as_ptr().align_offset(Self::ALIGNMENT);
+        Self { memory, start, length }
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
     }
 }

@@ -18,6 +18,13 @@ use super::finding::{Finding, Value};
 pub enum Truth {
     /// This value.
     Is(Value),
+    /// A number of bytes in this range, as far as anything but trying can tell.
+    Within {
+        /// It is at least this.
+        low: u64,
+        /// It is at most this.
+        high: u64,
+    },
     /// The file system has no such thing.
     NotApplicable,
 }
@@ -39,10 +46,23 @@ impl Truth {
     pub fn judge(&self, finding: &Finding) -> Verdict {
         match (self, finding.value()) {
             (Self::Is(value), Some(found)) if value == found => Verdict::Right,
+            (Self::Within { low, high }, Some(found)) if is_within(found, *low, *high) => {
+                Verdict::Right
+            }
             (Self::NotApplicable, None) => Verdict::Right,
-            (Self::Is(_), None) => Verdict::NotFound,
+            (Self::Is(_) | Self::Within { .. }, None) => Verdict::NotFound,
             _ => Verdict::Wrong,
         }
+    }
+}
+
+/// Whether what was found says that a number lies in a range, or may.
+fn is_within(found: &Value, least: u64, most: u64) -> bool {
+    match *found {
+        Value::Bytes(bytes) => (least..=most).contains(&bytes),
+        Value::Between { low, high } => least <= low && high <= most,
+        Value::BytesAtLeast(bytes) => bytes <= most,
+        _ => false,
     }
 }
 
@@ -54,13 +74,12 @@ pub type Truths = BTreeMap<&'static str, Truth>;
 /// # Errors
 /// Where the directory or the table of mounts can't be read.
 pub fn read(directory: &Path) -> io::Result<Truths> {
-    let mut truths = Truths::new();
+    let mut truths = of_any(directory)?;
     let statfs = rustix::fs::statvfs(directory)?;
-    truths.insert("name-length-max", Truth::Is(Value::Bytes(statfs.f_namemax)));
     let Some(entry) = entry_of(directory)? else { return Ok(truths) };
     let source = PathBuf::from(&entry.source);
     match entry.file_system.as_str() {
-        "ext2" | "ext3" | "ext4" => ext(&mut truths, &source, &entry.file_system),
+        "ext2" | "ext3" | "ext4" => ext(&mut truths, &source, &entry),
         "xfs" => xfs(&mut truths, statfs.f_bsize),
         "btrfs" => btrfs(&mut truths, statfs.f_bsize),
         "tmpfs" => tmpfs(&mut truths, statfs.f_bsize),
@@ -71,13 +90,117 @@ pub fn read(directory: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
+/// What the kernel sees to, whatever the file system.
+fn of_any(directory: &Path) -> io::Result<Truths> {
+    let mut truths = Truths::new();
+    bytes(&mut truths, "name-length-max", rustix::fs::statvfs(directory)?.f_namemax);
+    // PATH_MAX, less the byte that ends it.
+    bytes(&mut truths, "path-length-max", 4096 - 1);
+    Ok(truths)
+}
+
+/// What shows through whatever is mounted over a file system and changes no file.
+const THROUGH: [&str; 10] = [
+    "block-size",
+    "sparse-granularity",
+    "allocation-unit",
+    "direct-pointers",
+    "pointer-fan-out",
+    "pointer-depth",
+    "inline-data",
+    "preallocation",
+    "links-max",
+    "timestamp-granularity",
+];
+
+/// What only the device below could tell, or extents told by FIEMAP, which requests to user space
+/// don't carry.
+const NOT_THROUGH: [&str; 5] =
+    ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
+
+/// What is known of an overlay whose upper directory is on `below`.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
+    let mut truths = of_any(directory)?;
+    let seen = ["extents-in-inode", "extents-a-block", "delayed-allocation"];
+    truths.extend(
+        read(below)?.into_iter().filter(|(name, _)| THROUGH.contains(name) || seen.contains(name)),
+    );
+    none(&mut truths, &["sync-flushes", "journal"]);
+    Ok(truths)
+}
+
+/// What is known of layers over `below`, which pass on what they are asked or (not `transparent`)
+/// store files otherwise.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Result<Truths> {
+    let mut truths = of_any(directory)?;
+    if transparent {
+        truths.extend(read(below)?.into_iter().filter(|(name, _)| THROUGH.contains(name)));
+    } else {
+        none(&mut truths, &POINTERS);
+    }
+    none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
+    Ok(truths)
+}
+
+/// Requests to user space can't ask for these, whatever is below.
+fn no_ranges(truths: &mut Truths) {
+    for name in ["supports-collapse", "supports-insert"] {
+        word(truths, name, "no");
+    }
+}
+
+/// What is known of an image of ext2 that is served by a program.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
+    let mut ext2 = Truths::new();
+    ext_superblock(&mut ext2, image, false, "");
+    let mut truths = of_any(directory)?;
+    truths.extend(ext2.into_iter().filter(|(name, _)| THROUGH.contains(name)));
+    // What a program does beyond the format is its own affair.
+    truths.remove("preallocation");
+    none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
+    Ok(truths)
+}
+
+/// What is known where memory is limited. A part of the limit goes to other things than pages of
+/// files, and no interface tells how much.
+#[must_use]
+pub fn of_memory(limit: u64) -> Truths {
+    let mut truths = Truths::new();
+    truths.insert("cache-size", Truth::Within { low: limit / 10 * 6, high: limit });
+    word(&mut truths, "cache-bound", "control-group");
+    truths
+}
+
+/// Which pages are kept, where that is known: the kernel's two lists do it, and not generations
+/// (CONFIG_LRU_GEN).
+#[must_use]
+pub fn of_replacement() -> Option<Truth> {
+    let generations = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled");
+    let off = |text: &str| matches!(text.trim(), "0x0000" | "n" | "N" | "0");
+    match generations {
+        Ok(text) if !off(&text) => None,
+        _ => Some(Truth::Is(Value::Word("twice-read"))),
+    }
+}
+
 fn entry_of(directory: &Path) -> io::Result<Option<mounts::MountEntry>> {
     let path = fs::canonicalize(directory)?;
     let above = mounts::list()?.into_iter().filter(|entry| path.starts_with(&entry.target));
     Ok(above.max_by_key(|entry| entry.target.as_os_str().len()))
 }
 
-const POINTERS: [&str; 2] = ["direct-pointers", "pointer-fan-out"];
+const POINTERS: [&str; 3] = ["direct-pointers", "pointer-fan-out", "pointer-depth"];
 const EXTENTS: [&str; 2] = ["extents-in-inode", "extents-a-block"];
 
 fn none(truths: &mut Truths, names: &[&'static str]) {
@@ -96,8 +219,12 @@ fn word(truths: &mut Truths, name: &'static str, word: &'static str) {
     truths.insert(name, Truth::Is(Value::Word(word)));
 }
 
+fn ext(truths: &mut Truths, device: &Path, entry: &mounts::MountEntry) {
+    ext_superblock(truths, device, entry.file_system == "ext4", &entry.options);
+}
+
 /// The superblock as dumpe2fs prints it.
-fn ext(truths: &mut Truths, device: &Path, name: &str) {
+fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &str) {
     let Some(text) = output(Command::new("dumpe2fs").arg("-h").arg(device)) else { return };
     let field = |key: &str| {
         text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
@@ -108,6 +235,7 @@ fn ext(truths: &mut Truths, device: &Path, name: &str) {
     let Some(block) = number("Block size:") else { return };
     let Some(inode) = number("Inode size:") else { return };
     bytes(truths, "block-size", block);
+    bytes(truths, "sparse-granularity", block);
     bytes(truths, "allocation-unit", number("Cluster size:").unwrap_or(block));
     if has("extent") {
         none(truths, &POINTERS);
@@ -118,9 +246,26 @@ fn ext(truths: &mut Truths, device: &Path, name: &str) {
         none(truths, &EXTENTS);
         count(truths, "direct-pointers", 12);
         count(truths, "pointer-fan-out", block / 4);
+        count(truths, "pointer-depth", 3);
     }
     bytes(truths, "inline-data", if has("inline_data") { inline_data(inode) } else { 0 });
-    word(truths, "delayed-allocation", if name == "ext4" { "yes" } else { "no" });
+    // With data in the journal nothing is delayed.
+    let data_journal = options.split(',').any(|option| option == "data=journal");
+    word(truths, "delayed-allocation", if delays && !data_journal { "yes" } else { "no" });
+    word(
+        truths,
+        "journal",
+        match (has("has_journal"), data_journal) {
+            (false, _) => "none",
+            (true, false) => "metadata",
+            (true, true) => "data",
+        },
+    );
+    word(truths, "directory-index", if has("dir_index") { "yes" } else { "no" });
+    word(truths, "supports-exchange-range", "no");
+    if !has("verity") {
+        word(truths, "supports-verity", "no");
+    }
     count(truths, "links-max", 65_000);
     bytes(truths, "preallocation", 0);
     let step_ns = if inode > 128 { 1 } else { 1_000_000_000 };
@@ -149,8 +294,12 @@ fn xfs(truths: &mut Truths, block: u64) {
     count(truths, "extents-in-inode", 192 / 16);
     count(truths, "extents-a-block", (block - 72) / 16);
     bytes(truths, "inline-data", 0);
+    bytes(truths, "sparse-granularity", block);
     word(truths, "delayed-allocation", "yes");
+    word(truths, "journal", "metadata");
+    word(truths, "directory-index", "yes");
     word(truths, "supports-collapse", "yes");
+    word(truths, "supports-verity", "no");
 }
 
 fn btrfs(truths: &mut Truths, block: u64) {
@@ -160,7 +309,11 @@ fn btrfs(truths: &mut Truths, block: u64) {
     none(truths, &EXTENTS);
     // The mount option max_inline, as it is by default.
     bytes(truths, "inline-data", 2048);
+    bytes(truths, "sparse-granularity", block);
     word(truths, "delayed-allocation", "yes");
+    word(truths, "journal", "copy-on-write");
+    word(truths, "directory-index", "yes");
+    word(truths, "supports-exchange-range", "no");
     word(truths, "supports-reflink", "yes");
     word(truths, "supports-collapse", "no");
 }
@@ -171,7 +324,10 @@ fn tmpfs(truths: &mut Truths, block: u64) {
     none(truths, &POINTERS);
     none(truths, &EXTENTS);
     none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
-    none(truths, &["delayed-allocation"]);
+    none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
+    bytes(truths, "sparse-granularity", block);
+    // Names are in a table of hashes, that of all directories.
+    word(truths, "directory-index", "yes");
 }
 
 fn read_ahead(truths: &mut Truths, directory: &Path, entry: &mounts::MountEntry) -> io::Result<()> {
@@ -182,8 +338,22 @@ fn read_ahead(truths: &mut Truths, directory: &Path, entry: &mounts::MountEntry)
     let told = file.and_then(|file| fs::read_to_string(file).ok());
     if let Some(kib) = told.and_then(|text| text.trim().parse::<u64>().ok()) {
         bytes(truths, "read-ahead-max", kib << 10);
+        let page = rustix::param::page_size() as u64;
+        bytes(truths, "read-ahead-initial", page * first_window((kib << 10) / page));
+        bytes(truths, "read-ahead-random", page);
     }
     Ok(())
+}
+
+/// The first window of a reader who asks for one page, in pages: get_init_ra_size() in the
+/// kernel's mm/readahead.c.
+fn first_window(most: u64) -> u64 {
+    match most {
+        0 => 1,
+        _ if most >= 32 => 4,
+        _ if most >= 4 => 2,
+        _ => most,
+    }
 }
 
 /// Btrfs has a read-ahead of its own, whatever its devices have.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::merge::Merged;
-use super::model::{DeviceMeans, Group, Means, Point, Report, Row};
+use super::model::{DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
 use super::{latency, pairing, why};
 use crate::sample::{Cache, Device, Sample};
-use crate::stats::{GeometricMean, Summary, outliers};
+use crate::stats::{GeometricMean, Steadiness, Summary, outliers};
 
 pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
     let mut groups = groups(&merged, &baselines);
@@ -29,10 +29,32 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         notes: merged.notes,
         end: merged.end,
         superseded: merged.superseded,
+        least_steady: least_steady(&groups),
         baselines,
         groups,
         outliers,
     }
+}
+
+/// What wrote to a device that was not steady. Sums of sweeps stand for their points.
+fn least_steady(groups: &[Group]) -> Option<Unsteady> {
+    let rows = groups.iter().filter(|group| group.size_bytes.is_none()).flat_map(|group| {
+        group.rows.iter().filter_map(move |row| {
+            let writes = row.means.device.as_ref()?.bytes_written > 0.0;
+            let steadiness = row.steadiness.filter(|steady| writes && !steady.is_steady())?;
+            Some((format!("{} of {} on {}", group.phase, group.workload, row.target), steadiness))
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    let worst = rows.iter().max_by(|(_, one), (_, other)| one.range.total_cmp(&other.range))?;
+    Some(Unsteady { rows: rows.len(), worst: worst.0.clone(), steadiness: worst.1 })
+}
+
+/// The last rounds in their order.
+fn steadiness(samples: &[&Sample]) -> Option<Steadiness> {
+    let mut figures: Vec<(u32, f64)> = samples.iter().map(|s| (s.round, s.seconds())).collect();
+    figures.sort_by_key(|(round, _)| *round);
+    Steadiness::of(&figures.into_iter().map(|(_, seconds)| seconds).collect::<Vec<_>>())
 }
 
 /// Samples by workload and phase: workloads in the plan's order, phases in that of a run.
@@ -198,6 +220,7 @@ fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
         proven: samples.iter().filter(|sample| sample.cache.proven).count(),
         contaminated: samples.iter().filter(|sample| sample.contaminated.is_some()).count(),
         points: points.collect(),
+        steadiness: steadiness(samples),
         latencies: latency::figures(samples),
         along: latency::along(samples),
     })

@@ -12,7 +12,7 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// Three significant digits, without an exponent.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     let digits = match value.abs() {
         magnitude if magnitude >= 100.0 || magnitude == 0.0 => 0,
         magnitude if magnitude >= 10.0 => 1,
@@ -33,7 +33,7 @@ pub(super) fn factor(value: f64) -> String {
 }
 
 /// A size in binary units.
-pub(super) fn bytes(value: u64) -> String {
+pub(crate) fn bytes(value: u64) -> String {
     if value == 0 {
         return "0 B".to_owned();
     }

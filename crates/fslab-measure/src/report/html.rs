@@ -5,10 +5,10 @@
 //! and script.
 
 mod chart;
-mod drawing;
+pub(crate) mod drawing;
 mod matrix;
 mod page;
-mod scale;
+pub(crate) mod scale;
 mod table;
 
 use askama::Template;
@@ -28,7 +28,7 @@ pub(super) fn render(report: &Report) -> Result<String> {
 }
 
 /// A text within markup.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -131,7 +131,7 @@ fn row_of(cells: &[String]) -> String {
 }
 
 /// A text that Markdown shows as it is: names come from plans, which come from anywhere.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::provenance::Provenance;
 use crate::sample::{CacheState, End, Note, Record, Sample, TargetRecord};
-use crate::stats::{GeometricMean, RatioInterval, Summary};
+use crate::stats::{GeometricMean, RatioInterval, Steadiness, Summary};
 
 /// Everything a renderer shows.
 #[derive(Clone, Debug, Serialize)]
@@ -40,6 +40,8 @@ pub struct Report {
     pub outliers: usize,
     /// Samples of blocks that were run again; they are kept and don't count.
     pub superseded: usize,
+    /// The row that was least steady while it wrote to its device, of those that were not.
+    pub least_steady: Option<Unsteady>,
     /// The samples that count, as they were measured.
     #[serde(skip)]
     pub raw: Vec<Sample>,
@@ -60,6 +62,17 @@ pub struct Group {
     pub cache: CacheState,
     /// The targets, in the plan's order.
     pub rows: Vec<Row>,
+}
+
+/// Rows whose device had not come to a steady state.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unsteady {
+    /// How many there are.
+    pub rows: usize,
+    /// The workload, phase and target of the worst.
+    pub worst: String,
+    /// How it moved.
+    pub steadiness: Steadiness,
 }
 
 /// A target in a group.
@@ -85,6 +98,8 @@ pub struct Row {
     pub contaminated: usize,
     /// The samples themselves.
     pub points: Vec<Point>,
+    /// How steady the last rounds were, where there are enough.
+    pub steadiness: Option<Steadiness>,
     /// How long single operations took, by kind, where that was measured.
     pub latencies: Vec<LatencyFigures>,
     /// What an operation took along the way, where that was measured.

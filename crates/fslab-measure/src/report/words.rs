@@ -1,8 +1,9 @@
 //! Sentences that several renderers share.
 
 use super::format::{bytes, factor, rate, seconds};
-use super::model::{Against, Group, Report, Row, Verdict};
+use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
 use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
+use crate::stats::{STEADY_WINDOW, Steadiness};
 
 /// How the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
@@ -161,12 +162,30 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
         "{} samples of blocks that were run again are kept in the file and do not count",
         report.superseded
     );
+    let unsteady = report.least_steady.as_ref();
     let lines = [
         (report.contaminated, contaminated),
         (report.outliers, outliers),
         (report.superseded, superseded),
+        (
+            unsteady.map_or(0, |unsteady| unsteady.rows),
+            unsteady.map(on_steadiness).unwrap_or_default(),
+        ),
     ];
     lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
+}
+
+fn on_steadiness(unsteady: &Unsteady) -> String {
+    let Steadiness { range, drift } = unsteady.steadiness;
+    format!(
+        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds \
+         (range above 20 % or drift above 10 % of the mean, as SNIA's test specification counts); \
+         the worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
+        unsteady.rows,
+        unsteady.worst,
+        range * 100.0,
+        drift * 100.0
+    )
 }
 
 /// How the marks are to be read.

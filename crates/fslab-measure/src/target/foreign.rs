@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 /// How long a mount command may take until something is mounted, and a daemon until it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a daemon may take to end after its unmount, and again after each signal.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long a command that has mounted may take to return before it counts as one that stays.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -26,14 +29,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Command lines with every place filled in.
 #[derive(Clone, Debug)]
-pub(super) struct Commands {
+pub(crate) struct Commands {
     pub mount: Vec<OsString>,
     pub unmount: Option<Vec<OsString>>,
 }
 
 /// A mounted file system in user space; unmounted when dropped.
 #[derive(Debug)]
-pub(super) struct ForeignMount {
+pub(crate) struct ForeignMount {
     mount: Option<Mount>,
     unmount: Option<Vec<OsString>>,
     /// The command itself, where it stays.
@@ -104,7 +107,7 @@ impl ForeignMount {
     }
 
     fn wait_for_end(&mut self) -> Option<String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + END_PATIENCE;
         while Instant::now() < end {
             // Waiting for the child also takes it out of the list of processes.
             let child_runs =
@@ -116,7 +119,7 @@ impl ForeignMount {
             }
             sleep(PAUSE);
         }
-        Some(format!("the daemon did not end within {} s of its unmount", PATIENCE.as_secs()))
+        Some(format!("the daemon did not end within {} s of its unmount", END_PATIENCE.as_secs()))
     }
 }
 
@@ -124,10 +127,12 @@ impl Drop for ForeignMount {
     fn drop(&mut self) {
         // Unmounting first: it lets the daemon end by itself.
         drop(self.mount.take());
-        if self.wait_for_end().is_none() {
-            return;
+        for signal in [Signal::TERM, Signal::KILL] {
+            if self.wait_for_end().is_none() {
+                return;
+            }
+            send(signal, &self.daemons);
         }
-        end(&self.daemons);
     }
 }
 
@@ -151,7 +156,7 @@ impl Guard {
         child.kill()?;
         child.wait()?;
         let daemons = mounts::processes_naming(&self.mountpoint)?;
-        end(&daemons);
+        send(Signal::TERM, &daemons);
         let until = Instant::now() + Duration::from_secs(2);
         while daemons.iter().any(|daemon| runs(*daemon)) && Instant::now() < until {
             sleep(PAUSE);
@@ -171,10 +176,11 @@ impl Drop for Guard {
     }
 }
 
-/// Asks daemons to end.
-fn end(daemons: &[u32]) {
+/// Asks or makes daemons end, also those that somebody has stopped.
+fn send(signal: Signal, daemons: &[u32]) {
     for daemon in daemons.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-        match kill_process(daemon, Signal::TERM) {
+        let sent = kill_process(daemon, signal).and_then(|()| kill_process(daemon, Signal::CONT));
+        match sent {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => tracing::warn!("ending the daemon {daemon}: {error}"),
         }

@@ -73,6 +73,19 @@ pub(super) const SPEC: Spec = Spec {
         content::DATA,
         content::DATA_FROM,
     ],
+    phases: &[
+        "put characters",
+        "write characters",
+        "write blocks",
+        "rewrite 1024",
+        "rewrite blocks",
+        "get characters",
+        "read blocks",
+        "overwrite characters",
+        "overwrite blocks",
+        "seek",
+        "seek shared",
+    ],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).next_multiple_of(1024);
         let smallest = parameters.number(&SMALLEST).max(block);

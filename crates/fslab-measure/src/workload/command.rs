@@ -32,6 +32,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",
     parameters: &[COMMAND, SOURCE, CACHE],
+    phases: &["run", "run cold", "run warm"],
     construct: |parameters, _seed| {
         Box::new(Command {
             command: parameters.command(&COMMAND),

@@ -62,6 +62,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "compile",
     help: "unpack, configure and build C sources in the target",
     parameters: &[SOURCE, CONFIGURE, BUILD, JOBS, UNITS, PROBES, CACHE],
+    phases: &["unpack", "configure", "build"],
     construct: |parameters, seed| {
         let made = SourceTree {
             seed,

@@ -39,6 +39,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "file-append",
     help: "grow files by small appends, kept open and opened anew for each",
     parameters: &[APPEND, LARGEST, LARGEST_REOPENED, MODE, content::DATA, content::DATA_FROM],
+    phases: &["append", "append reopened"],
     construct: |parameters, seed| {
         let largest = |parameter: &Parameter, without: &str| {
             let wanted = parameters.word(&MODE) != without;

@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
     help: "build a tree of small files; list it recursively with attributes, cold and warm",
     parameters: &[TREE, FILES, PER_DIRECTORY, FILE_SIZE, content::DATA, content::DATA_FROM],
+    phases: &["build", "list cold", "list warm"],
     construct: |parameters, seed| {
         Box::new(FileAttributes {
             given: parameters.word(&TREE) == "given",

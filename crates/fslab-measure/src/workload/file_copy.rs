@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "file-copy",
     help: "copy in files of 0 bytes, 1 KiB and doubling; read them back cold and warm",
     parameters: &[LARGEST, BYTES_PER_SIZE, MOST_FILES, content::DATA, content::DATA_FROM],
+    phases: &["write", "read cold", "read warm"],
     construct: |parameters, seed| {
         Box::new(FileCopy {
             classes: classes(parameters),

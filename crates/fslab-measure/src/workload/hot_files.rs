@@ -48,6 +48,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "hot-files",
     help: "read a listed set of files, then overwrite it",
     parameters: &[LIST, OVERWRITE, FILES, MEAN_SIZE, content::DATA, content::DATA_FROM],
+    phases: &["read", "overwrite"],
     construct: |parameters, seed| {
         Box::new(HotFiles {
             list: parameters.text(&LIST).map(PathBuf::from),

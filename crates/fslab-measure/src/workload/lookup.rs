@@ -36,6 +36,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "lookup",
     help: "look up many files for the first time after a mount, and again, and open them",
     parameters: &[FILES, PER_DIRECTORY, ORDER],
+    phases: &["lookup cold", "lookup warm", "open warm"],
     construct: |parameters, _seed| {
         Box::new(Lookup {
             files: parameters.number(&FILES),

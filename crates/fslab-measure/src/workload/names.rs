@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "names",
     help: "create empty files, stat them, delete them; in order of names and in random order",
     parameters: &[FILES, DIRECTORIES, ORDERS],
+    phases: &["create", "stat", "delete", "create random", "stat random", "delete random"],
     construct: |parameters, _seed| {
         Box::new(Names {
             files: parameters.number(&FILES),

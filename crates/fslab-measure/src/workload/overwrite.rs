@@ -25,6 +25,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "overwrite",
     help: "create a file and overwrite it, with writes of several sizes, as dd does",
     parameters: &[SIZE, WRITES, content::DATA, content::DATA_FROM],
+    phases: &["create", "overwrite"],
     construct: |parameters, seed| {
         Box::new(Overwrite {
             size: parameters.number(&SIZE),

@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file in random places, several at a time",
     parameters: &[SIZE, BLOCK, DEPTH, OPERATIONS, READS, content::DATA, content::DATA_FROM],
+    phases: &["random"],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).max(1);
         Box::new(RandomIo {

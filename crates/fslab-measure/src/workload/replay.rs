@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "replay",
     help: "do the operations of a recorded trace again",
     parameters: &[TRACE, DIVERGING, content::DATA],
+    phases: &["replay"],
     construct: |parameters, seed| {
         Box::new(Replay {
             trace: parameters.text(&TRACE).map(PathBuf::from),

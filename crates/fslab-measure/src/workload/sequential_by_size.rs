@@ -36,6 +36,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",
     parameters: &[TOTAL, SMALLEST, LARGEST, PER_DIRECTORY, content::DATA, content::DATA_FROM],
+    phases: &["create", "read"],
     construct: |parameters, seed| {
         let total = parameters.number(&TOTAL);
         let largest = parameters.number(&LARGEST).min(total);

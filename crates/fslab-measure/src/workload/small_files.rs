@@ -49,6 +49,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "small-files",
     help: "delete, create, append to and read small files with fsync, as a mail server does",
     parameters: &[FILES, SIZE, APPEND, ROUNDS, THREADS, SYNC, content::DATA, content::DATA_FROM],
+    phases: &["mail"],
     construct: |parameters, seed| {
         Box::new(SmallFiles {
             files: parameters.number(&FILES),

@@ -26,6 +26,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "stream",
     help: "write one large file with fsync, read it cold and warm, write over it in the cache",
     parameters: &[SIZE, REQUEST, content::DATA, content::DATA_FROM],
+    phases: &["write", "read cold", "read warm", "overwrite"],
     construct: |parameters, seed| {
         let request = parameters.number(&REQUEST).max(1);
         Box::new(Stream {

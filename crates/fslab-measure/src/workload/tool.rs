@@ -38,6 +38,7 @@ pub(super) const SPEC: Spec = Spec {
     name: "tool",
     help: "store files through a programme such as gzip -9, beside a layer that does the same",
     parameters: &[COMMAND, CHECK, LARGEST, content::DATA, content::DATA_FROM],
+    phases: &["store"],
     construct: |parameters, seed| {
         let doubled = doubling(SMALLEST, parameters.number(&LARGEST).max(SMALLEST));
         Box::new(Tool {

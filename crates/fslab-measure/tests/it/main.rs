@@ -11,6 +11,7 @@ mod plans;
 mod probe;
 mod replay;
 mod reports;
+mod reproduce;
 mod runner;
 mod support;
 mod targets;

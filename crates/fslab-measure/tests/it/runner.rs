@@ -327,3 +327,37 @@ files = 20_000
     assert!(of("crashing") < complete);
     crate::leaks::assert_nothing_left(directory.path());
 }
+
+/// A daemon that stops answering keeps nobody waiting for ever.
+#[test]
+fn a_target_that_hangs_is_given_up_and_broken_off() {
+    if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let plan = r#"
+name = "hang"
+rounds = 1
+run_limit_seconds = 10
+image_size = "320 MiB"
+[[target]]
+name = "good"
+filesystem = "ext4"
+[[target]]
+name = "hanging"
+over = "ext4"
+mount_command = [
+    "sh", "-c", "bindfs -f {lower} {mountpoint} & sleep 1; kill -STOP $!; wait", "{mountpoint}",
+]
+[[workload]]
+name = "command"
+command = ["sh", "-c", "sleep 2; stat nothing || true"]
+"#;
+    let run = Run::new(plan, directory.path());
+    let (outcome, records) = run.go(&mut Silent).unwrap();
+    assert!(samples(&records).iter().any(|s| s.target == "good"));
+    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert_eq!(failed.target.as_deref(), Some("hanging"), "{failed:?}");
+    assert!(failed.text.contains("longer than 10 s"), "{failed:?}");
+    crate::leaks::assert_nothing_left(directory.path());
+}

@@ -79,6 +79,11 @@ fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usiz
         let samples = found.get(workload).cloned().unwrap_or_default();
         let phases: Vec<_> = samples.iter().map(|sample| sample.phase.as_str()).collect();
         assert_eq!(samples.len(), *count, "{workload} on {target}: {phases:?}");
+        let registered = fslab_measure::workload::find(workload).unwrap().phases;
+        let (known, seen): (HashSet<_>, HashSet<_>) =
+            (registered.iter().copied().collect(), phases.into_iter().collect());
+        // A command has other phases where it is not asked to run cold and warm.
+        assert!(seen == known || *workload == "command" && seen.is_subset(&known), "{workload}");
         for sample in samples {
             let what = format!("{workload}, {}, {target}", sample.phase);
             assert!(sample.elapsed_ns > 0 && sample.operations > 0, "{what}");

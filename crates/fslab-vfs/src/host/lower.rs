@@ -1,6 +1,9 @@
 //! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
 
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -60,6 +63,14 @@ impl Lower {
                 Ok(Arc::new(self.devices.open(identity.device, &handle, flags)?))
             }
         }
+    }
+
+    /// The path the kernel knows an inode by; none where it knows no name of it.
+    pub fn name(&self, ino: Ino) -> Option<PathBuf> {
+        let path = rustix::fs::readlink(proc_path(&*self.path(ino).ok()?), Vec::new()).ok()?;
+        let path = PathBuf::from(OsString::from_vec(path.into_bytes()));
+        // A file that was found by its handle alone hangs from no directory.
+        path.file_name().is_some().then_some(path)
     }
 
     /// An `O_PATH` descriptor of a directory, which is likely to be used again soon.

@@ -2,7 +2,7 @@
 
 mod dry_run;
 mod durations;
-mod host;
+pub(super) mod host;
 mod init;
 mod progress;
 mod resume;
@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
-use fslab_measure::sample::EndReason;
+use fslab_measure::report::{self, Report};
+use fslab_measure::sample::{self, EndReason};
 use fslab_measure::{Cells, Plan, RunOptions, Share, remove_leftovers, samples_path};
 use fslab_sys::signals::Interrupt;
 
@@ -28,7 +29,7 @@ const IN_PROCESS_PLAN: &str = include_str!("../../../../plans/in-process.toml");
 const DEFAULT_RERUNS: u32 = 1;
 
 /// Arguments of `fslab compare`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// The plan; without one, ext4, XFS, Btrfs and ext4 under the null layer are compared
     plan: Option<PathBuf>,
@@ -115,6 +116,25 @@ impl Args {
 
     /// Runs a comparison and shows what came of it.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
+        let ended = self.execute(comparison)?;
+        let out = &comparison.out;
+        self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
+        match ended {
+            EndReason::Interrupted => Err(Coded {
+                code: Code::Failure,
+                message: format!(
+                    "interrupted; the samples so far are kept and reported. \
+                     Go on with: fslab compare --resume {}",
+                    quoted(out)
+                ),
+            }
+            .into()),
+            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => Ok(()),
+        }
+    }
+
+    /// Runs a comparison: its samples are in its directory then.
+    fn execute(&self, comparison: &Comparison) -> Result<EndReason> {
         let Comparison { plan, seed, out, .. } = comparison;
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let work_parent = self.work_dir.clone().unwrap_or_else(|| out.clone());
@@ -146,19 +166,7 @@ impl Args {
         let outcome = fslab_measure::run(options, &mut progress)?;
         progress.finish();
         durations::remember(&samples, plan);
-        self.shown.show(std::slice::from_ref(&samples), Some(&out.join("report.html")))?;
-        match outcome.end.reason {
-            EndReason::Interrupted => Err(Coded {
-                code: Code::Failure,
-                message: format!(
-                    "interrupted; the samples so far are kept and reported. \
-                     Go on with: fslab compare --resume {}",
-                    quoted(out)
-                ),
-            }
-            .into()),
-            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => Ok(()),
-        }
+        Ok(outcome.end.reason)
     }
 
     /// The plan, and what must be said on top of the report about its choice.
@@ -238,6 +246,62 @@ struct Comparison {
     resume: bool,
 }
 
+/// Cells of a plan that another command wants to be run as this one would.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The plan's file, for the command that repeats the run.
+    pub path: PathBuf,
+    /// The plan.
+    pub plan: Plan,
+    /// Its targets that are wanted.
+    pub targets: Vec<String>,
+    /// Its workloads that are wanted.
+    pub workloads: Vec<String>,
+    /// Directory for the samples and the page.
+    pub out: PathBuf,
+    /// Where images and mount points are made, if not there.
+    pub work_dir: Option<PathBuf>,
+    /// Seed for everything random.
+    pub seed: u64,
+}
+
+impl Wanted {
+    /// Runs them; the samples are in the directory then, with their own report.
+    pub fn run(self) -> Result<EndReason> {
+        let args = self.args();
+        make_out(&self.out)?;
+        let comparison = Comparison {
+            plan: self.plan,
+            seed: self.seed,
+            remarks: remark_on_build().into_iter().collect(),
+            out: self.out,
+            resume: false,
+        };
+        let ended = args.execute(&comparison)?;
+        let records = sample::read(&samples_path(&comparison.out))?;
+        let page = comparison.out.join("report.html");
+        fs::write(&page, report::html(&Report::new(&records))?)
+            .with_context(|| page.display().to_string())?;
+        Ok(ended)
+    }
+
+    /// How long they would take, in a sentence.
+    pub fn estimate(&self) -> String {
+        dry_run::estimate(&self.args(), &self.plan, &durations::Durations::load())
+    }
+
+    fn args(&self) -> Args {
+        Args {
+            plan: Some(self.path.clone()),
+            quick: self.plan.form == Form::Quick,
+            only_target: self.targets.clone(),
+            only_workload: self.workloads.clone(),
+            work_dir: self.work_dir.clone(),
+            ..Args::default()
+        }
+    }
+}
+
 fn remark_on_build() -> Option<String> {
     cfg!(debug_assertions).then(|| {
         "this fslab was built without optimisation: \
@@ -246,7 +310,7 @@ fn remark_on_build() -> Option<String> {
     })
 }
 
-fn seed_from_clock() -> u64 {
+pub(super) fn seed_from_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Short enough to be typed again.
     (now.as_nanos() % 1_000_000_007) as u64

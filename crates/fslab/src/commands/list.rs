@@ -3,7 +3,7 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
-use fslab_measure::probe::ATTRIBUTES;
+use fslab_measure::probe::{ATTRIBUTES, Attribute};
 use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
@@ -42,8 +42,7 @@ fn as_json() -> Value {
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
     let renderers: Vec<_> =
         RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
-    let attributes: Vec<_> =
-        ATTRIBUTES.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
+    let attributes: Vec<_> = ATTRIBUTES.iter().map(|one| attribute_as_json(one)).collect();
     json!({
         "layers": layers,
         "leaves": leaves,
@@ -51,6 +50,11 @@ fn as_json() -> Value {
         "renderers": renderers,
         "attributes": attributes,
     })
+}
+
+fn attribute_as_json(attribute: &Attribute) -> Value {
+    let Attribute { name, help, wants, .. } = attribute;
+    json!({ "name": name, "help": help, "wants": wants.name() })
 }
 
 fn layer_as_json(layer: &LayerSpec) -> Value {
@@ -116,9 +120,9 @@ fn as_tables() -> String {
     for renderer in RENDERERS {
         renderers.add_row([renderer.name, "", renderer.help]);
     }
-    let mut attributes = table(["attribute", "", "what fslab probe finds"]);
+    let mut attributes = table(["attribute", "wants", "what fslab probe finds"]);
     for attribute in ATTRIBUTES {
-        attributes.add_row([attribute.name, "", attribute.help]);
+        attributes.add_row([attribute.name, attribute.wants.name(), attribute.help]);
     }
     format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_measure::report::{self, Report};
+use fslab_measure::report::{self, History, Report};
 use fslab_measure::sample;
 
 use crate::exit::{Code, Coded};
@@ -15,12 +15,16 @@ pub struct Args {
     /// The samples of a comparison, or of several that are read together
     #[arg(required = true)]
     samples: Vec<PathBuf>,
+    /// Instead of one report, tell what changed from run to run: each row's ratio to the baseline,
+    /// and where its level changes
+    #[arg(long, conflicts_with_all = ["html", "markdown", "csv", "parquet", "fio"])]
+    history: bool,
     #[command(flatten)]
     shown: Shown,
 }
 
 /// What is made of samples, and where it goes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Shown {
     /// Compare with this target, instead of the plan's baseline (may be given several times)
     #[arg(long, value_name = "NAME")]
@@ -48,11 +52,25 @@ pub(super) struct Shown {
 impl Args {
     /// Renders.
     pub fn run(self) -> Result<()> {
+        if self.history {
+            return self.shown.history(&self.samples);
+        }
         self.shown.show(&self.samples, None)
     }
 }
 
 impl Shown {
+    fn history(&self, samples: &[PathBuf]) -> Result<()> {
+        let records = sample::read_all(samples)?;
+        let history = History::of(&records, &self.baseline, HISTORY_SEED)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&history)?);
+        } else {
+            print!("{}", report::history_text(&history));
+        }
+        Ok(())
+    }
+
     /// Computes the report of samples files, prints it and writes what was asked for; `page` is
     /// where the page goes unless another place was named.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
@@ -82,6 +100,9 @@ impl Shown {
         Ok(())
     }
 }
+
+/// Seed of the orders drawn to judge changes: the same files say the same.
+const HISTORY_SEED: u64 = 1;
 
 fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = report::find(name) else {

@@ -115,6 +115,8 @@ fn halves_are_merged_and_runs_resumed() {
     half("2/2", "b");
     let text = scratch.done(&["report", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.contains("2 runs together, 24 samples"), "{text}");
+    let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
+    assert!(text.starts_with("2 runs, ") && text.contains("too few to tell"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     // The other half is missing in `a`: resumed without a choice, it becomes whole.
     let text = scratch.done(&["compare", "--resume", "a"]);

@@ -1,6 +1,7 @@
 //! The program as its users meet it: mounts, its command line, and its end.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod aging;
 mod boundary;
 mod command_line;
 mod comparing;
@@ -11,4 +12,5 @@ mod kill;
 mod mounting;
 mod observe;
 mod probing;
+mod reproducing;
 mod support;

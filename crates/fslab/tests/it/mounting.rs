@@ -1,7 +1,7 @@
 //! What a mount does for who lives in it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fslab_sys::descriptor::close;
 use fslab_sys::mounts::Mount;
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
@@ -173,7 +173,8 @@ fn writing_by_others_clears_set_id_bits() {
 #[test]
 fn bits_set_while_others_have_the_file_open_are_cleared_too() {
     require_mounting!();
-    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
+    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
         let place = Place::mounted(&arguments);
         let path = place.point.join("file");
         fs::write(&path, "xxx").unwrap();
@@ -201,7 +202,8 @@ fn bits_set_while_others_have_the_file_open_are_cleared_too() {
 #[test]
 fn a_running_program_is_not_emptied() {
     require_mounting!();
-    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
+    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
         let place = Place::mounted(&arguments);
         let program = place.point.join("program");
         fs::copy("/bin/sleep", &program).unwrap();
@@ -220,13 +222,25 @@ fn a_running_program_is_not_emptied() {
 #[test]
 fn writing_by_root_keeps_set_id_bits() {
     require_mounting!();
-    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
+    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
         let place = Place::mounted(&arguments);
         let path = place.point.join("file");
         fs::write(&path, "xxx").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"y").unwrap();
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(1).unwrap();
+        fs::write(place.point.join("other"), "").unwrap();
+        let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        // Registering a file lays down on the daemon's thread what lets a write keep the bits.
+        pass_another_through();
+        file.write_all(b"y").unwrap();
+        pass_another_through();
+        file.set_len(1).unwrap();
+        pass_another_through();
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
+        pass_another_through();
+        OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        drop(file);
         let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode, 0o6777, "{arguments:?}: {mode:o}");
         place.umount();
@@ -444,7 +458,8 @@ fn names_of_trusted_attributes_are_for_root() {
 #[test]
 fn a_full_disk_is_reported_and_earlier_data_stays() {
     require_mounting!();
-    for arguments in [["-l", "null"], ["-l", "null:passthrough=off"], ["-o", "writeback"]] {
+    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
+    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
         let place = Place::new();
         let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=1m").unwrap();
         place.mount(&arguments);
@@ -455,6 +470,34 @@ fn a_full_disk_is_reported_and_earlier_data_stays() {
         let no_space = Some(rustix::io::Errno::NOSPC.raw_os_error());
         assert_eq!(written.and(closed), Err(no_space), "{arguments:?}");
         assert_eq!(fs::read(place.point.join("earlier")).unwrap(), vec![1; 100_000]);
+        place.umount();
+        lower.unmount().unwrap();
+    }
+}
+
+/// What lies in a directory that can't be written is served; what would change it is refused.
+#[test]
+fn a_read_only_directory_is_read_through_layers() {
+    require_mounting!();
+    for layer in ["gzip", "copy:size-xattr=off", "zstd:chunk=4KiB"] {
+        let place = Place::new();
+        let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=8m").unwrap();
+        place.mount(&["-l", layer]);
+        fs::write(place.point.join("file"), vec![3; 300_000]).unwrap();
+        place.umount();
+        rustix::mount::mount_remount(&place.lower, rustix::mount::MountFlags::RDONLY, "").unwrap();
+        place.mount(&["-l", layer]);
+        let file = place.point.join("file");
+        assert_eq!(fs::metadata(&file).unwrap().len(), 300_000, "{layer}");
+        assert!(fs::read(&file).unwrap() == vec![3; 300_000], "{layer}");
+        let refused = [
+            OpenOptions::new().write(true).open(&file).map(drop),
+            fs::write(place.point.join("new"), b"data"),
+            fs::remove_file(&file),
+        ];
+        for answer in refused {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem, "{layer}");
+        }
         place.umount();
         lower.unmount().unwrap();
     }

@@ -1,8 +1,14 @@
 //! `fslab probe`: answers, refusals, and nothing left behind.
 
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
 
-use crate::support::run;
+use fslab_sys::memory_bound::MemoryBound;
+use fslab_vfs::testing::skip::skip;
+use serde_json::Value;
+
+use crate::support::{require_mounting, run};
 
 const BAD_INPUT: i32 = 3;
 
@@ -35,4 +41,144 @@ fn what_can_not_be_probed_is_named() {
     refused(&["probe", "/no/such"], "/no/such: no directory");
     refused(&["probe", "/", "--only", "colour"], "no attribute 'colour'; there is: block-size");
     refused(&["probe", "/", "--budget", "1MiB"], "must be at least 16 MiB");
+}
+
+/// What one run finds: attribute and answer, and what timing says beside it.
+fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value; 3]> {
+    let mut command = Command::new(program);
+    command.arg("probe").args(arguments).arg("--json");
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let attributes = all["attributes"].as_array().unwrap();
+    attributes
+        .iter()
+        .map(|one| [&one["name"], &one["answer"], &one["timing"]["outcome"]].map(Clone::clone))
+        .collect()
+}
+
+/// An ordinary user who owns a directory is told almost everything, and leaves nothing.
+#[test]
+fn ordinary_users_are_answered() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return skip("ordinary_users_are_answered", "not root, so that nobody else can be");
+    }
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("fslab");
+    std::fs::copy(env!("CARGO_BIN_EXE_fslab"), &program).unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let path = directory.path().to_str().unwrap();
+    let answers = answers(&program, &[path], Some(NOBODY));
+    let known = |name: &str| {
+        answers.iter().any(|[attribute, answer, _]| attribute == name && !answer.is_null())
+    };
+    for name in ["block-size", "allocation-unit", "sparse-granularity", "inline-data"] {
+        assert!(known(name), "{name} is not answered");
+    }
+    for name in ["directory-index", "name-length-max", "path-length-max", "access-time"] {
+        assert!(known(name), "{name} is not answered");
+    }
+    let count = answers.iter().filter(|[_, answer, _]| !answer.is_null()).count();
+    assert!(count >= 25, "{count} answers");
+    let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "only the programme is left: {names:?}");
+}
+
+/// Two processes that do nothing but keep the processors busy; ended when dropped.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn new() -> Self {
+        let busy = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).spawn().unwrap()
+        };
+        Self(vec![busy(), busy()])
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for busy in &mut self.0 {
+            busy.kill().unwrap();
+            busy.wait().unwrap();
+        }
+    }
+}
+
+/// Under load counting always says the same, and timing the same or nothing. `FSLAB_REPEATS=10`
+/// is the long form, over all attributes.
+#[test]
+fn load_changes_no_answer() {
+    let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let few = "block-size,direct-pointers,read-ahead-random,inline-data,sparse-granularity";
+    let mut arguments = vec![path, "--timing"];
+    if repeats.is_none() {
+        arguments.extend(["--only", few]);
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_fslab"));
+    let quiet = answers(program, &arguments, None);
+    let _load = Load::new();
+    for _ in 0..repeats.unwrap_or(2) {
+        let loaded = answers(program, &arguments, None);
+        for (before, now) in quiet.iter().zip(&loaded) {
+            assert_eq!(before[..2], now[..2]);
+            // {"Ok": value} or {"Err": reason}.
+            let values = [&before[2]["Ok"], &now[2]["Ok"]];
+            assert!(
+                values[0] == values[1] || values.iter().any(|value| value.is_null()),
+                "{now:?}"
+            );
+        }
+        eprintln!("{} answers are the same", loaded.len());
+    }
+}
+
+/// The matrix of what only the programme can mount, in its shorter form: layers, the engine, and
+/// bounds of memory.
+#[test]
+fn stacks_and_the_engine_are_probed_rightly() {
+    require_mounting!();
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        return skip("stacks_and_the_engine_are_probed_rightly", "no loop devices, or not root");
+    }
+    let mut kinds = vec![" on "];
+    match MemoryBound::available() {
+        Ok(()) => kinds.push("memory 40"),
+        Err(error) => skip("answers under a bound of memory", &error.to_string()),
+    }
+    for cells in kinds {
+        let output = Command::new(env!("CARGO_BIN_EXE_fslab"))
+            .args(["probe", "--verify-matrix", "--short", "--cells", cells])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.ends_with("0 wrong, 0 not found\n"), "{text}");
+    }
+}
+
+/// The evidence is drawn, and is one drawing without outside references.
+#[test]
+fn evidence_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("evidence.svg");
+    let (code, message) = run(&[
+        "probe",
+        directory.path().to_str().unwrap(),
+        "--only",
+        "allocation-unit",
+        "--plot",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(code, 0, "{message}");
+    let svg = std::fs::read_to_string(&file).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("allocation-unit"));
+    assert_eq!(svg.matches("http").count(), 1, "only the name of the language");
 }

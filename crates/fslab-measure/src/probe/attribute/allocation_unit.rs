@@ -56,7 +56,7 @@ fn nothing(series: Vec<Point>) -> Finding {
 }
 
 /// The unit where it is known, found once a ground.
-pub(super) fn known(ground: &Ground) -> io::Result<Option<u64>> {
+pub(in crate::probe) fn known(ground: &Ground) -> io::Result<Option<u64>> {
     if let Some(known) = ground.allocation_unit.get() {
         return Ok(*known);
     }

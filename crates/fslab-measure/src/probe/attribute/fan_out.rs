@@ -1,4 +1,5 @@
-//! `pointer-fan-out`: how many pointers a block of pointers holds.
+//! `pointer-fan-out`, `pointer-depth`: how many pointers a block of pointers holds, and through
+//! how many of them the end of the largest file is reached.
 //!
 //! A sparse file with one block at a growing index takes one, two, three and four blocks. The
 //! lengths of the second and the third step are the fan-out and its square.
@@ -6,16 +7,23 @@
 use std::io;
 
 use super::direct_pointers::overhead_of_one_block;
-use super::{Attribute, Wants, allocation_unit};
+use super::{Attribute, Wants, allocation_unit, limits};
 use crate::probe::finding::{Finding, Method, Point, Value};
 use crate::probe::ground::Ground;
 use crate::probe::search::first_true;
 
-pub(super) static SPEC: Attribute = Attribute {
+pub(super) static FAN_OUT: Attribute = Attribute {
     name: "pointer-fan-out",
     help: "pointers that a block of pointers holds",
     wants: Wants::Directory,
-    find,
+    find: fan_out,
+};
+
+pub(super) static DEPTH: Attribute = Attribute {
+    name: "pointer-depth",
+    help: "blocks of pointers on the way to the last block of the largest file",
+    wants: Wants::Directory,
+    find: depth,
 };
 
 /// Blocks of pointers hold at most as many as a 64 KiB block of 4-byte pointers.
@@ -24,7 +32,7 @@ const MOST: u64 = 1 << 14;
 /// More than any number of direct pointers.
 const DIRECT_MOST: u64 = 64;
 
-fn find(ground: &Ground) -> io::Result<Finding> {
+fn fan_out(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
     };
@@ -54,4 +62,20 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     };
     let by_step = Method::found("length of the second step", Value::Count(fan_out), series);
     Ok(Finding::conclude(vec![by_step, by_square]))
+}
+
+fn depth(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "blocks that a file of one block takes beside it, at the largest index";
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed(NAME, "the allocation unit is not known", vec![])));
+    };
+    let (largest, _series) = limits::by_truncate(ground)?;
+    let last = (largest / unit).saturating_sub(1);
+    let first_has = overhead_of_one_block(ground, unit, 0)? / unit;
+    let levels = (overhead_of_one_block(ground, unit, last)? / unit).saturating_sub(first_has);
+    let series = vec![Point { x: 0, y: first_has }, Point { x: last, y: first_has + levels }];
+    Ok(Finding::by(match levels {
+        0 => Method::failed(NAME, "flat: extents or a tree, not pointers", series),
+        levels => Method::found(NAME, Value::Count(levels), series),
+    }))
 }

@@ -37,16 +37,21 @@ fn file_size(ground: &Ground) -> io::Result<Finding> {
         let reason = format!("this process may not make files above {limit} bytes (RLIMIT_FSIZE)");
         return Ok(Finding::by(Method::failed("", reason, Vec::new())));
     }
+    let (largest, series) = by_truncate(ground)?;
+    let truncate = Method::found("largest size that truncate takes", Value::Bytes(largest), series);
+    Ok(Finding::conclude(vec![truncate, by_write(ground, largest)?]))
+}
+
+/// The largest size that truncate takes, and what it was told from.
+pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
     let mut series = Vec::new();
-    let by_truncate = first_true(0, OFFSET_MAX, |length| {
+    let first_refused = first_true(0, OFFSET_MAX, |length| {
         let scratch = ground.fresh()?;
         let refused = scratch.file.set_len(length).is_err();
         series.push(Point { x: length, y: (!refused).into() });
         Ok::<_, io::Error>(refused)
     })?;
-    let largest = by_truncate.map_or(OFFSET_MAX, |first_refused| first_refused - 1);
-    let truncate = Method::found("largest size that truncate takes", Value::Bytes(largest), series);
-    Ok(Finding::conclude(vec![truncate, by_write(ground, largest)?]))
+    Ok((first_refused.map_or(OFFSET_MAX, |first_refused| first_refused - 1), series))
 }
 
 /// Writes the last byte of the largest file, and tries to write one after it.

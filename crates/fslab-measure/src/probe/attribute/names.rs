@@ -1,7 +1,9 @@
-//! `name-length-max`, `case`, `normalisation`: what names may be and which are the same.
+//! `name-length-max`, `path-length-max`, `case`, `normalisation`: what names may be and which are the same.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 
 use super::{Attribute, Wants};
 use crate::probe::finding::{Finding, Method, Point, Value};
@@ -13,6 +15,13 @@ pub(super) static LENGTH: Attribute = Attribute {
     help: "bytes of the longest name",
     wants: Wants::Directory,
     find: length,
+};
+
+pub(super) static PATH: Attribute = Attribute {
+    name: "path-length-max",
+    help: "bytes of the longest path that one call takes",
+    wants: Wants::Directory,
+    find: path,
 };
 
 pub(super) static CASE: Attribute = Attribute {
@@ -31,6 +40,9 @@ pub(super) static NORMALISATION: Attribute = Attribute {
 
 /// Longer than any path.
 const LONGEST: u64 = 4096;
+
+/// Paths are tried up to this.
+const LONGEST_PATH: u64 = 64 << 10;
 
 fn length(ground: &Ground) -> io::Result<Finding> {
     let longest = |name: &'static str, letter: &str| -> io::Result<Method> {
@@ -67,6 +79,33 @@ fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
         Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(Err(error)),
         Err(error) => Err(error),
     }
+}
+
+/// A path may go through the same directory again and again, so that no tree has to be made.
+fn path(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "longest path by which a file is found";
+    let scratch = ground.fresh()?;
+    let path = scratch.path().as_os_str().as_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let least = path.len() as u64;
+    let mut series = Vec::new();
+    let first_refused = first_true(least, LONGEST_PATH, |length| {
+        // As many slashes before the name as are missing.
+        let directory = &path[..path.len() - name.len()];
+        let slashes = vec![b'/'; (length - least) as usize];
+        let long = [directory, &slashes, name].concat();
+        let refused = match fs::symlink_metadata(OsStr::from_bytes(&long)) {
+            Ok(_status) => false,
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => true,
+            Err(error) => return Err(error),
+        };
+        series.push(Point { x: length, y: (!refused).into() });
+        Ok::<_, io::Error>(refused)
+    })?;
+    Ok(Finding::by(match first_refused {
+        Some(first) => Method::found(NAME, Value::Bytes(first - 1), series),
+        None => Method::found(NAME, Value::BytesAtLeast(LONGEST_PATH), series),
+    }))
 }
 
 /// Whether a file made by one name is found by another.

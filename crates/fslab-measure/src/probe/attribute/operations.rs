@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use fslab_sys::seal;
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 
 use super::{Attribute, Wants};
@@ -68,6 +69,32 @@ pub(super) static EXCHANGE: Attribute =
             rustix::fs::renameat_with(CWD, one.path(), CWD, other.path(), RenameFlags::EXCHANGE);
         conclude(done, || Ok(fs::metadata(other.path())?.len() == 1))
     });
+
+pub(super) static EXCHANGE_RANGE: Attribute = supports(
+    "supports-exchange-range",
+    "contents of two files can be exchanged at once",
+    |ground| {
+        let (one, other) = (filled(ground)?, ground.fresh()?);
+        other.file.write_all_at(&vec![7; PIECES * PIECE], 0)?;
+        let other = other.settle()?;
+        let done = seal::exchange_ranges(&one.file, &other.file, (PIECES * PIECE) as u64);
+        conclude(done, || Ok(content(&one)?.iter().all(|byte| *byte == 7)))
+    },
+);
+
+pub(super) static VERITY: Attribute = supports(
+    "supports-verity",
+    "files can be sealed, each read checked by a tree of sums (fs-verity)",
+    |ground| {
+        let scratch = filled(ground)?;
+        let sealed = scratch.for_reading_only()?;
+        let done = seal::enable_verity(&sealed.file, BLOCK_OF_SUMS);
+        conclude(done, || Ok(fs::OpenOptions::new().write(true).open(sealed.path()).is_err()))
+    },
+);
+
+/// What fs-verity sums at a time: the only size that every version has.
+const BLOCK_OF_SUMS: u32 = 4096;
 
 pub(super) static UNNAMED: Attribute =
     supports("supports-tmpfile", "files can be made without a name (O_TMPFILE)", |ground| {

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Duration;
 
-use fslab_sys::residency::{cachestat, resident_map};
+use fslab_sys::residency::{cachestat, mincore, resident_map};
 
 use super::{Attribute, Wants};
 use crate::probe::finding::{Finding, Method, Point, Value};
@@ -41,20 +41,35 @@ pub(super) static MAXIMAL: Attribute = Attribute {
 /// A file for single reads.
 const SHORT: u64 = 8 << 20;
 
-/// How long reads may take until their pages are in the cache.
-const ARRIVAL: Duration = Duration::from_millis(50);
+/// How often is looked whether more pages have arrived, and how often in a row none must have.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const QUIET_LOOKS: u32 = 15;
 
 fn after_one_read(ground: &Ground, offset: u64) -> io::Result<Finding> {
     const NAME: &str = "resident pages";
     let Some(file) = cold_file(ground, SHORT)? else { return Ok(not_cold(NAME)) };
     let page = rustix::param::page_size();
     file.file.read_exact_at(&mut vec![0; page], offset)?;
-    sleep(ARRIVAL);
+    wait_for_arrival(&file.file)?;
     let resident = resident_map(&file.file, SHORT)?.iter().filter(|resident| **resident).count();
     let bytes = (resident * page) as u64;
     let series = vec![Point { x: offset, y: bytes }];
     let by_map = Method::found(NAME, Value::Bytes(bytes), series);
     Ok(Finding::conclude(vec![by_map, by_cachestat(&file.file, page)]))
+}
+
+/// Waits until no more pages come into the cache.
+fn wait_for_arrival(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut last = None;
+    let mut quiet = 0;
+    while quiet < QUIET_LOOKS {
+        sleep(LOOK_EVERY);
+        let now = Some(mincore(file, length)?);
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
+    Ok(())
 }
 
 fn by_cachestat(file: &File, page: usize) -> Method {
@@ -94,14 +109,14 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(Method::found(NAME, Value::Bytes(window), series)))
 }
 
-fn not_cold(name: &'static str) -> Finding {
+pub(super) fn not_cold(name: &'static str) -> Finding {
     let reason = "the pages of a file can't be dropped, or are not its own";
     Finding::by(Method::failed(name, reason, Vec::new()))
 }
 
 /// A stored file of which no page is resident; `None` where that can't be had. That pages do
 /// become resident by reading is tried on another file.
-fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
+pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     let trial = ground.fresh()?;
     trial.fill(0, SHORT)?;
     trial.make_cold()?;
@@ -109,7 +124,10 @@ fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
         return Ok(None);
     }
     trial.file.read_exact_at(&mut [0; 1 << 16], 0)?;
-    if !resident_map(&trial.file, SHORT)?.contains(&true) {
+    let mapped = resident_map(&trial.file, SHORT)?.iter().filter(|resident| **resident).count();
+    // Overlayfs maps the file below, and has none of its pages itself: the two must mean the same.
+    let counted = cachestat(&trial.file).map_or(mapped as u64, |counts| counts.cached);
+    if mapped == 0 || counted == 0 {
         return Ok(None);
     }
     let scratch = ground.fresh()?;

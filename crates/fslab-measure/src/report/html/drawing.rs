@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::escape;
 use super::scale::Scale;
 
-pub(super) const MARGIN: f64 = 8.0;
-pub(super) const FOOT: f64 = 22.0;
+pub(crate) const MARGIN: f64 = 8.0;
+pub(crate) const FOOT: f64 = 22.0;
 
 /// What is drawn of a sample besides its place.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// The machine did other things: a hollow dot.
     pub hollow: bool,
     /// Far from the others: a ring around it.
@@ -19,7 +19,7 @@ pub(super) struct Mark {
 }
 
 /// An SVG.
-pub(super) struct Drawing {
+pub(crate) struct Drawing {
     body: String,
     pub width: f64,
     pub height: f64,
@@ -130,6 +130,11 @@ impl Drawing {
 
     fn raw(&mut self, markup: &str) {
         self.body.push_str(markup);
+    }
+
+    /// What was drawn, to be part of a larger drawing.
+    pub fn into_body(self) -> String {
+        self.body
     }
 
     /// The whole, with what it shows in words, and the axis it is shown with unless asked.

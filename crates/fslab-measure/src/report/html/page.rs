@@ -250,12 +250,17 @@ fn runs(report: &Report) -> Vec<RunView> {
     .collect()
 }
 
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("fslab", run.fslab.clone()),
         ("machine", run.machine.clone()),
         ("kernel", run.kernel.clone()),
         ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
+        ("kept to processors", list(&run.kept_to_processors)),
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
         ("seed", run.seed.to_string()),

@@ -2,7 +2,7 @@
 
 /// An axis from `low` to `high`, drawn over `length` from `start`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     logarithmic: bool,

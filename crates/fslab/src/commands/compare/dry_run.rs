@@ -148,7 +148,7 @@ fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a
     runs.into_iter()
 }
 
-fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
+pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
     let known: Vec<Option<f64>> =
         chosen(args, plan).map(|(target, workload)| durations.of(plan, target, workload)).collect();
     let seconds: f64 = known.iter().flatten().sum();

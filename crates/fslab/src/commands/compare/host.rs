@@ -48,6 +48,8 @@ impl Host for Binary {
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
-        Ok(Box::new(Stack::parse(specification, FOREIGN)?.build()?))
+        Ok(Box::new(
+            Stack::parse(specification, FOREIGN)?.build_in(&crate::surroundings::of_program())?,
+        ))
     }
 }

@@ -189,6 +189,8 @@ fn head(machine: &Machine) -> String {
          rounds_max = 30\n\
          half_width_percent = 2.5\n\
          time_limit_seconds = 3600\n\
+         # Everything is kept to these processors; by default to none.\n\
+         # processors = [0]\n\
          # Runs of a round that other programmes disturbed are repeated at most so often.\n\
          reruns_max = 1\n\
          # The others are compared with this one; the first where nothing is said.\n\

@@ -32,7 +32,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
-    let surroundings = Surroundings::default();
+    let surroundings = crate::surroundings::of_program();
     let file_system = stack.build_in(&surroundings)?;
     say_cautions(&stack);
     // What may fail fails before there is a mount.

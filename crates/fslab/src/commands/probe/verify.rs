@@ -4,43 +4,109 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use comfy_table::{ContentArrangement, Table, presets};
-use fslab_measure::probe::matrix::{Judged, MATRIX, judge};
+use fslab_measure::probe::Options;
+use fslab_measure::probe::matrix::{Cell, How, Judged, judge};
+use fslab_measure::probe::timing::Timing;
 use fslab_measure::probe::truth::{Truth, Verdict};
+use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::Instant;
+
+use super::{bad_input, cells, show};
+
+/// Which cells of the matrix.
+pub(super) struct Only<'a> {
+    /// Those of the short matrix.
+    pub short: bool,
+    /// Those whose names contain this.
+    pub cells: Option<&'a str>,
+}
+
+impl Only<'_> {
+    fn has(&self, cell: &Cell) -> bool {
+        (!self.short || cell.is_short()) && self.cells.is_none_or(|text| cell.name().contains(text))
+    }
+}
 
 /// Judges the answers on one file system.
-pub(super) fn directory(path: &Path) -> Result<()> {
-    let judged = judge(path)?;
-    let mut table = table(["attribute", "found", "is", "verdict"]);
+pub(super) fn directory(
+    path: &Path,
+    options: Options,
+    timing: Option<&Timing<'_>>,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    let judged = judge(path, options, timing, interrupt)?;
+    let mut header = vec!["attribute", "found", "is", "verdict"];
+    header.extend(timing.is_some().then_some("by timing"));
+    let mut table = show::plain(&header);
     for one in &judged {
-        table.add_row([one.attribute, &found(one), &truth(&one.truth), verdict(one.verdict)]);
+        let mut row = vec![
+            one.attribute.to_owned(),
+            found(one),
+            truth(&one.truth),
+            verdict(one.verdict).to_owned(),
+        ];
+        row.extend(timing.map(|_| timed(one)));
+        table.add_row(row);
     }
     writeln!(std::io::stdout(), "{table}")?;
-    refuse_wrong(judged.iter().filter(|one| one.verdict == Verdict::Wrong).count())
+    refuse_wrong(judged.iter().map(wrong).sum())
 }
 
 /// Judges the answers on every file system of the matrix.
-pub(super) fn matrix(work_directory: &Path) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let mut wrong = 0;
-    for cell in MATRIX {
-        let judged = cell.verify(work_directory)?;
-        let of = |verdict| judged.iter().filter(move |one| one.verdict == verdict);
-        wrong += of(Verdict::Wrong).count();
-        writeln!(
-            out,
-            "{}: {} right, {} not found, {} wrong",
-            cell.name(),
-            of(Verdict::Right).count(),
-            of(Verdict::NotFound).count(),
-            of(Verdict::Wrong).count()
-        )?;
-        for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
-            let truth = truth(&one.truth);
-            writeln!(out, "  {}: found {}, is {truth}", one.attribute, found(one))?;
-        }
+pub(super) fn matrix(how: &How<'_>, only: &Only<'_>) -> Result<()> {
+    let cells: Vec<Cell> = cells::all().into_iter().filter(|cell| only.has(cell)).collect();
+    if cells.is_empty() {
+        let text = only.cells.unwrap_or_default();
+        bail!(bad_input(format!("no cell's name contains '{text}'")));
     }
-    refuse_wrong(wrong)
+    let mut out = std::io::stdout().lock();
+    let start = Instant::now();
+    let (mut sum_wrong, mut sum_missed) = (0, 0);
+    for cell in &cells {
+        let judged = cell.verify(how)?;
+        write_cell(&mut out, cell, &judged)?;
+        sum_wrong += judged.iter().map(wrong).sum::<usize>();
+        sum_missed += judged.iter().filter(|one| one.verdict == Verdict::NotFound).count();
+    }
+    let seconds = start.elapsed().as_secs();
+    let count = cells.len();
+    writeln!(
+        out,
+        "{count} file systems in {seconds} s: {sum_wrong} wrong, {sum_missed} not found"
+    )?;
+    refuse_wrong(sum_wrong)
+}
+
+fn write_cell(out: &mut dyn Write, cell: &Cell, judged: &[Judged]) -> Result<()> {
+    let of = |verdict| judged.iter().filter(move |one| one.verdict == verdict).count();
+    write!(
+        out,
+        "{}: {} right, {} not found, {} wrong",
+        cell.name(),
+        of(Verdict::Right),
+        of(Verdict::NotFound),
+        of(Verdict::Wrong)
+    )?;
+    let timed_verdicts: Vec<_> = judged.iter().filter_map(Judged::timing_verdict).collect();
+    if !timed_verdicts.is_empty() {
+        let of = |verdict| timed_verdicts.iter().filter(|one| **one == verdict).count();
+        let (right, wrong) = (of(Verdict::Right), of(Verdict::Wrong));
+        write!(out, "; timed: {right} right, {} refused, {wrong} wrong", of(Verdict::NotFound))?;
+    }
+    writeln!(out)?;
+    for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
+        let truth = truth(&one.truth);
+        writeln!(out, "  {}: found {}, is {truth}", one.attribute, found(one))?;
+    }
+    for one in judged.iter().filter(|one| one.timing_verdict() == Some(Verdict::Wrong)) {
+        writeln!(out, "  {}: timed {}, is {}", one.attribute, timed(one), truth(&one.truth))?;
+    }
+    Ok(())
+}
+
+fn wrong(judged: &Judged) -> usize {
+    let verdicts = [Some(judged.verdict), judged.timing_verdict()];
+    verdicts.into_iter().filter(|verdict| *verdict == Some(Verdict::Wrong)).count()
 }
 
 fn refuse_wrong(wrong: usize) -> Result<()> {
@@ -57,9 +123,18 @@ fn found(judged: &Judged) -> String {
     }
 }
 
+fn timed(judged: &Judged) -> String {
+    match judged.timing.as_ref().map(|method| &method.outcome) {
+        None => String::new(),
+        Some(Ok(value)) => value.to_string(),
+        Some(Err(reason)) => format!("refused: {reason}"),
+    }
+}
+
 fn truth(truth: &Truth) -> String {
     match truth {
         Truth::Is(value) => value.to_string(),
+        Truth::Within { low, high } => format!("{low} to {high} bytes"),
         Truth::NotApplicable => "not applicable".to_owned(),
     }
 }
@@ -70,13 +145,4 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::NotFound => "not found",
         Verdict::Wrong => "WRONG",
     }
-}
-
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    table
 }

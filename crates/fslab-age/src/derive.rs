@@ -1,0 +1,255 @@
+//! Makes a workload of successive snapshots.
+//!
+//! What the first holds is made at once; then come the differences, each between the times of its
+//! two snapshots: creations and changes when the inode says, removals at times drawn from the
+//! seed, as the paper does it. New directories are made at the beginning of their interval, moved
+//! ones are moved there, and removed ones go at its end, since snapshots do not tell when.
+//!
+//! Files get names that no other file of the workload has: their own, with their number.
+
+mod files;
+mod numbers;
+mod short_lived;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+pub use short_lived::ShortLived;
+
+use crate::diff::{Change, Diff, Summary};
+use crate::error::{Error, Result};
+use crate::snapshot::{Entry, EntryKind, SnapshotReader};
+use crate::table::Sorter;
+use crate::workload::{self, Operation, Provenance};
+use files::FileRules;
+use numbers::Numbers;
+use tree::TreeChanges;
+
+/// How a workload is made of snapshots.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides the times of removals, and files that live less than a day.
+    pub seed: u64,
+    /// Whether every changed file is written anew, as in the paper; else those that grew are
+    /// appended to, and those that shrank are cut.
+    pub rewrite_all: bool,
+    /// Instead of the directories that there were: one for so many inodes each, as the paper has
+    /// one for each cylinder group.
+    pub inodes_per_directory: Option<u64>,
+    /// Files that live less than a day, which snapshots do not show.
+    pub short_lived: Option<ShortLived>,
+    /// Size of the file system that it is meant for, in bytes; 0 for that of the snapshots.
+    pub volume_bytes: u64,
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Derived {
+    /// Operations.
+    pub operations: u64,
+    /// Differences between all pairs of snapshots.
+    pub summary: Summary,
+    /// Entries that are neither files, directories nor symbolic links.
+    pub left_out: u64,
+    /// Entries whose directory no snapshot shows; they go to the root.
+    pub orphans: u64,
+}
+
+/// Writes the workload of snapshots, which must be in the order of their times.
+///
+/// # Errors
+/// Where a file is no snapshot, and what the system answers.
+pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result<Derived> {
+    let [first, ..] = snapshots else {
+        return Err(Error::parameter("a workload needs at least one snapshot"));
+    };
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let taken = SnapshotReader::open(first)?.taken().clone();
+    let mut maker = Maker {
+        options,
+        beside: parent.unwrap_or(Path::new(".")).to_owned(),
+        random: Pcg64::seed_from_u64(options.seed),
+        start_ns: taken.taken_ns,
+        numbers: Numbers::default(),
+        derived: Derived::default(),
+    };
+    let source = format!("{} snapshots of {}", snapshots.len(), taken.source);
+    let chosen = options.volume_bytes;
+    let provenance = Provenance {
+        source,
+        seed: options.seed,
+        volume_bytes: if chosen == 0 { taken.volume_bytes } else { chosen },
+        made_by: format!("fslab {}", env!("CARGO_PKG_VERSION")),
+    };
+    let intervals = std::iter::once(None).chain((1..snapshots.len()).map(Some));
+    let mut intervals = intervals.map(|pair| maker.interval(snapshots, pair));
+    let mut failed = None;
+    let rows = std::iter::from_fn(|| match intervals.next()? {
+        Ok(rows) => Some(rows),
+        Err(error) => {
+            failed = Some(error);
+            None
+        }
+    });
+    let operations = workload::write(output, &provenance, rows.flatten());
+    drop(intervals);
+    if let Some(error) = failed {
+        std::fs::remove_file(output).map_err(Error::file(output))?;
+        return Err(error);
+    }
+    maker.derived.operations = operations?;
+    Ok(maker.derived)
+}
+
+type Rows = Box<dyn Iterator<Item = Result<Operation>>>;
+
+struct Maker<'a> {
+    options: &'a Options,
+    beside: PathBuf,
+    random: Pcg64,
+    /// The time of the first snapshot.
+    start_ns: i64,
+    numbers: Numbers,
+    derived: Derived,
+}
+
+/// From one snapshot to the next, in the time of the workload.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+impl Maker<'_> {
+    /// The operations up to a snapshot: from nothing (`None`), or from the one before.
+    fn interval(&mut self, snapshots: &[PathBuf], pair: Option<usize>) -> Result<Rows> {
+        let Some(index) = pair else {
+            let after = SnapshotReader::open(&snapshots[0])?;
+            let interval = Interval { from_ns: 0, to_ns: 0 };
+            return self.rows(interval, Diff::new(std::iter::empty(), after));
+        };
+        let before = SnapshotReader::open(&snapshots[index - 1])?;
+        let after = SnapshotReader::open(&snapshots[index])?;
+        let (from, to) = (before.taken().taken_ns, after.taken().taken_ns);
+        if to < from {
+            let what = format!(
+                "{} was taken before the snapshot named before it",
+                snapshots[index].display()
+            );
+            return Err(Error::parameter(what));
+        }
+        let interval = Interval { from_ns: self.since_start(from), to_ns: self.since_start(to) };
+        self.rows(interval, Diff::new(before, after))
+    }
+
+    fn since_start(&self, time_ns: i64) -> u64 {
+        u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
+    }
+
+    fn rows(
+        &mut self,
+        interval: Interval,
+        changes: impl Iterator<Item = Result<Change>>,
+    ) -> Result<Rows> {
+        let mut tree = TreeChanges::default();
+        let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);
+        let mut opened = Vec::new();
+        let mut tree_is_done = false;
+        for change in changes {
+            let change = change?;
+            self.derived.summary.add(&change);
+            if is_directory(&change) {
+                tree.add(change);
+                continue;
+            }
+            // Directories come first in a snapshot.
+            if !std::mem::replace(&mut tree_is_done, true) {
+                opened = self.open_tree(&mut tree, interval);
+            }
+            self.file(change, interval, &mut sorter)?;
+        }
+        if !tree_is_done {
+            opened = self.open_tree(&mut tree, interval);
+        }
+        self.add_short_lived(interval, &mut sorter)?;
+        let closed = tree.close(interval.to_ns);
+        let rows = opened.into_iter().map(Ok).chain(sorter.finish()?);
+        Ok(Box::new(rows.chain(closed.into_iter().map(Ok))))
+    }
+
+    /// New and moved directories.
+    fn open_tree(&mut self, tree: &mut TreeChanges, interval: Interval) -> Vec<Operation> {
+        if self.options.inodes_per_directory.is_some() {
+            tree.forget();
+        }
+        let (rows, orphans) = tree.open(&mut self.numbers, interval.from_ns);
+        self.derived.orphans += orphans;
+        rows
+    }
+
+    fn file(
+        &mut self,
+        change: Change,
+        interval: Interval,
+        sorter: &mut Sorter<Operation, u64>,
+    ) -> Result<()> {
+        if is_other(&change) {
+            self.derived.left_out += 1;
+            return Ok(());
+        }
+        let mut rules = FileRules {
+            options: self.options,
+            interval,
+            start_ns: self.start_ns,
+            numbers: &mut self.numbers,
+            random: &mut self.random,
+            orphans: 0,
+        };
+        let rows = rules.operations(change);
+        self.derived.orphans += rules.orphans;
+        rows.into_iter().try_for_each(|row| sorter.push(row))
+    }
+
+    fn add_short_lived(
+        &mut self,
+        interval: Interval,
+        sorter: &mut Sorter<Operation, u64>,
+    ) -> Result<()> {
+        let Some(model) = &self.options.short_lived else { return Ok(()) };
+        let directories = self.numbers.take_active();
+        let (numbers, random) = (&mut self.numbers, &mut self.random);
+        for row in model.operations(interval.from_ns, interval.to_ns, &directories, numbers, random)
+        {
+            sorter.push(row)?;
+        }
+        Ok(())
+    }
+}
+
+fn one_of(change: &Change) -> &Entry {
+    match change {
+        Change::Created(entry) | Change::Deleted(entry) => entry,
+        Change::Changed { after, .. } => after,
+    }
+}
+
+fn is_directory(change: &Change) -> bool {
+    one_of(change).kind == EntryKind::Directory
+}
+
+fn is_other(change: &Change) -> bool {
+    one_of(change).kind == EntryKind::Other
+}
+
+/// A name for a file of the workload: its own, cut where it must be, with its number.
+fn unique_name(own: &[u8], number: u64) -> Vec<u8> {
+    let suffix = format!("~{number:x}");
+    let fits = own.len().min(255 - suffix.len());
+    let mut name: Vec<u8> = own[..fits].to_vec();
+    name.iter_mut().filter(|byte| matches!(byte, b'/' | 0)).for_each(|byte| *byte = b'_');
+    name.extend(suffix.into_bytes());
+    name
+}

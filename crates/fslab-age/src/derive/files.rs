@@ -1,0 +1,147 @@
+//! The operations that make one change of a file.
+
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+use super::numbers::Numbers;
+use super::{Interval, Options, unique_name};
+use crate::diff::{Change, Differences};
+use crate::snapshot::{Entry, EntryKind};
+use crate::workload::{Operation, OperationKind};
+
+/// The pseudo-inode of the first directory that stands for many inodes: no inode is as large.
+const FLAT: u64 = 1 << 62;
+
+/// What turns a change into operations.
+pub struct FileRules<'a> {
+    pub options: &'a Options,
+    pub interval: Interval,
+    /// The time of the first snapshot.
+    pub start_ns: i64,
+    pub numbers: &'a mut Numbers,
+    pub random: &'a mut Pcg64,
+    /// Entries whose directory is unknown.
+    pub orphans: u64,
+}
+
+impl FileRules<'_> {
+    /// The operations of a change, in no order but that of their times.
+    pub fn operations(&mut self, change: Change) -> Vec<Operation> {
+        let mut rows = Vec::new();
+        match change {
+            Change::Created(entry) => self.create(&entry, &mut rows),
+            Change::Deleted(entry) => {
+                let file = self.numbers.end(entry.inode);
+                rows.push(operation(self.any_time(), OperationKind::Remove, file));
+            }
+            Change::Changed { before, after, what } => {
+                self.change(&before, &after, what, &mut rows)
+            }
+        }
+        rows
+    }
+
+    /// A time of the interval.
+    fn any_time(&mut self) -> u64 {
+        let Interval { from_ns, to_ns } = self.interval;
+        if to_ns > from_ns { self.random.random_range(from_ns..to_ns) } else { from_ns }
+    }
+
+    /// A time of the file system as one of the interval.
+    fn time(&self, time_ns: i64) -> u64 {
+        let since = u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default();
+        since.clamp(self.interval.from_ns, self.interval.to_ns)
+    }
+
+    /// The number of an entry's directory, which is made where it stands for many inodes.
+    fn directory(&mut self, entry: &Entry, rows: &mut Vec<Operation>) -> u64 {
+        let Some(each) = self.options.inodes_per_directory else {
+            let known = self.numbers.directory(entry.directory);
+            self.orphans += u64::from(known.is_none());
+            return known.unwrap_or_default();
+        };
+        let stands_for = FLAT + entry.inode / each.max(1);
+        if let Some(known) = self.numbers.directory(stands_for) {
+            return known;
+        }
+        self.numbers.add_directory(stands_for);
+        let made = operation(self.interval.from_ns, OperationKind::MakeDirectory, stands_for);
+        rows.push(Operation { mode: 0o755, ..made });
+        stands_for
+    }
+
+    fn create(&mut self, entry: &Entry, rows: &mut Vec<Operation>) {
+        let directory = self.directory(entry, rows);
+        let file = self.numbers.begin(entry.inode);
+        self.numbers.note_active(directory);
+        let born = match entry.born_ns {
+            0 => entry.changed_ns.min(entry.modified_ns),
+            born => born,
+        };
+        let is_link = entry.kind == EntryKind::Symlink;
+        let kind = if is_link { OperationKind::Symlink } else { OperationKind::Create };
+        let time_ns = self.time(born);
+        rows.push(Operation {
+            directory,
+            length: if is_link { entry.size.clamp(1, 4095) } else { 0 },
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            name: unique_name(entry.name.bytes(), file).into(),
+            ..operation(time_ns, kind, file)
+        });
+        if !is_link {
+            let written = self.time(entry.modified_ns).max(time_ns);
+            write(written, file, 0, entry.size, rows);
+        }
+    }
+
+    fn change(
+        &mut self,
+        before: &Entry,
+        after: &Entry,
+        what: Differences,
+        rows: &mut Vec<Operation>,
+    ) {
+        let file = self.numbers.of(after.inode);
+        if what.renamed && self.options.inodes_per_directory.is_none() {
+            let directory = self.directory(after, rows);
+            let name = unique_name(after.name.bytes(), file).into();
+            let renamed = operation(self.time(after.changed_ns), OperationKind::Rename, file);
+            rows.push(Operation { directory, name, ..renamed });
+        }
+        let written = what.modified || what.grown || what.truncated;
+        if !written || after.kind != EntryKind::File {
+            return;
+        }
+        if let Some(directory) = self.numbers.directory(after.directory) {
+            self.numbers.note_active(directory);
+        }
+        let time_ns = self.time(after.modified_ns);
+        let anew = self.options.rewrite_all || what.modified;
+        match anew {
+            true => {
+                rows.push(operation(time_ns, OperationKind::Truncate, file));
+                write(time_ns, file, 0, after.size, rows);
+            }
+            false if what.grown => {
+                write(time_ns, file, before.size, after.size - before.size, rows);
+            }
+            false => {
+                let cut = operation(time_ns, OperationKind::Truncate, file);
+                rows.push(Operation { length: after.size, ..cut });
+            }
+        }
+    }
+}
+
+fn operation(time_ns: u64, kind: OperationKind, file: u64) -> Operation {
+    Operation { time_ns, kind, file, ..Operation::default() }
+}
+
+fn write(time_ns: u64, file: u64, offset: u64, length: u64, rows: &mut Vec<Operation>) {
+    if length > 0 {
+        let written = operation(time_ns, OperationKind::Write, file);
+        rows.push(Operation { offset, length, ..written });
+    }
+}

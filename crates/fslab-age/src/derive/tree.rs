@@ -1,0 +1,119 @@
+//! Directories that come, move and go between two snapshots.
+
+use std::collections::{HashMap, HashSet};
+
+use super::numbers::Numbers;
+use super::unique_name;
+use crate::diff::Change;
+use crate::snapshot::Entry;
+use crate::workload::{Operation, OperationKind};
+
+/// Changes of directories in an interval.
+#[derive(Default)]
+pub struct TreeChanges {
+    /// New ones and moved ones, by inode; whether they are new.
+    placed: HashMap<u64, (Entry, bool)>,
+    /// Those that go, with their numbers once [`open`](Self::open) has looked them up.
+    gone: Vec<(Entry, u64)>,
+}
+
+impl TreeChanges {
+    /// Takes a change of a directory.
+    pub fn add(&mut self, change: Change) {
+        match change {
+            Change::Created(entry) => {
+                self.placed.insert(entry.inode, (entry, true));
+            }
+            Change::Deleted(entry) => self.gone.push((entry, 0)),
+            Change::Changed { after, what, .. } if what.renamed => {
+                self.placed.insert(after.inode, (after, false));
+            }
+            Change::Changed { .. } => {}
+        }
+    }
+
+    /// Forgets everything, where directories do not count.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Makes and moves directories, each after the one it is in: so a directory never gets into
+    /// itself. Answers the operations, and how many have no directory to be in.
+    pub fn open(&mut self, numbers: &mut Numbers, time_ns: u64) -> (Vec<Operation>, u64) {
+        // A new directory may have the inode of one that goes.
+        for (entry, number) in &mut self.gone {
+            *number = numbers.end(entry.inode);
+            numbers.remove_directory(entry.inode);
+        }
+        let mut rows = Vec::new();
+        let mut orphans = 0;
+        let mut inodes: Vec<u64> = self.placed.keys().copied().collect();
+        inodes.sort_unstable();
+        let mut done = HashSet::new();
+        for inode in inodes {
+            for inode in self.chain(inode, &done) {
+                let Some((entry, is_new)) = self.placed.get(&inode) else { continue };
+                done.insert(inode);
+                let parent = numbers.directory(entry.directory);
+                orphans += u64::from(parent.is_none());
+                rows.push(place(entry, *is_new, parent.unwrap_or_default(), numbers, time_ns));
+            }
+        }
+        (rows, orphans)
+    }
+
+    /// A directory and those above it that are placed too and not done yet, the topmost first.
+    fn chain(&self, inode: u64, done: &HashSet<u64>) -> Vec<u64> {
+        let mut chain = Vec::new();
+        let (mut at, mut seen) = (inode, HashSet::new());
+        // Damaged snapshots may go in circles.
+        while let Some((entry, _)) = self.placed.get(&at)
+            && !done.contains(&at)
+            && seen.insert(at)
+        {
+            chain.push(at);
+            at = entry.directory;
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// Removes directories, each after those within it.
+    pub fn close(&self, time_ns: u64) -> Vec<Operation> {
+        let parents: HashMap<u64, u64> =
+            self.gone.iter().map(|(entry, _)| (entry.inode, entry.directory)).collect();
+        let depth = |entry: &Entry| {
+            let (mut at, mut depth) = (entry.inode, 0_usize);
+            while let Some(parent) = parents.get(&at).filter(|_| depth <= parents.len()) {
+                (at, depth) = (*parent, depth + 1);
+            }
+            depth
+        };
+        let mut gone: Vec<_> =
+            self.gone.iter().map(|(entry, number)| (depth(entry), *number)).collect();
+        gone.sort_by_key(|(depth, number)| (std::cmp::Reverse(*depth), *number));
+        let mut rows = Vec::new();
+        for (_, file) in gone {
+            let kind = OperationKind::RemoveDirectory;
+            rows.push(Operation { time_ns, kind, file, ..Operation::default() });
+        }
+        rows
+    }
+}
+
+fn place(
+    entry: &Entry,
+    is_new: bool,
+    directory: u64,
+    numbers: &mut Numbers,
+    time_ns: u64,
+) -> Operation {
+    let (kind, file) = match is_new {
+        true => (OperationKind::MakeDirectory, numbers.begin(entry.inode)),
+        false => (OperationKind::Rename, numbers.of(entry.inode)),
+    };
+    numbers.add_directory(entry.inode);
+    let name = unique_name(entry.name.bytes(), file).into();
+    let (mode, uid, gid) = if is_new { (entry.mode, entry.uid, entry.gid) } else { (0, 0, 0) };
+    Operation { time_ns, kind, file, directory, mode, uid, gid, name, ..Operation::default() }
+}

@@ -1,0 +1,216 @@
+//! What is different between two snapshots: both are read once, side by side, so that memory does
+//! not grow with them.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::snapshot::Entry;
+
+/// A file or directory that is not as it was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It is new.
+    Created(Entry),
+    /// It is gone.
+    Deleted(Entry),
+    /// It is there, with something different.
+    Changed {
+        /// What it was.
+        before: Entry,
+        /// What it is.
+        after: Entry,
+        /// What is different.
+        what: Differences,
+    },
+}
+
+/// What is different about a file that is there still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Its contents were changed, and it is as large as it was.
+    pub modified: bool,
+    /// It is larger.
+    pub grown: bool,
+    /// It is smaller.
+    pub truncated: bool,
+    /// It has another name, or is in another directory.
+    pub renamed: bool,
+    /// Owner or permissions are others.
+    pub attributes: bool,
+}
+
+impl Differences {
+    /// Between an entry and a later one of the same file. Of directories, only names and
+    /// attributes count.
+    #[must_use]
+    pub fn between(before: &Entry, after: &Entry) -> Self {
+        let is_directory = before.kind == crate::snapshot::EntryKind::Directory;
+        let size = after.size.cmp(&before.size);
+        let written = !is_directory && (after.modified_ns != before.modified_ns || size.is_ne());
+        Self {
+            modified: written && size == Ordering::Equal,
+            grown: written && size == Ordering::Greater,
+            truncated: written && size == Ordering::Less,
+            renamed: before.directory != after.directory || before.name != after.name,
+            attributes: (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid),
+        }
+    }
+
+    fn is_any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// How much is different.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// In both, and as it was.
+    pub unchanged: u64,
+    /// New ones.
+    pub created: u64,
+    /// Gone ones.
+    pub deleted: u64,
+    /// Written, of the same size.
+    pub modified: u64,
+    /// Larger ones.
+    pub grown: u64,
+    /// Smaller ones.
+    pub truncated: u64,
+    /// Renamed or moved ones.
+    pub renamed: u64,
+    /// With another owner, group or permissions.
+    pub attributes: u64,
+    /// Bytes of new files.
+    pub created_bytes: u64,
+    /// Bytes of files that are gone.
+    pub deleted_bytes: u64,
+}
+
+impl Summary {
+    /// Counts a change.
+    pub fn add(&mut self, change: &Change) {
+        match change {
+            Change::Created(entry) => {
+                self.created += 1;
+                self.created_bytes += entry.size;
+            }
+            Change::Deleted(entry) => {
+                self.deleted += 1;
+                self.deleted_bytes += entry.size;
+            }
+            Change::Changed { what, .. } => {
+                self.modified += u64::from(what.modified);
+                self.grown += u64::from(what.grown);
+                self.truncated += u64::from(what.truncated);
+                self.renamed += u64::from(what.renamed);
+                self.attributes += u64::from(what.attributes);
+            }
+        }
+    }
+}
+
+/// The changes from one snapshot to another, in the order of snapshots.
+pub struct Diff<A: Iterator, B: Iterator> {
+    before: Side<A>,
+    after: Side<B>,
+    /// The second of two changes that were found at once.
+    held: Option<Change>,
+    unchanged: u64,
+}
+
+/// One of the two snapshots.
+struct Side<I: Iterator> {
+    rows: I,
+    head: Option<Entry>,
+    last: Option<(bool, u64)>,
+    begun: bool,
+    number: u64,
+}
+
+impl<A, B> Diff<A, B>
+where
+    A: Iterator<Item = Result<Entry>>,
+    B: Iterator<Item = Result<Entry>>,
+{
+    /// Compares.
+    pub fn new(before: A, after: B) -> Self {
+        Self { before: Side::new(before), after: Side::new(after), held: None, unchanged: 0 }
+    }
+
+    /// Entries passed that are as they were.
+    #[must_use]
+    pub fn unchanged(&self) -> u64 {
+        self.unchanged
+    }
+
+    /// Goes on to the next change.
+    fn advance(&mut self) -> Result<Option<Change>> {
+        loop {
+            self.before.fill()?;
+            self.after.fill()?;
+            let order = match (&self.before.head, &self.after.head) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(before), Some(after)) => before.key().cmp(&after.key()),
+            };
+            let change = match order {
+                Ordering::Less => self.before.head.take().map(Change::Deleted),
+                Ordering::Greater => self.after.head.take().map(Change::Created),
+                Ordering::Equal => self.compare(),
+            };
+            match change {
+                Some(change) => return Ok(Some(change)),
+                None => self.unchanged += 1,
+            }
+        }
+    }
+
+    fn compare(&mut self) -> Option<Change> {
+        let (before, after) = (self.before.head.take()?, self.after.head.take()?);
+        if !before.is_same_file(&after) {
+            self.held = Some(Change::Created(after));
+            return Some(Change::Deleted(before));
+        }
+        let what = Differences::between(&before, &after);
+        what.is_any().then_some(Change::Changed { before, after, what })
+    }
+}
+
+impl<I: Iterator<Item = Result<Entry>>> Side<I> {
+    fn new(rows: I) -> Self {
+        Self { rows, head: None, last: None, begun: false, number: 0 }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        if self.head.is_some() {
+            return Ok(());
+        }
+        self.head = self.rows.next().transpose()?;
+        let key = self.head.as_ref().map(Entry::key);
+        if self.begun && key.is_some() && key <= self.last {
+            let what = format!("a snapshot is not sorted at its entry {}", self.number);
+            return Err(Error::parameter(what));
+        }
+        (self.last, self.begun) = (key, true);
+        self.number += 1;
+        Ok(())
+    }
+}
+
+impl<A, B> Iterator for Diff<A, B>
+where
+    A: Iterator<Item = Result<Entry>>,
+    B: Iterator<Item = Result<Entry>>,
+{
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.held.take() {
+            Some(change) => Some(Ok(change)),
+            None => self.advance().transpose(),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Ageing: making a file system look as years of use would leave it, and measuring what that did.
+//!
+//! ```text
+//! snapshots --diff--> changes --derive--> workload <--generate-- profile
+//!                                            |
+//!                  simulate (placements alone) or replay (any FileSystem)
+//!                                            |
+//!                                     layout --> score
+//! ```
+//!
+//! A workload is one file ([`workload`]) whatever it came from, and what ages a simulation ages a
+//! real mount. Nothing here reads a clock or a source of randomness: both are parameters; nothing
+//! prints. No layer and no FUSE is known here.
+
+pub mod derive;
+pub mod diff;
+mod error;
+pub mod profile;
+pub mod replay;
+pub mod score;
+pub mod simulate;
+pub mod snapshot;
+pub mod table;
+pub mod verify;
+mod walk;
+pub mod workload;
+
+pub use error::{Error, Result};
+pub use profile::DAY_NS;

@@ -1,0 +1,125 @@
+//! Distributions of file sizes.
+
+use std::borrow::Cow;
+
+use rand::RngExt;
+use rand_distr::{Distribution, LogNormal};
+use rand_pcg::Pcg64;
+
+use crate::error::{Error, Result};
+
+/// How large files are, in bytes. None is larger than the largest: a draw beyond it is repeated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sizes {
+    /// The logarithm is normal.
+    Lognormal {
+        /// Mean of the logarithm.
+        mu: f64,
+        /// Its spread.
+        sigma: f64,
+        /// The largest size.
+        largest: u64,
+    },
+    /// Likewise, and a share of all files is log-uniform from 1 MiB to the largest.
+    LognormalTail {
+        /// Mean of the logarithm.
+        mu: f64,
+        /// Its spread.
+        sigma: f64,
+        /// Share of the tail.
+        tail: f64,
+        /// The largest size.
+        largest: u64,
+    },
+    /// Sizes with their weights; a file has any size above the one before, up to its own.
+    Table(Cow<'static, [(u64, f64)]>),
+}
+
+/// Where tails begin.
+const TAIL_BYTES: u64 = 1 << 20;
+
+/// Draws beyond the largest size that are repeated before it is taken itself.
+const DRAWS_MAX: u32 = 64;
+
+impl Sizes {
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let fits = match self {
+            Self::Lognormal { mu, sigma, largest }
+            | Self::LognormalTail { mu, sigma, largest, .. } => {
+                mu.is_finite() && (0.0..=10.0).contains(sigma) && *largest > 0
+            }
+            Self::Table(table) => {
+                let rises = table.windows(2).all(|pair| pair[0].0 < pair[1].0);
+                let weights = table.iter().all(|(_, weight)| *weight >= 0.0 && weight.is_finite());
+                rises && weights && table.iter().any(|(_, weight)| *weight > 0.0)
+            }
+        };
+        if fits {
+            return Ok(());
+        }
+        let what = "sizes of files need a spread from 0 to 10, or sizes that rise with weights \
+                    that are not negative";
+        Err(Error::parameter(what))
+    }
+
+    /// The same sizes without those above `bytes`.
+    #[must_use]
+    pub(crate) fn at_most(self, bytes: u64) -> Self {
+        match self {
+            Self::Lognormal { mu, sigma, largest } => {
+                Self::Lognormal { mu, sigma, largest: largest.min(bytes) }
+            }
+            Self::LognormalTail { mu, sigma, tail, largest } => {
+                Self::LognormalTail { mu, sigma, tail, largest: largest.min(bytes) }
+            }
+            Self::Table(table) => {
+                let kept = table.iter().filter(|(size, _)| *size <= bytes).copied();
+                let kept: Vec<_> = kept.collect();
+                if kept.is_empty() { Self::Table(table) } else { Self::Table(kept.into()) }
+            }
+        }
+    }
+
+    /// A size.
+    pub fn draw(&self, random: &mut Pcg64) -> u64 {
+        match self {
+            Self::Lognormal { mu, sigma, largest } => lognormal(random, *mu, *sigma, *largest),
+            Self::LognormalTail { tail, largest, .. }
+                if *largest > TAIL_BYTES && random.random_bool(tail.clamp(0.0, 1.0)) =>
+            {
+                log_uniform(random, TAIL_BYTES as f64, *largest as f64) as u64
+            }
+            Self::LognormalTail { mu, sigma, largest, .. } => {
+                lognormal(random, *mu, *sigma, *largest)
+            }
+            Self::Table(table) => from_table(random, table),
+        }
+    }
+}
+
+/// A lognormal number up to `largest`.
+pub fn lognormal(random: &mut Pcg64, mu: f64, sigma: f64, largest: u64) -> u64 {
+    let Ok(distribution) = LogNormal::new(mu, sigma) else { return largest };
+    let mut draws = (0..DRAWS_MAX).map(|_| distribution.sample(random));
+    draws.find(|size| *size <= largest as f64).map_or(largest, |size| size as u64)
+}
+
+/// A number whose logarithm is uniform.
+pub(super) fn log_uniform(random: &mut Pcg64, least: f64, most: f64) -> f64 {
+    least * (most / least).powf(random.random::<f64>())
+}
+
+fn from_table(random: &mut Pcg64, table: &[(u64, f64)]) -> u64 {
+    let total: f64 = table.iter().map(|(_, weight)| weight).sum();
+    let mut left = random.random::<f64>() * total;
+    let mut below = 0;
+    for (size, weight) in table {
+        if left < *weight {
+            return below + ((*size - below) as f64 * left / weight) as u64;
+        }
+        left -= weight;
+        below = *size;
+    }
+    below
+}

@@ -1,0 +1,277 @@
+//! Does a workload's operations on any [`FileSystem`]: a directory of the host, an engine, a stack.
+//!
+//! The same workload is the same operations, also with several threads: those on the files of a
+//! directory are done in their order by one thread, and those that change directories wait for all
+//! threads. Now and then everything is made durable and a checkpoint says how far it got; a replay
+//! that was killed goes on from there. Operations behind the checkpoint may have been done already,
+//! so that as far as the killed one can have come, what is there already or gone already is no
+//! error; numbers and names of a workload are never used twice, which is why that is safe.
+
+mod batch;
+mod checkpoint;
+mod perform;
+
+use std::path::PathBuf;
+
+use fslab_vfs::{Credentials, Errno, FileSystem};
+use serde::{Deserialize, Serialize};
+
+pub use checkpoint::Checkpoint;
+
+use crate::error::{Error, Result};
+use crate::profile::DAY_NS;
+use crate::workload::{Operation, OperationKind, Population};
+use batch::Batch;
+use perform::Performer;
+
+/// What is written into files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Data {
+    /// Bytes that do not compress, other ones for each file.
+    Real,
+    /// Nothing: space is reserved by fallocate.
+    Fallocate,
+    /// Nothing: files get their sizes and no space.
+    None,
+}
+
+/// What to do when the target is full, or a quota is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// End with an error; after making room, the replay can go on.
+    Stop,
+    /// Leave out what does not fit, count it and go on.
+    Skip,
+}
+
+/// How a replay is done.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is written.
+    pub data: Data,
+    /// What to do when there is no space.
+    pub when_full: WhenFull,
+    /// In whose name, instead of the owners of the workload; whoever is not root must say.
+    pub owner: Option<Credentials>,
+    /// Threads.
+    pub threads: usize,
+    /// Everything is written back whenever so much time of the workload has passed, in
+    /// nanoseconds: without, files that live shorter than a replay takes would get no place.
+    pub sync_every_ns: u64,
+    /// Where to keep checkpoints; none are kept without.
+    pub checkpoint: Option<PathBuf>,
+    /// Operations from one checkpoint to the next, about.
+    pub checkpoint_every: u64,
+    /// The identity of the workload, for the checkpoint.
+    pub workload_hash: String,
+    /// The observer is called at the end of every so many days; 0 for never.
+    pub observe_every_days: u32,
+}
+
+/// What a replay has done; the counts go on over a resumption.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Operations of the workload that were taken, done or not.
+    pub operations: u64,
+    /// Bytes written, or reserved.
+    pub bytes_written: u64,
+    /// Operations that did not fit: no space, no inode, a quota.
+    pub no_space: u64,
+    /// Operations on what an earlier one left out.
+    pub left_out: u64,
+    /// Operations that a killed replay had done already.
+    pub repeated: u64,
+}
+
+impl Replayed {
+    fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes_written += other.bytes_written;
+        self.no_space += other.no_space;
+        self.left_out += other.left_out;
+        self.repeated += other.repeated;
+    }
+}
+
+/// Whoever watches a replay.
+pub trait Observer {
+    /// After each batch; with `false` the replay ends after a checkpoint.
+    ///
+    /// # Errors
+    /// Ends the replay.
+    fn progress(&mut self, replayed: &Replayed, time_ns: u64) -> Result<bool>;
+
+    /// At the end of a day, with everything written back.
+    ///
+    /// # Errors
+    /// Ends the replay.
+    fn day(&mut self, day: u64) -> Result<()>;
+}
+
+/// Does a workload's operations.
+pub struct Replayer<'a> {
+    settings: Settings,
+    performer: Performer<'a>,
+    population: Population,
+    replayed: Replayed,
+    /// Operations before this one may have been done by a replay that was killed.
+    redo_until: u64,
+    next_checkpoint: u64,
+    next_sync_ns: u64,
+    next_day: u64,
+}
+
+impl<'a> Replayer<'a> {
+    /// A replay on a target whose root is empty, or that a killed replay has left.
+    #[must_use]
+    pub fn new(target: &'a dyn FileSystem, settings: Settings) -> Self {
+        let every = u64::from(settings.observe_every_days);
+        Self {
+            performer: Performer::new(target, &settings),
+            population: Population::default(),
+            replayed: Replayed::default(),
+            redo_until: 0,
+            next_checkpoint: settings.checkpoint_every,
+            next_sync_ns: settings.sync_every_ns,
+            next_day: every,
+            settings,
+        }
+    }
+
+    /// Does all operations, from the checkpoint on if there is one of this workload. Answers
+    /// whether it came to the end.
+    ///
+    /// # Errors
+    /// What the target answers, a workload that contradicts itself, and the observer's.
+    pub fn run(
+        &mut self,
+        operations: impl Iterator<Item = Result<Operation>>,
+        observer: &mut dyn Observer,
+    ) -> Result<bool> {
+        let mut operations = operations;
+        self.resume(&mut operations)?;
+        let mut batch = Batch::default();
+        for operation in operations {
+            let operation = operation?;
+            if batch.is_due_before(&operation) || self.passes_a_mark(&operation) {
+                self.do_batch(&mut batch)?;
+                if !self.between_batches(operation.time_ns, observer)? {
+                    self.save()?;
+                    return Ok(false);
+                }
+                if self.moves_directory(&operation) {
+                    self.save()?;
+                }
+            }
+            batch.add(operation);
+        }
+        self.do_batch(&mut batch)?;
+        self.performer.sync()?;
+        self.save()?;
+        observer.progress(&self.replayed, self.population.last_ns())?;
+        Ok(true)
+    }
+
+    /// Goes over the operations that a checkpoint says are done.
+    fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
+        let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
+        let Some(checkpoint) = Checkpoint::read(&path)? else {
+            // A kill before the first mark must be known for one too.
+            return self.save();
+        };
+        checkpoint.check(&path, &self.settings)?;
+        self.replayed = checkpoint.replayed;
+        let done = checkpoint.replayed.operations;
+        for _ in 0..done {
+            let operation = operations.next().ok_or_else(|| Error::Checkpoint {
+                path: path.clone(),
+                what: "it is of a longer workload".to_owned(),
+            })??;
+            self.population.apply(&operation)?;
+        }
+        self.performer.skip_missing(checkpoint.missing);
+        self.redo_until = done + checkpoint.every;
+        self.next_checkpoint = done + self.settings.checkpoint_every;
+        let last_ns = self.population.last_ns();
+        let sync = self.settings.sync_every_ns.max(1);
+        self.next_sync_ns = (last_ns / sync + 1) * sync;
+        let days = u64::from(self.settings.observe_every_days.max(1));
+        self.next_day = (last_ns / DAY_NS / days + 1) * days;
+        Ok(())
+    }
+
+    /// Whether something is to be done before an operation that waits for the batch.
+    fn passes_a_mark(&self, operation: &Operation) -> bool {
+        operation.time_ns >= self.next_sync_ns || self.passes_a_day(operation.time_ns)
+    }
+
+    /// Whether a directory is moved. Before that there is a checkpoint always: done again from
+    /// before its making, the directory would be made at its old place beside the moved one.
+    fn moves_directory(&self, operation: &Operation) -> bool {
+        let member = self.population.get(operation.file);
+        operation.kind == OperationKind::Rename
+            && member.is_some_and(|member| member.kind == OperationKind::MakeDirectory)
+    }
+
+    fn passes_a_day(&self, time_ns: u64) -> bool {
+        self.settings.observe_every_days > 0 && time_ns / DAY_NS >= self.next_day
+    }
+
+    fn do_batch(&mut self, batch: &mut Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let first = self.replayed.operations;
+        let redo = first < self.redo_until;
+        let steps = batch.take_steps(&mut self.population, first)?;
+        let done = self.performer.perform(steps, &self.population, self.settings.threads, redo)?;
+        self.replayed.add(&done);
+        Ok(())
+    }
+
+    fn between_batches(&mut self, time_ns: u64, observer: &mut dyn Observer) -> Result<bool> {
+        if time_ns >= self.next_sync_ns {
+            self.performer.sync()?;
+            let sync = self.settings.sync_every_ns.max(1);
+            self.next_sync_ns = (time_ns / sync + 1).saturating_mul(sync);
+        }
+        while self.passes_a_day(time_ns) {
+            self.performer.sync()?;
+            observer.day(self.next_day)?;
+            self.next_day += u64::from(self.settings.observe_every_days);
+        }
+        if self.replayed.operations >= self.next_checkpoint {
+            self.save()?;
+        }
+        observer.progress(&self.replayed, time_ns)
+    }
+
+    /// Makes everything durable and says so in the checkpoint.
+    fn save(&mut self) -> Result<()> {
+        let Some(path) = &self.settings.checkpoint else { return Ok(()) };
+        self.performer.sync()?;
+        let missing = self.performer.missing();
+        Checkpoint::new(&self.settings, self.replayed, missing).write(path)?;
+        self.next_checkpoint = self.replayed.operations + self.settings.checkpoint_every;
+        Ok(())
+    }
+
+    /// What has been done.
+    #[must_use]
+    pub fn replayed(&self) -> &Replayed {
+        &self.replayed
+    }
+
+    /// What the workload has made so far.
+    #[must_use]
+    pub fn population(&self) -> &Population {
+        &self.population
+    }
+}
+
+/// Whether an errno says that there is no room, of whatever kind.
+fn is_full(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::FBIG)
+}

@@ -1,0 +1,68 @@
+//! Operations that may be done at once: their order matters only within a directory.
+
+use crate::error::Result;
+use crate::workload::{Operation, OperationKind, Population};
+
+/// A batch has at most so many operations.
+const OPERATIONS_MAX: usize = 4096;
+
+/// Operations with none that changes directories, or with one alone.
+#[derive(Default)]
+pub struct Batch {
+    operations: Vec<Operation>,
+}
+
+/// An operation with what the performer must know beside it.
+pub struct Step {
+    /// The operation.
+    pub operation: Operation,
+    /// Its place in the workload, from 0.
+    pub index: u64,
+    /// The directory that the file is in before it.
+    pub directory: u64,
+    /// The name that the file has before it; that which it gets, for what is made.
+    pub name: Vec<u8>,
+    /// For `rename`: the new name.
+    pub new_name: Vec<u8>,
+}
+
+impl Batch {
+    /// Whether the batch is to be done before an operation is added.
+    pub fn is_due_before(&self, operation: &Operation) -> bool {
+        let Some(last) = self.operations.last() else { return false };
+        self.operations.len() >= OPERATIONS_MAX
+            || operation.kind.is_structural()
+            || last.kind.is_structural()
+    }
+
+    /// Adds an operation.
+    pub fn add(&mut self, operation: Operation) {
+        self.operations.push(operation);
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The steps of the batch, which is empty afterwards; `first` is the place of the first one.
+    ///
+    /// # Errors
+    /// Where an operation contradicts those before.
+    pub fn take_steps(&mut self, population: &mut Population, first: u64) -> Result<Vec<Step>> {
+        let numbered = self.operations.drain(..).zip(first..);
+        numbered.map(|(operation, index)| step(operation, index, population)).collect()
+    }
+}
+
+fn step(operation: Operation, index: u64, population: &mut Population) -> Result<Step> {
+    let before = population.get(operation.file);
+    let place = before.map(|member| (member.directory, member.name_of(operation.file)));
+    population.apply(&operation)?;
+    let (directory, name) = place.unwrap_or_else(|| (operation.directory, operation.name_of()));
+    let new_name = match population.get(operation.file) {
+        Some(member) if operation.kind == OperationKind::Rename => member.name_of(operation.file),
+        _ => Vec::new(),
+    };
+    Ok(Step { operation, index, directory, name, new_name })
+}

@@ -1,0 +1,83 @@
+//! How far a replay has got, in a file that is always whole.
+
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Data, Replayed, Settings};
+use crate::error::{Error, Result};
+
+/// A checkpoint is not larger than this, in bytes.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// A checkpoint: everything up to `replayed.operations` is done and durable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The identity of the workload.
+    pub workload: String,
+    /// What was done.
+    pub replayed: Replayed,
+    /// Operations to the next checkpoint, at most.
+    pub every: u64,
+    /// What is written.
+    pub data: Data,
+    /// Files that are missing on the target because there was no space, by number.
+    pub missing: Vec<u64>,
+}
+
+impl Checkpoint {
+    pub(super) fn new(settings: &Settings, replayed: Replayed, missing: Vec<u64>) -> Self {
+        let workload = settings.workload_hash.clone();
+        // A batch may end a little behind the mark.
+        let every = settings.checkpoint_every + 2 * 4096;
+        Self { workload, replayed, every, data: settings.data, missing }
+    }
+
+    /// Reads the checkpoint; `None` where there is none.
+    ///
+    /// # Errors
+    /// Where the file is none, and what the system answers.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        let length = match std::fs::metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            status => status.map_err(Error::file(path))?.len(),
+        };
+        let unusable = |what: String| Error::Checkpoint { path: path.to_owned(), what };
+        if length > BYTES_MAX {
+            return Err(unusable("it is too large for a checkpoint".to_owned()));
+        }
+        let text = std::fs::read(path).map_err(Error::file(path))?;
+        let parsed = serde_json::from_slice(&text);
+        parsed.map(Some).map_err(|error| unusable(format!("it is no checkpoint: {error}")))
+    }
+
+    /// Says why a replay can't go on from here.
+    pub(super) fn check(&self, path: &Path, settings: &Settings) -> Result<()> {
+        let what = if self.workload != settings.workload_hash {
+            "it is of another workload; name another checkpoint, or begin anew without it"
+        } else if self.data != settings.data {
+            "the replay wrote other data; go on with the same --data"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Checkpoint { path: path.to_owned(), what: what.to_owned() })
+    }
+
+    /// Puts the checkpoint into its place, durably.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(parent).map_err(Error::file(path))?;
+        let text = serde_json::to_vec(self).map_err(|error| Error::Checkpoint {
+            path: path.to_owned(),
+            what: error.to_string(),
+        })?;
+        file.write_all(&text).map_err(Error::file(path))?;
+        file.as_file().sync_all().map_err(Error::file(path))?;
+        file.persist(path).map_err(|error| error.error).map_err(Error::file(path))?;
+        let directory = std::fs::File::open(parent).map_err(Error::file(parent))?;
+        directory.sync_all().map_err(Error::file(parent))
+    }
+}

@@ -1,0 +1,30 @@
+//! How contiguous files are, where free space is, and how far it is from file to file.
+//!
+//! One definition for mounts, images and simulations: the layout score is the share of blocks, the
+//! first of each file left out, that directly follow their predecessor on the device. Sums are by
+//! blocks, not by files. The rules, also those for holes and for what FIEMAP says:
+//! `docs/guide/src/aging.md`.
+
+mod distance;
+mod extents;
+mod free;
+mod host;
+mod tally;
+mod tree;
+
+pub use distance::{Distance, Distances};
+pub use extents::{FileLayout, layout_of};
+pub use free::FreeSpace;
+pub(crate) use host::extents_of;
+pub use host::score_directory;
+pub use tally::{Class, Score, Sums};
+pub use tree::{score_tree, tree_checksum};
+
+/// How files are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of a group; `None` where nobody knows, and then no file is split.
+    pub group_bytes: Option<u64>,
+}

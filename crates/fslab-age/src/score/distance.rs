@@ -1,0 +1,53 @@
+//! How far it is from the end of a file to the beginning of the next one, in the order in which
+//! directories list them: what reading a tree costs and contiguity does not show.
+
+use serde::Serialize;
+
+/// Distances between files that follow each other in a listing.
+#[derive(Clone, Debug, Default)]
+pub struct Distances {
+    bytes: Vec<u64>,
+}
+
+/// Figures of [`Distances`], in bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Distance {
+    /// Pairs of files.
+    pub pairs: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Half are not farther.
+    pub median: u64,
+    /// Nine of ten are not farther.
+    pub p90: u64,
+    /// Share of pairs that lie side by side.
+    pub adjacent: f64,
+}
+
+impl Distances {
+    /// Adds the way from one place to another, in bytes.
+    pub fn add(&mut self, from: u64, to: u64) {
+        self.bytes.push(from.abs_diff(to));
+    }
+
+    /// Adds others.
+    pub fn merge(&mut self, mut other: Self) {
+        self.bytes.append(&mut other.bytes);
+    }
+
+    /// The figures; `None` where there are no two files.
+    #[must_use]
+    pub fn figures(&self) -> Option<Distance> {
+        let mut sorted = self.bytes.clone();
+        sorted.sort_unstable();
+        let count = sorted.len();
+        let at = |share: f64| sorted.get(((count as f64 * share) as usize).min(count - 1)).copied();
+        (count > 0).then(|| Distance {
+            pairs: count as u64,
+            mean: sorted.iter().map(|bytes| *bytes as f64).sum::<f64>() / count as f64,
+            median: at(0.5).unwrap_or_default(),
+            p90: at(0.9).unwrap_or_default(),
+            adjacent: sorted.partition_point(|bytes| *bytes == 0) as f64 / count as f64,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! Sums of layouts: in all, and by classes of size.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::distance::Distances;
+use super::extents::FileLayout;
+use super::free::FreeSpace;
+
+/// Sums over files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sums {
+    /// Files with at least one block.
+    pub files: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Blocks that have a predecessor in their file.
+    pub pairs: u64,
+    /// Those that do not follow it.
+    pub breaks: u64,
+    /// Pieces.
+    pub pieces: u64,
+    /// Files whose first block lies in another group than their directory.
+    pub split: u64,
+}
+
+impl Sums {
+    /// Adds a file.
+    pub fn add(&mut self, layout: &FileLayout, split: bool) {
+        if layout.blocks == 0 {
+            return;
+        }
+        self.files += 1;
+        self.blocks += layout.blocks;
+        self.pairs += layout.pairs();
+        self.breaks += layout.breaks;
+        self.pieces += layout.pieces;
+        self.split += u64::from(split);
+    }
+
+    /// Adds other sums.
+    pub fn merge(&mut self, other: &Self) {
+        self.files += other.files;
+        self.blocks += other.blocks;
+        self.pairs += other.pairs;
+        self.breaks += other.breaks;
+        self.pieces += other.pieces;
+        self.split += other.split;
+    }
+
+    /// The layout score; `None` where no block has a predecessor.
+    #[must_use]
+    pub fn score(&self) -> Option<f64> {
+        (self.pairs > 0).then(|| 1.0 - self.breaks as f64 / self.pairs as f64)
+    }
+
+    /// Share of split files, from 0 to 1; `None` where there are no files.
+    #[must_use]
+    pub fn split_share(&self) -> Option<f64> {
+        (self.files > 0).then(|| self.split as f64 / self.files as f64)
+    }
+}
+
+/// Files of one size class.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Class {
+    /// The class holds files from so many blocks, and of less than twice as many.
+    pub from_blocks: u64,
+    /// Their sums.
+    #[serde(flatten)]
+    pub sums: Sums,
+    /// Their layout score.
+    pub score: Option<f64>,
+}
+
+/// What is known of the layout of a file system.
+#[derive(Clone, Debug, Default)]
+pub struct Score {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Sums over all files.
+    pub total: Sums,
+    by_class: BTreeMap<u32, Sums>,
+    /// Pieces by the logarithm, base 2, of their blocks, rounded down.
+    pub piece_sizes: BTreeMap<u32, u64>,
+    /// From file to file in the order of directories.
+    pub distances: Distances,
+    /// Free space, where it could be had.
+    pub free: Option<FreeSpace>,
+    /// Files that no layout can be told of, with the reason and how many.
+    pub untold: BTreeMap<&'static str, u64>,
+    /// Bytes that several files share.
+    pub shared_bytes: u64,
+}
+
+impl Score {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(block_bytes: u64) -> Self {
+        Self { block_bytes, ..Self::default() }
+    }
+
+    /// Adds a file.
+    pub fn add(&mut self, layout: &FileLayout, split: bool) {
+        self.total.add(layout, split);
+        let class = layout.blocks.max(1).ilog2();
+        self.by_class.entry(class).or_default().add(layout, split);
+    }
+
+    /// Counts a piece of so many blocks.
+    pub fn add_piece(&mut self, blocks: u64) {
+        *self.piece_sizes.entry(blocks.max(1).ilog2()).or_default() += 1;
+    }
+
+    /// Counts a file that no layout can be told of.
+    pub fn leave_out(&mut self, reason: &'static str) {
+        *self.untold.entry(reason).or_default() += 1;
+    }
+
+    /// Adds another part of the same file system.
+    pub fn merge(&mut self, other: Self) {
+        self.total.merge(&other.total);
+        for (class, sums) in other.by_class {
+            self.by_class.entry(class).or_default().merge(&sums);
+        }
+        for (size, count) in other.piece_sizes {
+            *self.piece_sizes.entry(size).or_default() += count;
+        }
+        for (reason, count) in other.untold {
+            *self.untold.entry(reason).or_default() += count;
+        }
+        self.distances.merge(other.distances);
+        self.shared_bytes += other.shared_bytes;
+    }
+
+    /// Sums by size, the smallest files first.
+    #[must_use]
+    pub fn classes(&self) -> Vec<Class> {
+        let class = |(log, sums): (&u32, &Sums)| Class {
+            from_blocks: 1 << log,
+            sums: *sums,
+            score: sums.score(),
+        };
+        self.by_class.iter().filter(|(_, sums)| sums.files > 0).map(class).collect()
+    }
+}

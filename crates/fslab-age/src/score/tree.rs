@@ -1,0 +1,157 @@
+//! The score of any file system that can tell where its files lie, and a number for what its tree
+//! is.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, Request};
+use std::collections::HashSet;
+
+use super::extents::layout_of;
+use super::tally::Score;
+use super::{Rules, extents::FileLayout};
+use crate::error::{Error, Result};
+use crate::workload::{checksum_of_lines, tree_line};
+
+/// Scores every regular file of a file system.
+///
+/// # Errors
+/// Where it can't tell where files lie, and what it answers.
+pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
+    let unsupported = || fslab_vfs::Error::Errno(fslab_vfs::Errno::OPNOTSUPP);
+    let layout = target.layout().ok_or_else(unsupported);
+    let layout = layout.map_err(Error::volume("where files lie"))?;
+    let mut walk =
+        Scorer { layout, rules, score: Score::new(rules.block_bytes), seen: HashSet::new() };
+    visit(target, &mut |path, directory, attr, last| {
+        walk.file(directory, attr, last).map_err(Error::volume(shown(path)))
+    })?;
+    Ok(walk.score)
+}
+
+struct Scorer<'a> {
+    layout: &'a dyn Layout,
+    rules: Rules,
+    score: Score,
+    seen: HashSet<Ino>,
+}
+
+impl Scorer<'_> {
+    /// Adds a file; `last` is where the file before it in the listing ended.
+    fn file(
+        &mut self,
+        directory: Ino,
+        attr: &Attr,
+        last: &mut Option<u64>,
+    ) -> fslab_vfs::Result<()> {
+        if attr.kind != FileKind::Regular || !self.seen.insert(attr.ino) {
+            return Ok(());
+        }
+        let extents = self.layout.extents(attr.ino)?;
+        let layout = layout_of(&extents, attr.size, self.rules.block_bytes);
+        let split = self.is_split(directory, &layout)?;
+        self.score.add(&layout, split);
+        for extent in &extents {
+            self.score.add_piece(extent.length.div_ceil(self.rules.block_bytes));
+        }
+        if let (Some(from), Some(to)) = (*last, layout.first) {
+            self.score.distances.add(from, to);
+        }
+        *last = layout.end.or(*last);
+        Ok(())
+    }
+
+    /// Whether the first block lies in another group than the first block of the directory.
+    fn is_split(&self, directory: Ino, layout: &FileLayout) -> fslab_vfs::Result<bool> {
+        let (Some(group), Some(first)) = (self.rules.group_bytes, layout.first) else {
+            return Ok(false);
+        };
+        let directory = self.layout.extents(directory)?;
+        Ok(directory.first().is_some_and(|extent| extent.physical / group != first / group))
+    }
+}
+
+/// A number for a tree: of every path with its kind, size and owner. That of a workload's
+/// [`Population`](crate::workload::Population) is the same where a replay did all of it.
+/// `lost+found`, which mkfs makes, is left out.
+///
+/// # Errors
+/// What the file system answers.
+pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<String> {
+    let mut lines = Vec::new();
+    visit(target, &mut |path, _directory, attr, _last| {
+        let letter = match attr.kind {
+            FileKind::Directory => 'd',
+            FileKind::Symlink => 'l',
+            _ => 'f',
+        };
+        let owner = if with_owners { (attr.uid, attr.gid) } else { (0, 0) };
+        lines.push(tree_line(path, letter, attr.size, owner));
+        Ok(())
+    })?;
+    Ok(checksum_of_lines(lines))
+}
+
+fn shown(path: &[u8]) -> String {
+    path.escape_ascii().to_string()
+}
+
+/// What [`visit`] calls: path, directory, attributes, and a place for what the visitor remembers
+/// from one file of a directory to the next.
+type Visitor<'a> = dyn FnMut(&[u8], Ino, &Attr, &mut Option<u64>) -> Result<()> + 'a;
+
+/// Visits everything below the root, a directory's entries in the order in which it lists them.
+fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
+    let mut waiting = vec![(Vec::new(), Ino::ROOT)];
+    while let Some((path, directory)) = waiting.pop() {
+        let mut last = None;
+        let names = list(target, directory).map_err(Error::volume(shown(&path)));
+        for name in names? {
+            let child = join(&path, name.as_bytes());
+            if child == b"lost+found" {
+                continue;
+            }
+            let found = find(target, directory, &name).map_err(Error::volume(shown(&child)))?;
+            let visited = visitor(&child, directory, &found, &mut last);
+            if found.kind == FileKind::Directory && visited.is_ok() {
+                waiting.push((child, found.ino));
+            } else {
+                target.forget(found.ino, 1);
+            }
+            if let Err(error) = visited {
+                forget(target, directory, &waiting);
+                return Err(error);
+            }
+        }
+        forget(target, directory, &[]);
+    }
+    Ok(())
+}
+
+/// Gives back the lookups of directories that will not be visited.
+fn forget(target: &dyn FileSystem, directory: Ino, waiting: &[(Vec<u8>, Ino)]) {
+    let all = waiting.iter().map(|(_, ino)| *ino).chain([directory]);
+    all.filter(|ino| *ino != Ino::ROOT).for_each(|ino| target.forget(ino, 1));
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+fn find(target: &dyn FileSystem, directory: Ino, name: &OsStr) -> fslab_vfs::Result<Attr> {
+    Ok(target.lookup(&Request::default(), directory, Name::new(name)?)?.attr)
+}
+
+fn list(target: &dyn FileSystem, directory: Ino) -> fslab_vfs::Result<Vec<OsString>> {
+    let request = Request::default();
+    let handle = target.opendir(&request, directory)?;
+    let mut names = Vec::new();
+    let listed = target.readdir(&request, directory, handle, 0, &mut |entry| {
+        if !matches!(entry.name.as_bytes(), b"." | b"..") {
+            names.push(OsString::from_vec(entry.name.as_bytes().to_vec()));
+        }
+        true
+    });
+    target.releasedir(&request, directory, handle)?;
+    listed.map(|()| names)
+}

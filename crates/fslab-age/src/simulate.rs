@@ -1,0 +1,98 @@
+//! Ages a file system of nothing but placements: the engine's policies over bitmaps, no data, a
+//! virtual clock. Seven months take seconds.
+
+mod disk;
+mod picture;
+mod report;
+mod volume;
+
+pub use disk::{DISKS, Disk};
+pub use picture::picture;
+pub use report::{Aged, Hot, Point};
+pub use volume::Simulator;
+
+use fslab_ext2::alloc::Clustering;
+use fslab_ext2::{BlockSize, Geometry, InodeNo};
+
+use crate::error::{Error, Result};
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Size of the file system, in bytes.
+    pub volume_bytes: u64,
+    /// Bytes of a block: a power of two from 1 to 64 KiB.
+    pub block_bytes: u32,
+    /// Bytes of a group, as near as whole blocks allow.
+    pub group_bytes: u64,
+    /// One inode for so many bytes.
+    pub bytes_per_inode: u32,
+    /// Share of the blocks that is kept free, from 0 to 0.5.
+    pub reserved: f64,
+    /// A score is taken every so many days.
+    pub score_every_days: u32,
+    /// Files that the last so many days changed are the hot ones.
+    pub hot_days: u32,
+}
+
+impl Default for Settings {
+    /// The paper's file system: 1 GB, blocks of 8 KB, cylinder groups of 16 cylinders of the
+    /// Fujitsu M2694ES, one inode for 4 KB.
+    fn default() -> Self {
+        Self {
+            volume_bytes: 1 << 30,
+            block_bytes: 8192,
+            group_bytes: 16 * 15 * 94 * 512,
+            bytes_per_inode: 4096,
+            reserved: 0.1,
+            score_every_days: 10,
+            hot_days: 30,
+        }
+    }
+}
+
+impl Settings {
+    /// Where things are on a volume of these settings. Inodes have 128 bytes.
+    ///
+    /// # Errors
+    /// Where there can be no such volume.
+    pub fn geometry(&self) -> Result<Geometry> {
+        let block_size = BlockSize::new(self.block_bytes)
+            .ok_or_else(|| Error::parameter("blocks have 1, 2, 4, 8, 16, 32 or 64 KiB"))?;
+        let block = u64::from(self.block_bytes);
+        let blocks = u32::try_from(self.volume_bytes / block).unwrap_or(u32::MAX);
+        let most = block_size.bits().min(65_528);
+        let group = (self.group_bytes / block).clamp(256, u64::from(most)) as u32 / 8 * 8;
+        if blocks < 256 || blocks == u32::MAX || self.bytes_per_inode < 512 {
+            return Err(Error::parameter(
+                "a simulated volume has from 256 to 4 billion blocks, and an inode for 512 bytes \
+                 or more",
+            ));
+        }
+        let first_data_block = u32::from(self.block_bytes == 1024);
+        // A last group that is too small for its own tables is left out.
+        let groups = ((blocks - first_data_block) / group).max(1);
+        let inodes = u64::from(group) * block / u64::from(self.bytes_per_inode);
+        Ok(Geometry {
+            block_size,
+            blocks: blocks.min(first_data_block + groups * group),
+            first_data_block,
+            blocks_per_group: group,
+            inodes_per_group: (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8),
+            inode_size: 128,
+            first_inode: InodeNo(11),
+            groups,
+            sparse_super: false,
+            reserved_descriptor_blocks: 0,
+        })
+    }
+}
+
+/// What was simulated how: one row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// Whether blocks are moved together while they are written.
+    pub clustering: Clustering,
+}

@@ -1,0 +1,160 @@
+//! What a simulation ends with.
+
+use serde::Serialize;
+
+use super::disk::Disk;
+use super::volume::{SimulatedFile, Simulator};
+use crate::profile::DAY_NS;
+use crate::score::{FreeSpace, Score, Sums};
+
+/// The state of a volume on a day.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Point {
+    /// Days since the beginning.
+    pub day: u64,
+    /// Layout score.
+    pub score: Option<f64>,
+    /// Share of the blocks in use, metadata included.
+    pub used: f64,
+    /// Files with at least one block.
+    pub files: u64,
+    /// Split ones among them.
+    pub split: u64,
+}
+
+/// The files that the last days changed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Hot {
+    /// Their layout.
+    #[serde(flatten)]
+    pub sums: Sums,
+    /// Their layout score.
+    pub score: Option<f64>,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Modelled: reading all of them, in bytes a second.
+    pub modelled_read: f64,
+    /// Modelled: overwriting all of them, in bytes a second.
+    pub modelled_write: f64,
+}
+
+/// An aged volume.
+#[derive(Clone, Debug)]
+pub struct Aged {
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Days that passed.
+    pub days: f64,
+    /// Operations that a full volume refused, in whole or in part.
+    pub no_space: u64,
+    /// The layout of all files.
+    pub score: Score,
+    /// Free space.
+    pub free: FreeSpace,
+    /// Share of the blocks in use.
+    pub used: f64,
+    /// Bytes in all files.
+    pub bytes: u64,
+    /// The hot files.
+    pub hot: Hot,
+    /// The score over time.
+    pub points: Vec<Point>,
+    /// Modelled: reading all files in the order of their directories, in bytes a second.
+    pub modelled_read: f64,
+    /// The disk of what is modelled.
+    pub disk: &'static str,
+}
+
+impl Simulator {
+    /// What has become of the volume.
+    #[must_use]
+    pub fn finish(mut self, disk: &'static Disk) -> Aged {
+        let day = self.last_ns / DAY_NS;
+        let last = self.point(day + 1);
+        self.points.push(last);
+        let mut score = Score::new(self.block_bytes());
+        let mut files: Vec<_> = self.files().map(|(number, file)| (number, *file)).collect();
+        files.sort_unstable_by_key(|(number, file)| (file.directory, *number));
+        let mut before: Option<(u64, u64)> = None;
+        for (_, file) in &files {
+            let layout = self.layout(file.inode);
+            score.add(&layout, self.is_split(file));
+            let same = before.filter(|(directory, _)| *directory == file.directory);
+            if let (Some((_, from)), Some(to)) = (same, layout.first) {
+                score.distances.add(from, to);
+            }
+            before = layout.end.map(|end| (file.directory, end)).or(before);
+            self.pieces(file, |_, blocks| score.add_piece(blocks));
+        }
+        let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
+        Aged {
+            operations: self.operations,
+            written: self.written,
+            days: self.last_ns as f64 / DAY_NS as f64,
+            no_space: self.no_space,
+            free: self.free_space(),
+            used: last.used,
+            bytes: all.iter().map(|file| file.size).sum(),
+            hot: self.hot(&all, disk),
+            points: std::mem::take(&mut self.points),
+            modelled_read: self.throughput(&all, disk, false),
+            disk: disk.name,
+            score,
+        }
+    }
+
+    fn hot(&self, all: &[SimulatedFile], disk: &Disk) -> Hot {
+        let since = self.last_ns.saturating_sub(u64::from(self.settings().hot_days) * DAY_NS);
+        let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
+        let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
+        let sums = self.sums(is_hot);
+        Hot {
+            sums,
+            score: sums.score(),
+            bytes: files.iter().map(|file| file.size).sum(),
+            modelled_read: self.throughput(&files, disk, false),
+            modelled_write: self.throughput(&files, disk, true),
+        }
+    }
+
+    /// Calls with the place and the blocks of every piece of a file.
+    fn pieces(&self, file: &SimulatedFile, mut each: impl FnMut(u64, u64)) {
+        let blocks = self.blocks(file.inode);
+        for piece in blocks.chunk_by(|one, next| next.0 == one.0 + 1) {
+            each(self.geometry().offset_of(piece[0]), piece.len() as u64);
+        }
+    }
+
+    /// Bytes a second of going through files in an order: the inode, the indirect blocks, the
+    /// pieces. Overwriting changes the inode too.
+    fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
+        let mut arm = disk.arm();
+        let block = self.block_bytes();
+        for file in files {
+            let inode = self.inode_offset(file);
+            arm.read(inode, block);
+            for indirect in self.indirect_blocks(file.inode) {
+                arm.read(self.geometry().offset_of(indirect), block);
+            }
+            self.pieces(file, |at, blocks| match writes {
+                true => arm.write(at, blocks * block),
+                false => arm.read(at, blocks * block),
+            });
+            if writes {
+                arm.write(inode, block);
+            }
+        }
+        let bytes: u64 = files.iter().map(|file| file.size).sum();
+        if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }
+    }
+
+    /// Where the block with a file's inode lies: behind the head of its group.
+    fn inode_offset(&self, file: &SimulatedFile) -> u64 {
+        let geometry = self.geometry();
+        let (group, bit) = (geometry.group_of_inode(file.inode), geometry.bit_of_inode(file.inode));
+        let table = geometry.first_block(group).0 + geometry.head_blocks(group) + 2;
+        (u64::from(table) + u64::from(bit / geometry.inodes_per_block())) * self.block_bytes()
+    }
+}

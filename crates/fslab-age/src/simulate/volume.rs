@@ -1,0 +1,290 @@
+//! The volume under simulation, and how a workload's operations come to it.
+
+use std::collections::HashMap;
+
+use fslab_ext2::alloc::volume::{Grown, Volume};
+use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
+use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
+
+use super::report::Point;
+use super::{Settings, Variant};
+use crate::error::{Error, Result};
+use crate::profile::DAY_NS;
+use crate::score::{FileLayout, FreeSpace, Sums};
+use crate::workload::{Operation, OperationKind};
+
+/// Bytes that a name takes in its directory, about.
+const NAME_BYTES: u64 = 24;
+
+/// A simulated file system that a workload ages.
+pub struct Simulator {
+    settings: Settings,
+    geometry: Geometry,
+    volume: Volume,
+    files: HashMap<u64, SimulatedFile>,
+    reserved_blocks: u32,
+    /// What a full volume has refused.
+    pub(super) no_space: u64,
+    pub(super) operations: u64,
+    pub(super) written: u64,
+    pub(super) last_ns: u64,
+    next_score_ns: u64,
+    pub(super) points: Vec<Point>,
+}
+
+/// A file or directory of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SimulatedFile {
+    pub inode: InodeNo,
+    pub directory: u64,
+    pub is_directory: bool,
+    pub size: u64,
+    pub modified_ns: u64,
+    /// Names in it, of a directory.
+    names: u32,
+}
+
+impl Simulator {
+    /// An empty volume.
+    ///
+    /// # Errors
+    /// Where there can be none of these settings, or no such policy.
+    pub fn new(settings: Settings, variant: Variant, seed: u64) -> Result<Self> {
+        let geometry = settings.geometry()?;
+        let unknown = || Error::parameter(format!("there is no policy '{}'", variant.policy));
+        let spec = policy(variant.policy).ok_or_else(unknown)?;
+        let space = MemorySpace::new(geometry, geometry.overhead(GroupNo(1)), 11);
+        let reserved_blocks =
+            (f64::from(geometry.blocks) * settings.reserved.clamp(0.0, 0.5)) as u32;
+        let volume = Volume::new(space, (spec.build)(&geometry, seed), variant.clustering);
+        let mut simulator = Self {
+            settings,
+            geometry,
+            volume,
+            files: HashMap::new(),
+            reserved_blocks,
+            no_space: 0,
+            operations: 0,
+            written: 0,
+            last_ns: 0,
+            next_score_ns: 0,
+            points: Vec::new(),
+        };
+        simulator.make(&Operation::default(), true)?;
+        Ok(simulator)
+    }
+
+    /// Does an operation. What a full volume refuses is counted.
+    ///
+    /// # Errors
+    /// Where the operation contradicts those before.
+    pub fn apply(&mut self, operation: &Operation) -> Result<()> {
+        while operation.time_ns >= self.next_score_ns {
+            self.take_score();
+        }
+        self.last_ns = operation.time_ns;
+        self.operations += 1;
+        match operation.kind {
+            OperationKind::MakeDirectory => self.make(operation, true),
+            OperationKind::Create | OperationKind::Symlink => self.make(operation, false),
+            OperationKind::Write => self.write(operation),
+            OperationKind::Truncate => self.truncate(operation),
+            OperationKind::Remove | OperationKind::RemoveDirectory => self.remove(operation),
+            OperationKind::Rename => self.rename(operation),
+        }
+    }
+
+    fn take_score(&mut self) {
+        let day = self.next_score_ns / DAY_NS;
+        self.points.push(self.point(day));
+        self.next_score_ns += u64::from(self.settings.score_every_days.max(1)) * DAY_NS;
+    }
+
+    pub(super) fn point(&self, day: u64) -> Point {
+        let sums = self.sums(|_| true);
+        let usable = self.geometry.blocks.max(1);
+        let used = 1.0 - f64::from(self.counts().blocks) / f64::from(usable);
+        Point { day, score: sums.score(), used, files: sums.files, split: sums.split }
+    }
+
+    fn make(&mut self, operation: &Operation, is_directory: bool) -> Result<()> {
+        let is_root = operation.file == 0;
+        let parent = match self.files.get(&operation.directory) {
+            Some(file) => file.inode,
+            None if is_root => InodeNo::ROOT,
+            None => return self.refuse(),
+        };
+        let top_level = operation.directory == 0;
+        let request = InodeRequest { parent, directory: is_directory, top_level };
+        let Some(inode) = self.volume.create(&request)? else { return self.refuse() };
+        let file = SimulatedFile {
+            inode,
+            directory: operation.directory,
+            is_directory,
+            size: 0,
+            modified_ns: operation.time_ns,
+            names: 0,
+        };
+        self.files.insert(operation.file, file);
+        if is_directory {
+            self.append(inode, 1, true)?;
+        }
+        if is_root { Ok(()) } else { self.count_name(operation.directory, 1) }
+    }
+
+    /// What does not fit is counted, and no error.
+    fn refuse(&mut self) -> Result<()> {
+        self.no_space += 1;
+        Ok(())
+    }
+
+    /// A directory grows with its names, and never shrinks.
+    fn count_name(&mut self, directory: u64, change: i32) -> Result<()> {
+        let block = u64::from(self.geometry.block_size.bytes_u32());
+        let Some(file) = self.files.get_mut(&directory) else { return Ok(()) };
+        file.names = file.names.saturating_add_signed(change);
+        let inode = file.inode;
+        let wanted = (u64::from(file.names) * NAME_BYTES).div_ceil(block).max(1);
+        if wanted > self.volume.blocks(inode).len() as u64 {
+            self.append(inode, 1, true)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write(&mut self, operation: &Operation) -> Result<()> {
+        let Some(file) = self.files.get_mut(&operation.file) else { return self.refuse() };
+        file.modified_ns = operation.time_ns;
+        let (inode, end) = (file.inode, operation.offset + operation.length);
+        if operation.length == 0 {
+            return Ok(());
+        }
+        self.written += operation.length;
+        if end <= file.size {
+            return Ok(());
+        }
+        file.size = end;
+        let block = u64::from(self.geometry.block_size.bytes_u32());
+        let have = self.volume.blocks(inode).len() as u64;
+        let more = end.div_ceil(block).saturating_sub(have);
+        self.append(inode, more as u32, end.is_multiple_of(block))?;
+        self.volume.close(inode);
+        Ok(())
+    }
+
+    fn append(&mut self, inode: InodeNo, count: u32, last_is_full: bool) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        if self.counts().blocks < self.reserved_blocks.saturating_add(count) {
+            return self.refuse();
+        }
+        match self.volume.append(inode, count, last_is_full, 0)? {
+            Grown::Whole => Ok(()),
+            Grown::NoSpace => self.refuse(),
+        }
+    }
+
+    fn truncate(&mut self, operation: &Operation) -> Result<()> {
+        let Some(file) = self.files.get_mut(&operation.file) else { return self.refuse() };
+        (file.size, file.modified_ns) = (operation.length, operation.time_ns);
+        let block = u64::from(self.geometry.block_size.bytes_u32());
+        let kept = operation.length.div_ceil(block).min(u64::from(u32::MAX));
+        self.volume.truncate(file.inode, kept as u32);
+        Ok(())
+    }
+
+    fn remove(&mut self, operation: &Operation) -> Result<()> {
+        let Some(file) = self.files.remove(&operation.file) else { return self.refuse() };
+        self.volume.remove(file.inode);
+        if let Some(parent) = self.files.get_mut(&file.directory) {
+            parent.names = parent.names.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, operation: &Operation) -> Result<()> {
+        let Some(file) = self.files.get_mut(&operation.file) else { return self.refuse() };
+        let old = std::mem::replace(&mut file.directory, operation.directory);
+        self.count_name(operation.directory, 1)?;
+        self.count_name(old, -1)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.volume.space().totals()
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> u64 {
+        u64::from(self.geometry.block_size.bytes_u32())
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Regular files by number.
+    pub(super) fn files(&self) -> impl Iterator<Item = (u64, &SimulatedFile)> {
+        let regular = self.files.iter().filter(|(_, file)| !file.is_directory);
+        regular.map(|(number, file)| (*number, file))
+    }
+
+    pub(super) fn blocks(&self, inode: InodeNo) -> &[BlockNo] {
+        self.volume.blocks(inode)
+    }
+
+    pub(super) fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
+        self.volume.indirect_blocks(inode)
+    }
+
+    /// Sums over the files that are wanted.
+    pub(super) fn sums(&self, wanted: impl Fn(&SimulatedFile) -> bool) -> Sums {
+        let mut sums = Sums::default();
+        for (_, file) in self.files().filter(|(_, file)| wanted(file)) {
+            let layout = self.layout(file.inode);
+            sums.add(&layout, self.is_split(file));
+        }
+        sums
+    }
+
+    pub(super) fn layout(&self, inode: InodeNo) -> FileLayout {
+        let blocks = self.volume.blocks(inode);
+        let breaks = blocks.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as u64;
+        let at = |block: &BlockNo| self.geometry.offset_of(*block);
+        FileLayout {
+            blocks: blocks.len() as u64,
+            breaks,
+            pieces: breaks + u64::from(!blocks.is_empty()),
+            first: blocks.first().map(at),
+            end: blocks.last().map(|block| at(block) + self.block_bytes()),
+        }
+    }
+
+    /// Whether a file's first block is in another group than the inode of its directory.
+    pub(super) fn is_split(&self, file: &SimulatedFile) -> bool {
+        let Some(directory) = self.files.get(&file.directory) else { return false };
+        let home = self.geometry.group_of_inode(directory.inode);
+        let first = self.volume.blocks(file.inode).first();
+        first.is_some_and(|first| self.geometry.group_of(*first) != home)
+    }
+
+    /// Free space by pieces.
+    pub(super) fn free_space(&self) -> FreeSpace {
+        let mut free = FreeSpace::default();
+        for group in self.geometry.all_groups() {
+            for run in self.volume.space().free_runs(group) {
+                free.add(u64::from(run.end - run.start) * self.block_bytes());
+            }
+        }
+        free
+    }
+
+    /// Every place of the volume in order: whether its blocks are free, by group.
+    pub(super) fn free_runs(&self, group: GroupNo) -> Vec<std::ops::Range<u32>> {
+        self.volume.space().free_runs(group).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Snapshots: what a tree held at a time, as Parquet; `docs/formats/snapshot.md` describes them.
+//!
+//! Directories come first, then all else, each sorted by inode: two snapshots are compared by
+//! reading both once.
+
+mod anonymise;
+mod capture;
+mod csv;
+mod format;
+mod git;
+mod paths;
+
+use std::path::Path;
+
+pub use self::csv::import_csv;
+pub use anonymise::NameKey;
+pub use capture::{Capture, capture};
+pub use format::{Entry, EntryKind, SNAPSHOT};
+pub use git::{Every, History};
+
+use crate::error::Result;
+use crate::table::{Reader, Sorter, Writer};
+
+/// What a snapshot says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// When, in nanoseconds since 1970.
+    pub taken_ns: i64,
+    /// Where it comes from.
+    pub source: String,
+    /// Whether names are keyed hashes of what they were.
+    pub anonymised: bool,
+    /// Size of the file system, in bytes; 0 where nobody knows.
+    pub volume_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+}
+
+/// Reads a snapshot.
+pub struct SnapshotReader {
+    rows: Reader<Entry>,
+    taken: Taken,
+}
+
+impl SnapshotReader {
+    /// Opens a snapshot.
+    ///
+    /// # Errors
+    /// Where the file is none, and what the system answers.
+    pub fn open(path: &Path) -> Result<Self> {
+        let rows = Reader::<Entry>::open(path)?;
+        let number = |key| rows.fact(key).and_then(|text| text.parse().ok()).unwrap_or_default();
+        let taken = Taken {
+            taken_ns: number("taken_ns"),
+            source: rows.fact("source").unwrap_or_default().to_owned(),
+            anonymised: rows.fact("names") == Some("anonymised"),
+            volume_bytes: number("volume_bytes").cast_unsigned(),
+            used_bytes: number("used_bytes").cast_unsigned(),
+        };
+        Ok(Self { rows, taken })
+    }
+
+    /// What it says about itself.
+    #[must_use]
+    pub fn taken(&self) -> &Taken {
+        &self.taken
+    }
+
+    /// Its entries, as it claims.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.rows.total()
+    }
+}
+
+impl Iterator for SnapshotReader {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.rows.next()
+    }
+}
+
+/// Takes entries in any order and writes them as a snapshot.
+pub struct SnapshotWriter {
+    sorter: Sorter<Entry, (bool, u64)>,
+    path: std::path::PathBuf,
+}
+
+impl SnapshotWriter {
+    /// A snapshot at a path.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let sorter = Sorter::new(parent.unwrap_or(Path::new(".")), Entry::key);
+        Self { sorter, path: path.to_owned() }
+    }
+
+    /// Takes an entry.
+    ///
+    /// # Errors
+    /// What the system answers where entries do not fit into memory.
+    pub fn push(&mut self, entry: Entry) -> Result<()> {
+        self.sorter.push(entry)
+    }
+
+    /// Writes the file and answers how many entries it has; of several with one inode, as hard
+    /// links are, the first is kept.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn finish(self, taken: &Taken) -> Result<u64> {
+        let mut writer = Writer::create(&self.path)?;
+        let mut last = None;
+        for entry in self.sorter.finish()? {
+            let entry = entry?;
+            if last.replace(entry.inode) != Some(entry.inode) {
+                writer.push(&entry)?;
+            }
+        }
+        let rows = writer.rows();
+        let names = if taken.anonymised { "anonymised" } else { "plain" };
+        writer.finish(&[
+            ("taken_ns", taken.taken_ns.to_string()),
+            ("source", taken.source.clone()),
+            ("names", names.to_owned()),
+            ("volume_bytes", taken.volume_bytes.to_string()),
+            ("used_bytes", taken.used_bytes.to_string()),
+        ])?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,142 @@
+//! A snapshot of a live tree, by several threads, without leaving its file system.
+
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use parking_lot::Mutex;
+
+use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
+use crate::error::{Error, Result};
+use crate::score::{extents_of, layout_of};
+use crate::walk::{present, walk};
+
+/// How a tree is captured.
+pub struct Capture {
+    /// Threads.
+    pub threads: usize,
+    /// Whether to ask where files lie.
+    pub layout: bool,
+    /// Hides names.
+    pub key: Option<NameKey>,
+    /// The time, in nanoseconds since 1970.
+    pub now_ns: i64,
+}
+
+/// Writes a snapshot of a tree, and answers how many entries it has.
+///
+/// # Errors
+/// What the system answers; what goes away meanwhile is left out.
+pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
+    let top = std::fs::metadata(root).map_err(Error::file(root))?;
+    let space = rustix::fs::statvfs(root).map_err(Error::file(root))?;
+    if options.layout {
+        let file = File::open(root).map_err(Error::file(root))?;
+        rustix::fs::syncfs(&file).map_err(Error::file(root))?;
+    }
+    let writer = Mutex::new(SnapshotWriter::new(output));
+    let capturer = Capturer {
+        options,
+        device: top.dev(),
+        root: top.ino(),
+        block_bytes: space.f_frsize.max(512),
+        writer: &writer,
+    };
+    walk(root, options.threads, || (), |path, ()| capturer.directory(path))?;
+    let hidden = options.key.is_some();
+    writer.into_inner().finish(&Taken {
+        taken_ns: options.now_ns,
+        source: if hidden { "a tree".to_owned() } else { format!("tree {}", root.display()) },
+        anonymised: hidden,
+        volume_bytes: space.f_blocks * space.f_frsize,
+        used_bytes: (space.f_blocks - space.f_bfree) * space.f_frsize,
+    })
+}
+
+struct Capturer<'a> {
+    options: &'a Capture,
+    device: u64,
+    root: u64,
+    block_bytes: u64,
+    writer: &'a Mutex<SnapshotWriter>,
+}
+
+impl Capturer<'_> {
+    /// Takes a directory's entries, and answers the directories in it.
+    fn directory(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let Some(own) = present(path.symlink_metadata()).map_err(Error::file(path))? else {
+            return Ok(Vec::new());
+        };
+        let directory = if own.ino() == self.root { 0 } else { own.ino() };
+        let Some(listing) = present(std::fs::read_dir(path)).map_err(Error::file(path))? else {
+            return Ok(Vec::new());
+        };
+        let (mut directories, mut entries) = (Vec::new(), Vec::new());
+        for child in listing {
+            let child = child.map_err(Error::file(path))?;
+            let place = child.path();
+            let Some(status) = present(child.metadata()).map_err(Error::file(&place))? else {
+                continue;
+            };
+            if status.dev() != self.device {
+                continue;
+            }
+            entries.push(self.entry(&place, &status, directory, child.file_name().as_bytes())?);
+            if status.is_dir() {
+                directories.push(place);
+            }
+        }
+        let mut writer = self.writer.lock();
+        entries.into_iter().try_for_each(|entry| writer.push(entry))?;
+        Ok(directories)
+    }
+
+    fn entry(&self, path: &Path, status: &Metadata, directory: u64, name: &[u8]) -> Result<Entry> {
+        let kind = match status.file_type() {
+            kind if kind.is_dir() => EntryKind::Directory,
+            kind if kind.is_file() => EntryKind::File,
+            kind if kind.is_symlink() => EntryKind::Symlink,
+            _ => EntryKind::Other,
+        };
+        let (blocks, breaks) = match kind {
+            EntryKind::File if self.options.layout => self.layout(path, status.len())?,
+            _ => (0, 0),
+        };
+        let hidden = self.options.key.as_ref().map(|key| key.hide(name));
+        Ok(Entry {
+            inode: status.ino(),
+            directory,
+            kind,
+            size: status.len(),
+            stored: status.blocks() * 512,
+            modified_ns: nanoseconds(status.mtime(), status.mtime_nsec()),
+            changed_ns: nanoseconds(status.ctime(), status.ctime_nsec()),
+            born_ns: born_ns(status),
+            mode: status.mode() & 0o7777,
+            uid: status.uid(),
+            gid: status.gid(),
+            links: u32::try_from(status.nlink()).unwrap_or(u32::MAX),
+            blocks,
+            breaks,
+            name: hidden.unwrap_or_else(|| name.to_vec()).into(),
+        })
+    }
+
+    fn layout(&self, path: &Path, size: u64) -> Result<(u64, u64)> {
+        let told = present(extents_of(path)).map_err(Error::file(path))?;
+        let told = told.filter(|told| told.left_out.is_none());
+        let layout = told.map(|told| layout_of(&told.extents, size, self.block_bytes));
+        Ok(layout.map_or((0, 0), |layout| (layout.blocks, layout.breaks)))
+    }
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+fn born_ns(status: &Metadata) -> i64 {
+    let born = status.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    born.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

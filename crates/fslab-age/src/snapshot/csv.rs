@@ -1,0 +1,152 @@
+//! Snapshots from CSV, for whatever else lists files.
+//!
+//! The first line names the columns: `path` and `size` must be there; `inode`, `kind` (d, f, l or
+//! o), `modified`, `changed`, `born` (seconds since 1970), `mode` (octal), `uid` and `gid` may.
+
+use std::path::Path;
+
+use csv::{Position, Reader, StringRecord};
+
+use super::paths::Directories;
+use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
+use crate::error::{Error, Result};
+
+/// Writes a snapshot of what a CSV file lists, and answers how many entries it has. Without
+/// inode numbers, a path stands for the same file in all snapshots.
+///
+/// # Errors
+/// The line that can't be so, and what the system answers.
+pub fn import_csv(
+    input: &Path,
+    output: &Path,
+    key: Option<&NameKey>,
+    taken_ns: i64,
+) -> Result<u64> {
+    let mut reader = Reader::from_path(input).map_err(csv_error(input, None))?;
+    let columns = Columns::of(reader.headers().map_err(csv_error(input, None))?, input)?;
+    let mut writer = SnapshotWriter::new(output);
+    let mut directories = Directories::default();
+    let hide = |name: &[u8]| key.map_or_else(|| name.to_vec(), |key| key.hide(name)).into();
+    for record in reader.records() {
+        let record = record.map_err(csv_error(input, None))?;
+        let (path, mut entry) = columns.entry(&record, input)?;
+        let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
+        // A directory of the list is one that paths below it name too.
+        if entry.kind == EntryKind::Directory {
+            directories
+                .place(&[path.as_slice(), b"/x"].concat(), &mut |path| number_of(path, b"d"));
+            continue;
+        }
+        (entry.directory, entry.name) = (directory, hide(name));
+        writer.push(entry)?;
+    }
+    directories.write(&mut writer, &Entry::default(), |_path| true)?;
+    let source =
+        if key.is_some() { "a list".to_owned() } else { format!("CSV {}", input.display()) };
+    writer.finish(&Taken { taken_ns, source, anonymised: key.is_some(), ..Taken::default() })
+}
+
+/// Where in a line things are.
+struct Columns {
+    path: usize,
+    size: usize,
+    inode: Option<usize>,
+    kind: Option<usize>,
+    modified: Option<usize>,
+    changed: Option<usize>,
+    born: Option<usize>,
+    mode: Option<usize>,
+    uid: Option<usize>,
+    gid: Option<usize>,
+}
+
+impl Columns {
+    fn of(head: &StringRecord, input: &Path) -> Result<Self> {
+        let find = |name: &str| head.iter().position(|column| column.trim() == name);
+        let needed = |name: &str| {
+            let what = format!("the first line names no column '{name}'");
+            find(name).ok_or_else(|| Error::Line { path: input.to_owned(), line: 1, what })
+        };
+        Ok(Self {
+            path: needed("path")?,
+            size: needed("size")?,
+            inode: find("inode"),
+            kind: find("kind"),
+            modified: find("modified"),
+            changed: find("changed"),
+            born: find("born"),
+            mode: find("mode"),
+            uid: find("uid"),
+            gid: find("gid"),
+        })
+    }
+
+    fn entry(&self, record: &StringRecord, input: &Path) -> Result<(Vec<u8>, Entry)> {
+        let cell = |column: Option<usize>| {
+            let text = column.and_then(|column| record.get(column)).map(str::trim);
+            text.filter(|text| !text.is_empty())
+        };
+        let wrong = |what: String| {
+            let line = record.position().map_or(0, Position::line);
+            Error::Line { path: input.to_owned(), line, what }
+        };
+        let number = |column: Option<usize>, radix: u32| {
+            let parse = |text: &str| {
+                let unfit = || wrong(format!("'{text}' is no number from 0 to 2^63"));
+                u64::from_str_radix(text, radix).ok().filter(|n| *n < 1 << 63).ok_or_else(unfit)
+            };
+            cell(column).map(parse).transpose()
+        };
+        let time = |column: Option<usize>| {
+            let parse = |text: &str| {
+                let unfit = || wrong(format!("'{text}' are no seconds since 1970"));
+                text.parse::<f64>().map(|seconds| (seconds * 1e9) as i64).ok().ok_or_else(unfit)
+            };
+            cell(column).map_or(Ok(0), parse)
+        };
+        let path = cell(Some(self.path)).unwrap_or_default().trim_matches('/').as_bytes().to_vec();
+        if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
+            return Err(wrong("the path has an empty name, or one of dots".to_owned()));
+        }
+        let kind = match cell(self.kind).unwrap_or("f") {
+            "d" => EntryKind::Directory,
+            "f" => EntryKind::File,
+            "l" => EntryKind::Symlink,
+            "o" => EntryKind::Other,
+            other => return Err(wrong(format!("'{other}' is no kind: d, f, l or o"))),
+        };
+        let modified_ns = time(self.modified)?;
+        let entry = Entry {
+            inode: number(self.inode, 10)?.unwrap_or_else(|| number_of(&path, b"f")),
+            kind,
+            size: number(Some(self.size), 10)?.unwrap_or_default(),
+            modified_ns,
+            changed_ns: if self.changed.is_some() { time(self.changed)? } else { modified_ns },
+            born_ns: time(self.born)?,
+            mode: number(self.mode, 8)?.unwrap_or(0o644) as u32 & 0o7777,
+            uid: number(self.uid, 10)?.unwrap_or_default() as u32,
+            gid: number(self.gid, 10)?.unwrap_or_default() as u32,
+            links: 1,
+            ..Entry::default()
+        };
+        Ok((path, entry))
+    }
+}
+
+/// A number for a path, which no other path has but by a chance of one in 2^63.
+fn number_of(path: &[u8], kind: &[u8]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(kind).update(path);
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    (u64::from_le_bytes(bytes) >> 1).max(1)
+}
+
+fn csv_error(input: &Path, line: Option<u64>) -> impl FnOnce(csv::Error) -> Error {
+    let path = input.to_owned();
+    move |error| {
+        let told = error.position().map(Position::line);
+        let line = line.or(told).unwrap_or(1);
+        Error::Line { path, line, what: error.to_string() }
+    }
+}

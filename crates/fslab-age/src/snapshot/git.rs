@@ -1,0 +1,307 @@
+//! Snapshots from the history of a git repository: what its tree held after a commit, a day or a
+//! week. Sizes are those of the files as git keeps them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::paths::Directories;
+use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
+use crate::error::{Error, Result};
+
+/// How often there is a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After each commit.
+    Commit,
+    /// At the end of each day that has a commit.
+    Day,
+    /// At the end of each week that has one.
+    Week,
+}
+
+impl Every {
+    fn period_s(self) -> i64 {
+        match self {
+            Self::Commit => 1,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+        }
+    }
+}
+
+/// The history of a repository, first parents only.
+pub struct History {
+    repository: PathBuf,
+    commits: Vec<Commit>,
+    /// Sizes of blobs by their names.
+    sizes: HashMap<String, u64>,
+}
+
+/// A commit and what it changed.
+struct Commit {
+    time_s: i64,
+    changes: Vec<Change>,
+}
+
+struct Change {
+    /// The blob that the path has afterwards; `None` where it is gone, or no file.
+    blob: Option<String>,
+    mode: u32,
+    path: Vec<u8>,
+}
+
+impl History {
+    /// Reads a repository's history.
+    ///
+    /// # Errors
+    /// Where git is missing or says no.
+    pub fn read(repository: &Path) -> Result<Self> {
+        let mut log = git(repository);
+        log.args(["log", "--reverse", "--first-parent", "-m", "--raw", "--no-renames"]);
+        log.args(["--no-abbrev", "-z", "--format=%x01%ct"]);
+        let text = output(&mut log)?;
+        let commits = parse(&text)?;
+        let sizes = sizes(repository, &commits)?;
+        Ok(Self { repository: repository.to_owned(), commits, sizes })
+    }
+
+    /// Commits there are.
+    #[must_use]
+    pub fn commits(&self) -> usize {
+        self.commits.len()
+    }
+
+    /// Writes a snapshot for each period into a directory, and answers their paths in order.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn write(
+        &self,
+        every: Every,
+        directory: &Path,
+        key: Option<&NameKey>,
+    ) -> Result<Vec<PathBuf>> {
+        let mut tree = Tree::default();
+        let mut written = Vec::new();
+        let mut latest = i64::MIN;
+        for (index, commit) in self.commits.iter().enumerate() {
+            // Clocks of committers differ: time never goes back.
+            latest = latest.max(commit.time_s);
+            tree.apply(commit, latest, &self.sizes);
+            let period = latest.div_euclid(every.period_s());
+            let next = self.commits.get(index + 1).map(|next| next.time_s.max(latest));
+            let ends = next.is_none_or(|next| next.div_euclid(every.period_s()) > period);
+            if ends || every == Every::Commit {
+                let path = directory.join(format!("{:08}.parquet", written.len()));
+                tree.write(&path, self.taken(latest, key.is_some()), key)?;
+                written.push(path);
+            }
+        }
+        Ok(written)
+    }
+
+    fn taken(&self, time_s: i64, anonymised: bool) -> Taken {
+        let source = match anonymised {
+            true => "a git history".to_owned(),
+            false => format!("git {}", self.repository.display()),
+        };
+        Taken {
+            taken_ns: time_s.saturating_mul(1_000_000_000),
+            source,
+            anonymised,
+            ..Taken::default()
+        }
+    }
+}
+
+/// The files of a commit.
+#[derive(Default)]
+struct Tree {
+    files: BTreeMap<Vec<u8>, File>,
+    directories: Directories,
+    numbers: u64,
+}
+
+struct File {
+    number: u64,
+    blob: String,
+    mode: u32,
+    size: u64,
+    born_s: i64,
+    modified_s: i64,
+}
+
+impl Tree {
+    fn apply(&mut self, commit: &Commit, time_s: i64, sizes: &HashMap<String, u64>) {
+        // A file that goes while one with the same blob comes was renamed.
+        let mut gone: HashMap<String, File> = HashMap::new();
+        for change in commit.changes.iter().filter(|change| change.blob.is_none()) {
+            if let Some(file) = self.files.remove(&change.path) {
+                gone.insert(file.blob.clone(), file);
+            }
+        }
+        for change in &commit.changes {
+            let Some(blob) = &change.blob else { continue };
+            let size = sizes.get(blob).copied().unwrap_or_default();
+            if let Some(file) = self.files.get_mut(&change.path) {
+                file.modified_s = if file.blob == *blob { file.modified_s } else { time_s };
+                (file.blob, file.mode, file.size) = (blob.clone(), change.mode, size);
+                continue;
+            }
+            let file = gone.remove(blob).unwrap_or_else(|| {
+                self.numbers += 1;
+                let (number, blob) = (self.numbers, blob.clone());
+                let (born_s, modified_s) = (time_s, time_s);
+                File { number, blob, mode: change.mode, size, born_s, modified_s }
+            });
+            self.files.insert(change.path.clone(), file);
+        }
+    }
+
+    fn write(&mut self, path: &Path, taken: Taken, key: Option<&NameKey>) -> Result<()> {
+        let mut writer = SnapshotWriter::new(path);
+        let hide = |name: &[u8]| key.map_or_else(|| name.to_vec(), |key| key.hide(name));
+        let mut used = BTreeSet::new();
+        for (path, file) in &self.files {
+            let path = path.split(|byte| *byte == b'/').map(hide).collect::<Vec<_>>().join(&b'/');
+            let numbers = &mut self.numbers;
+            let mut number = |_path: &[u8]| {
+                *numbers += 1;
+                *numbers
+            };
+            let (directory, name) = self.directories.place(&path, &mut number);
+            note_parents(&path, &mut used);
+            writer.push(file.entry(directory, name))?;
+        }
+        self.directories.write(&mut writer, &Entry::default(), |path| used.contains(path))?;
+        writer.finish(&taken).map(|_rows| ())
+    }
+}
+
+/// Notes every directory that a path lies in.
+fn note_parents(path: &[u8], used: &mut BTreeSet<Vec<u8>>) {
+    for (place, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+        if !used.contains(&path[..place]) {
+            used.insert(path[..place].to_vec());
+        }
+    }
+}
+
+impl File {
+    fn entry(&self, directory: u64, name: &[u8]) -> Entry {
+        let kind = if self.mode == 0o120_000 { EntryKind::Symlink } else { EntryKind::File };
+        let modified_ns = self.modified_s.saturating_mul(1_000_000_000);
+        Entry {
+            inode: self.number,
+            directory,
+            kind,
+            size: self.size,
+            modified_ns,
+            changed_ns: modified_ns,
+            born_ns: self.born_s.saturating_mul(1_000_000_000),
+            mode: if self.mode & 0o111 == 0 { 0o644 } else { 0o755 },
+            links: 1,
+            name: name.to_vec().into(),
+            ..Entry::default()
+        }
+    }
+}
+
+fn git(repository: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(repository).args(["-c", "core.quotepath=off"]);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn failed(message: impl Into<String>) -> Error {
+    Error::Program { program: "git", message: message.into() }
+}
+
+fn missing(source: std::io::Error) -> Error {
+    Error::NoProgram { program: "git", source }
+}
+
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output().map_err(missing)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Takes the output of `git log --raw -z` apart.
+fn parse(text: &[u8]) -> Result<Vec<Commit>> {
+    let mut commits: Vec<Commit> = Vec::new();
+    let mut tokens = text.split(|byte| *byte == 0).map(|token| token.trim_ascii_start());
+    while let Some(token) = tokens.next() {
+        if let [1, time @ ..] = token {
+            let time = std::str::from_utf8(time).ok().and_then(|time| time.trim().parse().ok());
+            let time_s = time.ok_or_else(|| failed("a commit without a time"))?;
+            commits.push(Commit { time_s, changes: Vec::new() });
+        } else if let [b':', change @ ..] = token {
+            let path = tokens.next().unwrap_or_default().to_vec();
+            let change =
+                std::str::from_utf8(change).ok().and_then(|change| parse_change(change, path));
+            let change = change.ok_or_else(|| failed("a change that can't be read"))?;
+            commits.last_mut().ok_or_else(|| failed("a change of no commit"))?.changes.push(change);
+        }
+    }
+    Ok(commits)
+}
+
+/// `100644 100644 OLD NEW M`, and the path.
+fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
+    let mut words = change.split_ascii_whitespace();
+    let mode = u32::from_str_radix(words.nth(1)?, 8).ok()?;
+    let blob = words.nth(1)?.to_owned();
+    // Gone, or a repository within the repository.
+    let is_file = mode & 0o170_000 != 0 && mode != 0o160_000;
+    Some(Change { blob: is_file.then_some(blob), mode, path })
+}
+
+/// The sizes of all blobs that commits name.
+fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> {
+    let changes = commits.iter().flat_map(|commit| &commit.changes);
+    let blobs: HashSet<&str> = changes.filter_map(|change| change.blob.as_deref()).collect();
+    let mut command = git(repository);
+    command.args(["cat-file", "--batch-check=%(objectname) %(objectsize)"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(missing)?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let told = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| -> std::io::Result<()> {
+            let mut stdin = std::io::BufWriter::new(stdin.ok_or(std::io::ErrorKind::BrokenPipe)?);
+            blobs.iter().try_for_each(|blob| writeln!(stdin, "{blob}"))?;
+            stdin.flush()
+        });
+        let told = stdout.map_or_else(|| Ok(HashMap::new()), read_sizes);
+        let asked = asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        asked.and(told)
+    });
+    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    let mut complaint = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_string(&mut complaint).map_err(|error| failed(error.to_string()))?;
+    }
+    match told {
+        Ok(told) if status.success() && told.len() == blobs.len() => Ok(told),
+        Ok(_) => Err(failed(format!("sizes of blobs are missing: {}", complaint.trim()))),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+fn read_sizes(stdout: impl Read) -> std::io::Result<HashMap<String, u64>> {
+    let mut sizes = HashMap::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if let Some((blob, size)) = line.split_once(' ')
+            && let Ok(size) = size.parse()
+        {
+            sizes.insert(blob.to_owned(), size);
+        }
+    }
+    Ok(sizes)
+}

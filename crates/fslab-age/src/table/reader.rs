@@ -1,0 +1,215 @@
+//! Reads a file of rows, a row group at a time.
+//!
+//! Files may come from anywhere. What they claim is bounded before memory is taken for it, and a
+//! defect of the Parquet library that a damaged file brings out is an error of that file.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use parquet::basic::Type as Physical;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::KeyValue;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+
+use super::{Batch, NumberKind, Row, Text};
+use crate::error::{Error, Result};
+
+/// A row group with more rows than this is not ours.
+const GROUP_ROWS_MAX: i64 = 1 << 20;
+
+/// Nor is one that decodes to more bytes.
+const GROUP_BYTES_MAX: i64 = 1 << 30;
+
+/// Row groups decoded ahead of who reads.
+const GROUPS_AHEAD: usize = 2;
+
+/// The rows of a file.
+pub struct Reader<R: Row> {
+    path: PathBuf,
+    facts: Vec<KeyValue>,
+    total: u64,
+    groups: Receiver<Result<Vec<R>>>,
+    rows: std::vec::IntoIter<R>,
+}
+
+impl<R: Row> Reader<R> {
+    /// Opens a file. Its rows are decoded by a thread of its own, a little ahead.
+    ///
+    /// # Errors
+    /// Where it is none of this format, and what the system answers.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::file(path))?;
+        let opened = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
+        let damaged = || not_ours::<R>(path, "it is damaged beyond reading");
+        let reader = opened.map_err(|_panic| damaged())?.map_err(Error::parquet(path))?;
+        let told = reader.metadata().file_metadata();
+        let facts = told.key_value_metadata().cloned().unwrap_or_default();
+        let total = u64::try_from(told.num_rows()).unwrap_or_default();
+        let rows = Vec::new().into_iter();
+        let groups = decode_ahead(path, reader)?;
+        let reader = Self { path: path.to_owned(), facts, total, groups, rows };
+        reader.check_version()?;
+        Ok(reader)
+    }
+
+    fn check_version(&self) -> Result<()> {
+        let version = self.fact("version").and_then(|text| text.parse().ok());
+        match version {
+            None => Err(not_ours::<R>(&self.path, "its footer does not say so")),
+            Some(found) if found > R::LAYOUT.version => {
+                let (path, known) = (self.path.clone(), R::LAYOUT.version);
+                Err(Error::NewerFormat { path, found, known })
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// What the file says about itself; the key without the format's prefix.
+    #[must_use]
+    pub fn fact(&self, key: &str) -> Option<&str> {
+        let key = format!("fslab.{}.{key}", R::LAYOUT.name);
+        self.facts.iter().find(|pair| pair.key == key)?.value.as_deref()
+    }
+
+    /// Rows of the file, as it claims.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl<R: Row> Iterator for Reader<R> {
+    type Item = Result<R>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.rows.next() {
+                return Some(Ok(row));
+            }
+            match self.groups.recv().ok()? {
+                Ok(rows) => self.rows = rows.into_iter(),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
+    Error::Format { path: path.to_owned(), format: R::LAYOUT.name, what }
+}
+
+/// The thread ends when nobody wants its rows any more.
+fn decode_ahead<R: Row>(
+    path: &Path,
+    reader: SerializedFileReader<File>,
+) -> Result<Receiver<Result<Vec<R>>>> {
+    let (sender, receiver) = sync_channel(GROUPS_AHEAD);
+    let place = path.to_owned();
+    let work = move || {
+        let mut first_row = 0;
+        for group in 0..reader.num_row_groups() {
+            let read = catch_unwind(AssertUnwindSafe(|| {
+                read_group::<R>(&reader, group, &place, first_row)
+            }));
+            let damaged = "it is damaged beyond reading";
+            let rows = read.unwrap_or_else(|_panic| Err(not_ours::<R>(&place, damaged)));
+            let failed = rows.is_err();
+            first_row += rows.as_ref().map_or(0, Vec::len) as u64;
+            if sender.send(rows).is_err() || failed {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("fslab-age-decode".to_owned());
+    thread.spawn(work).map_err(Error::file(path))?;
+    Ok(receiver)
+}
+
+fn read_group<R: Row>(
+    reader: &SerializedFileReader<File>,
+    group: usize,
+    path: &Path,
+    first_row: u64,
+) -> Result<Vec<R>> {
+    let group = reader.get_row_group(group).map_err(Error::parquet(path))?;
+    let told = group.metadata();
+    let (rows, bytes) = (told.num_rows(), told.total_byte_size());
+    if !(0..=GROUP_ROWS_MAX).contains(&rows) || !(0..=GROUP_BYTES_MAX).contains(&bytes) {
+        return Err(not_ours::<R>(path, "a row group claims more than one may hold"));
+    }
+    let batch = read_columns::<R>(&*group, rows as usize).map_err(Error::parquet(path))?;
+    let batch = batch.ok_or_else(|| not_ours::<R>(path, "it lacks a column of that format"))?;
+    rows_of(&batch, path, first_row)
+}
+
+fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>> {
+    let mut rows = Vec::with_capacity(batch.rows());
+    let mut numbers = [0; super::NUMBERS_MAX];
+    for (row, bytes) in batch.bytes.iter().enumerate() {
+        for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
+            *number = column[row];
+        }
+        let wrong = |what| Error::Row { path: path.to_owned(), row: first_row + row as u64, what };
+        rows.push(R::from_cells(&numbers, Text(bytes.clone())).map_err(wrong)?);
+    }
+    Ok(rows)
+}
+
+/// `None` where a column is missing or has another type.
+fn read_columns<R: Row>(group: &dyn RowGroupReader, rows: usize) -> ParquetResult<Option<Batch>> {
+    let schema = group.metadata().schema_descr();
+    let find = |name: &str, physical: Physical| {
+        (0..schema.num_columns()).find(|index| {
+            let column = schema.column(*index);
+            column.path().parts() == [name]
+                && column.physical_type() == physical
+                && column.max_def_level() == 0
+        })
+    };
+    let mut batch = Batch::new(R::LAYOUT);
+    for (column, values) in R::LAYOUT.numbers.iter().zip(&mut batch.numbers) {
+        let physical = match column.kind {
+            NumberKind::U32 => Physical::INT32,
+            NumberKind::U64 | NumberKind::I64 => Physical::INT64,
+        };
+        let Some(index) = find(column.name, physical) else { return Ok(None) };
+        *values = match group.get_column_reader(index)? {
+            ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows)?,
+            ColumnReader::Int32ColumnReader(reader) => {
+                let narrow: Vec<i32> = read_values(reader, rows)?;
+                narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()
+            }
+            _ => return Ok(None),
+        };
+    }
+    let Some(index) = find(R::LAYOUT.bytes, Physical::BYTE_ARRAY) else { return Ok(None) };
+    if let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(index)? {
+        batch.bytes = read_values::<parquet::data_type::ByteArrayType>(reader, rows)?;
+        if batch.bytes.iter().any(|bytes| *bytes == ByteArray::new()) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(batch))
+}
+
+fn read_values<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+) -> ParquetResult<Vec<T::T>> {
+    let mut values = Vec::with_capacity(rows);
+    let (read, ..) = reader.read_records(rows, None, None, &mut values)?;
+    if read == rows && values.len() == rows {
+        return Ok(values);
+    }
+    Err(ParquetError::General(format!("{read} values where there should be {rows}")))
+}

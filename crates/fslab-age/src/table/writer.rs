@@ -1,0 +1,153 @@
+//! Writes a file of rows.
+
+use std::fs::{File, Permissions};
+use std::marker::PhantomData;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type};
+use tempfile::TempPath;
+
+use super::{Batch, GROUP_ROWS, Layout, NumberColumn, NumberKind, Row};
+use crate::error::{Error, Result};
+
+/// Writes rows to a file that appears when it is whole.
+pub struct Writer<R: Row> {
+    path: PathBuf,
+    unfinished: TempPath,
+    file: SerializedFileWriter<File>,
+    batch: Batch,
+    rows: u64,
+    row: PhantomData<R>,
+}
+
+impl<R: Row> Writer<R> {
+    /// Begins a file, beside its place until it is finished.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn create(path: &Path) -> Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let mut builder = tempfile::Builder::new();
+        let beside = builder
+            .permissions(Permissions::from_mode(R::LAYOUT.mode))
+            .tempfile_in(parent.unwrap_or(Path::new(".")));
+        let (file, unfinished) = beside.map_err(Error::file(path))?.into_parts();
+        let begun = schema(R::LAYOUT).and_then(|schema| {
+            SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties(R::LAYOUT)?))
+        });
+        let file = begun.map_err(Error::parquet(path))?;
+        let (batch, row) = (Batch::new(R::LAYOUT), PhantomData);
+        Ok(Self { path: path.to_owned(), unfinished, file, batch, rows: 0, row })
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn push(&mut self, row: &R) -> Result<()> {
+        self.batch.push(row);
+        self.rows += 1;
+        if self.batch.rows() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
+    }
+
+    /// Rows so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Writes what is left and what the file is to say about itself (the keys without the
+    /// format's prefix), and puts the file into its place.
+    ///
+    /// # Errors
+    /// What the system answers; there is no file then.
+    pub fn finish(mut self, facts: &[(&str, String)]) -> Result<()> {
+        self.write_group()?;
+        let version = ("version", R::LAYOUT.version.to_string());
+        for (key, value) in std::iter::once(&version).chain(facts) {
+            let key = format!("fslab.{}.{key}", R::LAYOUT.name);
+            self.file.append_key_value_metadata(KeyValue::new(key, value.clone()));
+        }
+        let file = self.file.into_inner().map_err(Error::parquet(&self.path))?;
+        file.sync_all().map_err(Error::file(&self.path))?;
+        let persisted = self.unfinished.persist(&self.path);
+        persisted.map_err(|error| error.error).map_err(Error::file(&self.path))
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        if self.batch.rows() == 0 {
+            return Ok(());
+        }
+        let written = write_group(&mut self.file, &self.batch);
+        self.batch.clear();
+        written.map_err(Error::parquet(&self.path))
+    }
+}
+
+fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetResult<()> {
+    let mut group = file.next_row_group()?;
+    let mut numbers = batch.numbers.iter();
+    while let Some(mut column) = group.next_column()? {
+        let missing = || ParquetError::General("a column too many".to_owned());
+        match column.untyped() {
+            ColumnWriter::Int64ColumnWriter(out) => {
+                out.write_batch(numbers.next().ok_or_else(missing)?, None, None)?
+            }
+            ColumnWriter::Int32ColumnWriter(out) => {
+                let wide = numbers.next().ok_or_else(missing)?;
+                // An unsigned column of 32 bits keeps the bits, as Parquet asks for.
+                let narrow: Vec<i32> = wide.iter().map(|number| *number as i32).collect();
+                out.write_batch(&narrow, None, None)?
+            }
+            ColumnWriter::ByteArrayColumnWriter(out) => {
+                out.write_batch(&batch.bytes, None, None)?
+            }
+            _ => return Err(missing()),
+        };
+        column.close()?;
+    }
+    group.close().map(|_metadata| ())
+}
+
+fn schema(layout: &Layout) -> ParquetResult<Type> {
+    let mut fields = Vec::new();
+    for column in layout.numbers {
+        fields.push(Arc::new(number_field(column)?));
+    }
+    let bytes = Type::primitive_type_builder(layout.bytes, Physical::BYTE_ARRAY);
+    fields.push(Arc::new(bytes.with_repetition(Repetition::REQUIRED).build()?));
+    Type::group_type_builder(layout.name).with_fields(fields).build()
+}
+
+fn number_field(column: &NumberColumn) -> ParquetResult<Type> {
+    let (physical, logical) = match column.kind {
+        NumberKind::U32 => (Physical::INT32, Some(LogicalType::integer(32, false))),
+        NumberKind::U64 => (Physical::INT64, Some(LogicalType::integer(64, false))),
+        NumberKind::I64 => (Physical::INT64, None),
+    };
+    Type::primitive_type_builder(column.name, physical)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(logical)
+        .build()
+}
+
+fn properties(layout: &Layout) -> ParquetResult<WriterProperties> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(ColumnPath::from(layout.bytes), false);
+    for column in layout.numbers.iter().filter(|column| column.rising) {
+        properties = properties
+            .set_column_dictionary_enabled(ColumnPath::from(column.name), false)
+            .set_column_encoding(ColumnPath::from(column.name), Encoding::DELTA_BINARY_PACKED);
+    }
+    Ok(properties.build())
+}

@@ -1,0 +1,66 @@
+//! A directory tree of this machine, by several threads: each takes a directory that waits, and
+//! finds more.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Result;
+
+/// Directories that wait, and threads that may still find some.
+struct Line {
+    waiting: Vec<PathBuf>,
+    busy: usize,
+    failed: bool,
+}
+
+/// Calls `visit` for the root and every directory that it answers, and gives back what each thread
+/// has gathered.
+///
+/// # Errors
+/// The first of `visit`'s; the others end then.
+pub(crate) fn walk<T: Send>(
+    root: &Path,
+    threads: usize,
+    empty: impl Fn() -> T + Sync,
+    visit: impl Fn(&Path, &mut T) -> Result<Vec<PathBuf>> + Sync,
+) -> Result<Vec<T>> {
+    let line = Line { waiting: vec![root.to_owned()], busy: 0, failed: false };
+    let (line, came) = (Mutex::new(line), Condvar::new());
+    let work = || -> Result<T> {
+        let mut gathered = empty();
+        while let Some(path) = next(&line, &came) {
+            let found = visit(&path, &mut gathered);
+            let mut line = line.lock();
+            line.busy -= 1;
+            line.failed |= found.is_err();
+            line.waiting.extend(found.as_ref().map_or(&[][..], Vec::as_slice).iter().cloned());
+            came.notify_all();
+            drop(line);
+            found?;
+        }
+        Ok(gathered)
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.clamp(1, 256)).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+/// The next directory; `None` when there will be no more.
+fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
+    let mut line = line.lock();
+    came.wait_while(&mut line, |line| line.waiting.is_empty() && line.busy > 0 && !line.failed);
+    let path = line.waiting.pop().filter(|_| !line.failed)?;
+    line.busy += 1;
+    Some(path)
+}
+
+/// What came or went while a tree was walked is no error.
+pub(crate) fn present<T>(answer: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,243 @@
+//! What a workload has made so far: names, sizes and owners, without a file system.
+
+use std::collections::HashMap;
+
+use super::format::{Operation, OperationKind};
+use crate::error::{Error, Result};
+use crate::table::Text;
+
+/// Files and directories by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Population {
+    members: HashMap<u64, Member>,
+    operations: u64,
+    last_ns: u64,
+}
+
+/// A file or directory of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its directory.
+    pub directory: u64,
+    /// Its name, as the operation had it.
+    pub name: Text,
+    /// What made it.
+    pub kind: OperationKind,
+    /// Size in bytes; 0 for directories.
+    pub size: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// When it was last written, truncated or made.
+    pub modified_ns: u64,
+    /// Names in it, of a directory.
+    pub names: u32,
+}
+
+impl Population {
+    /// Takes an operation into account.
+    ///
+    /// # Errors
+    /// Where it contradicts those before.
+    pub fn apply(&mut self, operation: &Operation) -> Result<()> {
+        let index = self.operations;
+        self.operations += 1;
+        let late = operation.time_ns < self.last_ns;
+        self.last_ns = operation.time_ns;
+        if late {
+            return Err(Error::Operation { index, what: "it is earlier than the one before" });
+        }
+        self.try_apply(operation).map_err(|what| Error::Operation { index, what })
+    }
+
+    fn try_apply(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        match operation.kind {
+            kind if kind.makes() => self.make(operation),
+            OperationKind::Remove | OperationKind::RemoveDirectory => self.remove(operation),
+            OperationKind::Rename => self.rename(operation),
+            _ => self.change(operation),
+        }
+    }
+
+    fn make(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        self.count_names(operation.directory, 1)?;
+        let is_link = operation.kind == OperationKind::Symlink;
+        let member = Member {
+            directory: operation.directory,
+            name: operation.name.clone(),
+            kind: operation.kind,
+            size: if is_link { operation.length } else { 0 },
+            uid: operation.uid,
+            gid: operation.gid,
+            modified_ns: operation.time_ns,
+            names: 0,
+        };
+        match self.members.insert(operation.file, member) {
+            None => Ok(()),
+            Some(_) => Err("it makes what is there already"),
+        }
+    }
+
+    fn remove(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        let member = self.members.remove(&operation.file).ok_or("it removes what is not there")?;
+        let is_directory = member.kind == OperationKind::MakeDirectory;
+        if is_directory != (operation.kind == OperationKind::RemoveDirectory) {
+            return Err("it removes a directory as a file, or a file as a directory");
+        }
+        if member.names > 0 {
+            return Err("it removes a directory that is not empty");
+        }
+        self.count_names(member.directory, -1)
+    }
+
+    fn rename(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        self.count_names(operation.directory, 1)?;
+        let member = self.members.get_mut(&operation.file).ok_or("it renames what is not there")?;
+        let old = std::mem::replace(&mut member.directory, operation.directory);
+        member.name = operation.name.clone();
+        self.count_names(old, -1)?;
+        if self.is_within(operation.directory, operation.file) {
+            return Err("it moves a directory into itself");
+        }
+        Ok(())
+    }
+
+    /// Whether the directory `inner` is `outer` or within it.
+    fn is_within(&self, inner: u64, outer: u64) -> bool {
+        let mut at = inner;
+        for _ in 0..=self.members.len() {
+            if at == outer {
+                return true;
+            }
+            match self.members.get(&at) {
+                Some(member) => at = member.directory,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn change(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        let member = self.members.get_mut(&operation.file).ok_or("it changes what is not there")?;
+        if member.kind != OperationKind::Create {
+            return Err("it writes what is no regular file");
+        }
+        member.modified_ns = operation.time_ns;
+        member.size = match operation.kind {
+            OperationKind::Truncate => operation.length,
+            _ if operation.length == 0 => member.size,
+            _ => member.size.max(operation.offset + operation.length),
+        };
+        Ok(())
+    }
+
+    fn count_names(&mut self, directory: u64, change: i32) -> Result<(), &'static str> {
+        if directory == 0 {
+            return Ok(());
+        }
+        match self.members.get_mut(&directory) {
+            Some(member) if member.kind == OperationKind::MakeDirectory => {
+                member.names = member.names.saturating_add_signed(change);
+                Ok(())
+            }
+            Some(_) => Err("its directory is no directory"),
+            None => Err("its directory is not there"),
+        }
+    }
+
+    /// A file or directory that is there.
+    #[must_use]
+    pub fn get(&self, file: u64) -> Option<&Member> {
+        self.members.get(&file)
+    }
+
+    /// All of them, in no order.
+    pub fn members(&self) -> impl Iterator<Item = (u64, &Member)> {
+        self.members.iter().map(|(file, member)| (*file, member))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Operations taken into account.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// The time of the last operation.
+    #[must_use]
+    pub fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// The path of a member from the root, without a leading slash; `None` for what is not there.
+    #[must_use]
+    pub fn path(&self, file: u64) -> Option<Vec<u8>> {
+        let mut parts = Vec::new();
+        let mut at = file;
+        while at != 0 {
+            let member = self.members.get(&at)?;
+            parts.push(member.name_of(at));
+            at = member.directory;
+        }
+        parts.reverse();
+        Some(parts.join(&b'/'))
+    }
+
+    /// A number for the final tree: of every path with its kind, size and owner, in the order of
+    /// the paths.
+    #[must_use]
+    pub fn checksum(&self) -> String {
+        let line = |(file, member): (u64, &Member)| {
+            let path = self.path(file).unwrap_or_default();
+            tree_line(&path, member.letter(), member.size, (member.uid, member.gid))
+        };
+        checksum_of_lines(self.members().map(line).collect())
+    }
+}
+
+impl Member {
+    /// The name that it has on a file system.
+    #[must_use]
+    pub fn name_of(&self, file: u64) -> Vec<u8> {
+        let (name, kind) = (self.name.clone(), self.kind);
+        Operation { file, name, kind, ..Operation::default() }.name_of()
+    }
+
+    fn letter(&self) -> char {
+        match self.kind {
+            OperationKind::MakeDirectory => 'd',
+            OperationKind::Symlink => 'l',
+            _ => 'f',
+        }
+    }
+}
+
+/// A line of what [`checksum_of_lines`] is about. Of directories no size counts.
+pub(crate) fn tree_line(path: &[u8], letter: char, size: u64, owner: (u32, u32)) -> Vec<u8> {
+    let size = if letter == 'd' { 0 } else { size };
+    let mut line = path.to_vec();
+    line.extend(format!("\0{letter} {size} {} {}\n", owner.0, owner.1).into_bytes());
+    line
+}
+
+/// The BLAKE3 hash of sorted lines, in hexadecimal.
+pub(crate) fn checksum_of_lines(mut lines: Vec<Vec<u8>>) -> String {
+    lines.sort_unstable();
+    let mut hasher = blake3::Hasher::new();
+    for line in &lines {
+        hasher.update(line);
+    }
+    hasher.finalize().to_hex().to_string()
+}

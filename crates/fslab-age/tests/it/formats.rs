@@ -1,0 +1,172 @@
+//! Files of workloads: what is written comes back, what is damaged says so.
+
+use std::path::{Path, PathBuf};
+
+use fslab_age::workload::{
+    Operation, OperationKind, Population, Provenance, WorkloadReader, hash_of_file, write,
+};
+use fslab_age::{DAY_NS, Error};
+use proptest::prelude::*;
+
+use crate::support::{operations, small, stream};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/workload-v1.parquet")
+}
+
+fn provenance() -> Provenance {
+    Provenance {
+        source: "a test".to_owned(),
+        seed: 7,
+        volume_bytes: 1 << 20,
+        made_by: "fslab 0.1.0".to_owned(),
+    }
+}
+
+/// Every kind once, as the golden file has them.
+fn every_kind() -> Vec<Operation> {
+    let at = |time_ns, kind, file| Operation { time_ns, kind, file, ..Operation::default() };
+    let second = 1_000_000_000;
+    vec![
+        Operation { mode: 0o755, uid: 1, gid: 2, ..at(0, OperationKind::MakeDirectory, 1) },
+        Operation {
+            directory: 1,
+            mode: 0o644,
+            name: b"a \xff name".to_vec().into(),
+            ..at(second, OperationKind::Create, 2)
+        },
+        Operation { length: 100_000, ..at(2 * second, OperationKind::Write, 2) },
+        Operation { length: 5000, ..at(3 * second, OperationKind::Truncate, 2) },
+        Operation { offset: 9000, length: 10, ..at(DAY_NS, OperationKind::Write, 2) },
+        Operation { name: b"new".to_vec().into(), ..at(DAY_NS + 1, OperationKind::Rename, 2) },
+        Operation { length: 12, ..at(DAY_NS + 2, OperationKind::Symlink, 3) },
+        at(DAY_NS + 3, OperationKind::Remove, 3),
+        at(DAY_NS + 4, OperationKind::RemoveDirectory, 1),
+    ]
+}
+
+fn read(path: &Path) -> Vec<Operation> {
+    WorkloadReader::open(path).unwrap().map(|operation| operation.unwrap()).collect()
+}
+
+/// Made by `FSLAB_BLESS=1 cargo test -p fslab-age`; a later format keeps it beside a new one.
+#[test]
+fn the_golden_file_of_version_1_is_read() {
+    if std::env::var_os("FSLAB_BLESS").is_some() {
+        write(&golden(), &provenance(), stream(&every_kind())).unwrap();
+    }
+    let reader = WorkloadReader::open(&golden()).unwrap();
+    assert_eq!(reader.provenance(), &provenance());
+    assert_eq!(read(&golden()), every_kind());
+    let mut population = Population::default();
+    every_kind().iter().for_each(|operation| population.apply(operation).unwrap());
+    assert_eq!(population.path(2).unwrap(), b"new");
+    assert_eq!((population.len(), population.get(2).unwrap().size), (1, 9010));
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    let numbers = (any::<u64>(), 1..u64::MAX, any::<u64>(), 0..1_u64 << 62, 0..1_u64 << 62);
+    let owners = (0..0o10_000_u32, any::<u32>(), any::<u32>());
+    let name = proptest::collection::vec(1..b'/', 3..20);
+    let kind = proptest::sample::select(OperationKind::ALL.as_slice());
+    (numbers, owners, name, kind).prop_map(|(numbers, (mode, uid, gid), name, kind)| {
+        let (time_ns, file, directory, offset, mut length) = numbers;
+        if kind == OperationKind::Symlink {
+            length = length % 4095 + 1;
+        }
+        let name = name.into();
+        Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, name }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn what_is_written_comes_back(operations in proptest::collection::vec(any_operation(), 0..50)) {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("workload");
+        write(&path, &provenance(), stream(&operations)).unwrap();
+        prop_assert_eq!(read(&path), operations);
+    }
+}
+
+#[test]
+fn workloads_go_over_many_row_groups_and_are_equal_for_equal_seeds() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, other] = ["1", "2", "3"].map(|name| scratch.path().join(name));
+    let mut profile = small("developer");
+    profile.days = 200;
+    profile.operations_per_file = 0.6;
+    let made = operations(profile.clone(), 5);
+    assert!(made.len() > 100_000, "{} are too few for two row groups", made.len());
+    write(&one, &provenance(), stream(&made)).unwrap();
+    assert_eq!(read(&one), made);
+    write(&two, &provenance(), stream(&operations(profile.clone(), 5))).unwrap();
+    write(&other, &provenance(), stream(&operations(profile, 6))).unwrap();
+    let [one, two, other] = [one, two, other].map(|path| hash_of_file(&path).unwrap());
+    assert!(one == two && one != other);
+}
+
+/// Each byte of a file in turn is damaged: it is an error or the same file, never a panic.
+#[test]
+fn damaged_files_are_errors() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("damaged");
+    let good = std::fs::read(golden()).unwrap();
+    let mut refused = 0;
+    for place in (0..good.len()).step_by(3) {
+        let mut bytes = good.clone();
+        bytes[place] ^= 0x41;
+        std::fs::write(&path, &bytes).unwrap();
+        let answer =
+            WorkloadReader::open(&path).and_then(|reader| reader.collect::<Result<Vec<_>, _>>());
+        refused += usize::from(answer.is_err());
+    }
+    assert!(refused > good.len() / 12, "only {refused} of {} flips were noticed", good.len() / 3);
+    for length in (0..good.len()).step_by(97) {
+        std::fs::write(&path, &good[..length]).unwrap();
+        assert!(WorkloadReader::open(&path).is_err(), "cut to {length} bytes");
+    }
+}
+
+#[test]
+fn what_can_not_be_is_refused() {
+    let make = |file, kind| Operation { file, kind, ..Operation::default() };
+    let cases = [
+        (vec![make(1, OperationKind::Write)], "not there"),
+        (vec![make(1, OperationKind::Create), make(1, OperationKind::Create)], "already"),
+        (vec![Operation { directory: 9, ..make(1, OperationKind::Create) }], "directory is not"),
+        (
+            vec![make(1, OperationKind::Create), make(1, OperationKind::RemoveDirectory)],
+            "as a file",
+        ),
+        (
+            vec![
+                make(1, OperationKind::MakeDirectory),
+                Operation { directory: 1, ..make(2, OperationKind::MakeDirectory) },
+                Operation { directory: 2, ..make(1, OperationKind::Rename) },
+            ],
+            "into itself",
+        ),
+        (
+            vec![
+                make(1, OperationKind::MakeDirectory),
+                Operation { directory: 1, ..make(2, OperationKind::Create) },
+                make(1, OperationKind::RemoveDirectory),
+            ],
+            "not empty",
+        ),
+    ];
+    for (operations, what) in cases {
+        let mut population = Population::default();
+        let failed = operations.iter().find_map(|operation| population.apply(operation).err());
+        let message = failed.unwrap().to_string();
+        assert!(message.contains(what), "{message}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("bad");
+    let slash = Operation { name: b"a/b".to_vec().into(), ..make(1, OperationKind::Create) };
+    write(&path, &provenance(), stream(&[slash])).unwrap();
+    let answer = WorkloadReader::open(&path).unwrap().next().unwrap();
+    assert!(matches!(answer, Err(Error::Row { row: 0, .. })), "{answer:?}");
+}

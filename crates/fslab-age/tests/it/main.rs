@@ -1,0 +1,8 @@
+//! Workloads as files, replayed, simulated and scored.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod formats;
+mod replays;
+mod simulations;
+mod snapshots;
+mod support;

@@ -1,0 +1,261 @@
+//! Replays: any number of threads, any target, any kill, one tree.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_age::Error;
+use fslab_age::replay::{Data, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::score::{Rules, score_tree, tree_checksum};
+use fslab_age::workload::{Operation, OperationKind, Population};
+use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::{
+    Attr, Capacity, Entry, Errno, FileSystem, Handle, Ino, MemFs, MemoryDevice, Name, OpenMode,
+    Opened, RenameMode, Request, SetAttr, WriteOptions,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::support::{Patience, operations, settings, small, stream};
+
+fn checksum(operations: &[Operation]) -> String {
+    let mut population = Population::default();
+    operations.iter().for_each(|operation| population.apply(operation).unwrap());
+    population.checksum()
+}
+
+fn replay(target: &dyn FileSystem, operations: &[Operation], settings: Settings) -> Replayed {
+    let mut replayer = Replayer::new(target, settings);
+    assert!(replayer.run(stream(operations), &mut Patience).unwrap());
+    *replayer.replayed()
+}
+
+fn engine(bytes: u64) -> Ext2 {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    mkfs(&*device, &MkfsOptions { bytes_per_inode: 2048, ..MkfsOptions::default() }).unwrap();
+    Ext2::open(device, VolumeOptions::default()).unwrap()
+}
+
+/// A workload with everything in it: moved directories, links, files that are cut.
+fn varied(seed: u64, count: usize) -> Vec<Operation> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut population = Population::default();
+    let mut operations: Vec<Operation> = Vec::new();
+    let mut numbers = 1..;
+    while operations.len() < count {
+        let all: Vec<u64> = population.members().map(|(number, _)| number).chain([0]).collect();
+        let any = all[random.random_range(0..all.len())];
+        let kind = OperationKind::ALL[random.random_range(0..OperationKind::ALL.len())];
+        let file = if kind.makes() { numbers.next().unwrap() } else { any };
+        let directory = all[random.random_range(0..all.len())];
+        let most = if kind == OperationKind::Symlink { 4096 } else { 20_000 };
+        let length = random.random_range(1..most);
+        let offset = random.random_range(0..30_000);
+        let time_ns = operations.len() as u64 * 1_000_000_000_000;
+        let (mode, uid, gid) = (0o755, file as u32 % 3, file as u32 % 5);
+        let name = format!("{}~{file}", operations.len()).into_bytes().into();
+        let operation =
+            Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, name };
+        let mut tried = population.clone();
+        if file != 0 && tried.apply(&operation).is_ok() {
+            population = tried;
+            operations.push(operation);
+        }
+    }
+    operations
+}
+
+#[test]
+fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
+    for operations in [operations(small("developer"), 3), varied(11, 400)] {
+        let expected = checksum(&operations);
+        for threads in [1, 4] {
+            let memory = MemFs::default();
+            replay(&memory, &operations, settings(threads));
+            assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{threads} threads");
+            let ext2 = engine(64 << 20);
+            let replayed = replay(&ext2, &operations, settings(threads));
+            assert_eq!(tree_checksum(&ext2, true).unwrap(), expected, "{threads} threads");
+            assert_eq!(replayed.operations, operations.len() as u64);
+            assert_eq!((replayed.no_space, replayed.left_out, replayed.repeated), (0, 0, 0));
+        }
+        let sizes = Settings { data: Data::None, ..settings(2) };
+        let memory = MemFs::default();
+        replay(&memory, &operations, sizes);
+        assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "sizes alone");
+    }
+}
+
+#[test]
+fn an_aged_engine_has_a_score() {
+    let ext2 = engine(64 << 20);
+    replay(&ext2, &operations(small("stress").on_volume(48 << 20), 3), settings(1));
+    let score = score_tree(&ext2, Rules { block_bytes: 4096, group_bytes: None }).unwrap();
+    let value = score.total.score().unwrap();
+    assert!(score.total.files > 100 && (0.5..0.9999).contains(&value), "{score:?}");
+    assert!(score.distances.figures().unwrap().pairs > 50);
+    let memory = MemFs::default();
+    let answer = score_tree(&memory, Rules { block_bytes: 4096, group_bytes: None });
+    assert!(answer.unwrap_err().to_string().contains("where files lie"));
+}
+
+#[test]
+fn a_full_target_stops_or_is_counted() {
+    let operations = operations(small("stress"), 3);
+    let tight = || MemFs::new(Capacity { bytes: 16 << 20, inodes: 1 << 20 });
+    let memory = tight();
+    let mut replayer = Replayer::new(&memory, settings(1));
+    let error = replayer.run(stream(&operations), &mut Patience).unwrap_err();
+    assert!(matches!(&error, Error::Target { .. }), "{error}");
+    assert!(error.to_string().contains("No space left"), "{error}");
+    let replayed =
+        replay(&tight(), &operations, Settings { when_full: WhenFull::Skip, ..settings(2) });
+    assert!(replayed.no_space > 0 && replayed.operations == operations.len() as u64);
+}
+
+/// Lets some changes through, then fails everything, as a kill would.
+struct Mortal<'a> {
+    inner: &'a dyn FileSystem,
+    life: AtomicU64,
+}
+
+impl Mortal<'_> {
+    fn live(&self) -> fslab_vfs::Result<()> {
+        let left =
+            self.life.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |life| life.checked_sub(1));
+        left.map(|_life| ()).map_err(|_dead| Errno::IO.into())
+    }
+}
+
+type Answer<T> = fslab_vfs::Result<T>;
+
+impl FileSystem for Mortal<'_> {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(self.inner)
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Answer<Entry> {
+        self.live()?;
+        self.inner.mkdir(request, parent, name, mode)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Answer<(Entry, Opened)> {
+        self.live()?;
+        self.inner.create(request, parent, name, mode, flags)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Answer<()> {
+        self.live()?;
+        self.inner.unlink(request, parent, name)
+    }
+
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Answer<()> {
+        self.live()?;
+        self.inner.rmdir(request, parent, name)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Answer<()> {
+        self.live()?;
+        self.inner.rename(request, parent, name, new_parent, new_name, mode)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Answer<Attr> {
+        self.live()?;
+        self.inner.setattr(request, ino, handle, changes)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Answer<usize> {
+        self.live()?;
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
+
+    fn syncfs(&self, request: &Request, ino: Ino) -> Answer<()> {
+        self.live()?;
+        self.inner.syncfs(request, ino)
+    }
+}
+
+fn with_checkpoint(path: &Path, threads: usize) -> Settings {
+    let checkpoint = Some(path.to_owned());
+    Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
+}
+
+/// Planted and caught: a checkpoint written before the batch is done; `rename` that does not look
+/// for directories anew; repeated creations that are refused.
+#[test]
+fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
+    let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+    eprintln!("FSLAB_SEED={seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
+    let scratch = tempfile::tempdir().unwrap();
+    for round in 0..50 {
+        let operations = varied(random.random(), 300);
+        let expected = checksum(&operations);
+        let memory = MemFs::default();
+        let threads = random.random_range(1..4);
+        let path = scratch.path().join(format!("{round}"));
+        // Killed up to three times, each time somewhere else.
+        for _ in 0..random.random_range(1..4) {
+            let life = AtomicU64::new(random.random_range(0..500));
+            let mortal = Mortal { inner: &memory, life };
+            let mut replayer = Replayer::new(&mortal, with_checkpoint(&path, threads));
+            if replayer.run(stream(&operations), &mut Patience).is_ok() {
+                break;
+            }
+        }
+        let replayed = replay(&memory, &operations, with_checkpoint(&path, threads));
+        let problem = format!("FSLAB_SEED={seed}, round {round}, {replayed:?}");
+        assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{problem}");
+        assert_eq!(replayed.operations, operations.len() as u64, "{problem}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_something_else_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("checkpoint");
+    let operations = varied(1, 100);
+    let memory = MemFs::default();
+    replay(&memory, &operations, with_checkpoint(&path, 1));
+    let mut other = with_checkpoint(&path, 1);
+    other.workload_hash = "other".to_owned();
+    let refused = |settings| {
+        let mut replayer = Replayer::new(&memory, settings);
+        replayer.run(stream(&operations), &mut Patience).unwrap_err().to_string()
+    };
+    assert!(refused(other).contains("another workload"));
+    assert!(refused(Settings { data: Data::None, ..with_checkpoint(&path, 1) }).contains("--data"));
+    std::fs::write(&path, "{").unwrap();
+    assert!(refused(with_checkpoint(&path, 1)).contains("no checkpoint"));
+}

@@ -1,0 +1,370 @@
+//! Snapshots, their differences, and workloads made of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fslab_age::derive::{Options, ShortLived, derive};
+use fslab_age::diff::{Change, Diff, Differences, Summary};
+use fslab_age::replay::Replayer;
+use fslab_age::score::tree_checksum;
+use fslab_age::snapshot::{
+    Capture, Entry, EntryKind, Every, History, NameKey, SnapshotReader, SnapshotWriter, Taken,
+    capture, import_csv,
+};
+use fslab_age::verify::{Limits, verify};
+use fslab_age::workload::{OperationKind, Population, WorkloadReader};
+use fslab_vfs::MemFs;
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::support::{Patience, settings};
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+fn options() -> Options {
+    Options {
+        seed: 1,
+        rewrite_all: false,
+        inodes_per_directory: None,
+        short_lived: None,
+        volume_bytes: 0,
+    }
+}
+
+fn write(path: &Path, day: i64, entries: &[Entry]) {
+    let mut writer = SnapshotWriter::new(path);
+    entries.iter().for_each(|entry| writer.push(entry.clone()).unwrap());
+    let taken_ns = day * DAY_NS;
+    writer.finish(&Taken { taken_ns, ..Taken::default() }).unwrap();
+}
+
+fn read(path: &Path) -> Vec<Entry> {
+    SnapshotReader::open(path).unwrap().map(|entry| entry.unwrap()).collect()
+}
+
+/// What a diff must find, by maps of everything.
+fn naive(before: &[Entry], after: &[Entry]) -> (Vec<Change>, Summary) {
+    let map = |entries: &[Entry]| -> BTreeMap<(bool, u64), Entry> {
+        entries.iter().map(|entry| (entry.key(), entry.clone())).collect()
+    };
+    let (before, after) = (map(before), map(after));
+    let keys: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let (mut changes, mut summary) = (Vec::new(), Summary::default());
+    for key in keys {
+        match (before.get(key).cloned(), after.get(key).cloned()) {
+            (Some(old), None) => changes.push(Change::Deleted(old)),
+            (None, Some(new)) => changes.push(Change::Created(new)),
+            (Some(old), Some(new)) if old.born_ns != new.born_ns => {
+                changes.extend([Change::Deleted(old), Change::Created(new)]);
+            }
+            (Some(old), Some(new)) if old == new => summary.unchanged += 1,
+            (Some(old), Some(new)) => {
+                let what = Differences::between(&old, &new);
+                changes.push(Change::Changed { before: old, after: new, what });
+            }
+            (None, None) => {}
+        }
+    }
+    changes.iter().for_each(|change| summary.add(change));
+    (changes, summary)
+}
+
+fn diff(before: &Path, after: &Path) -> (Vec<Change>, Summary) {
+    let open = |path| SnapshotReader::open(path).unwrap();
+    let mut diff = Diff::new(open(before), open(after));
+    let changes: Vec<_> = diff.by_ref().map(|change| change.unwrap()).collect();
+    let mut summary = Summary { unchanged: diff.unchanged(), ..Summary::default() };
+    changes.iter().for_each(|change| summary.add(change));
+    (changes, summary)
+}
+
+/// A tree of `count` entries over 20 directories, and another one some time later.
+fn two_trees(seed: u64, count: u64) -> (Vec<Entry>, Vec<Entry>) {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let directory = |inode| Entry {
+        inode,
+        kind: EntryKind::Directory,
+        born_ns: 1,
+        name: format!("d{inode}").into_bytes().into(),
+        ..Entry::default()
+    };
+    let mut before: Vec<_> = (1..=20).map(directory).collect();
+    for inode in 21..=count {
+        before.push(Entry {
+            inode,
+            directory: random.random_range(0..=20),
+            size: random.random_range(0..100_000),
+            born_ns: 1,
+            modified_ns: 5,
+            changed_ns: 5,
+            name: format!("f{inode}").into_bytes().into(),
+            ..Entry::default()
+        });
+    }
+    let mut after = Vec::new();
+    for entry in &before {
+        let mut entry = entry.clone();
+        let is_file = entry.kind == EntryKind::File;
+        match random.random_range(0..20) {
+            0 if is_file => continue,
+            1 if is_file => (entry.size, entry.modified_ns) = (entry.size / 2, DAY_NS / 2),
+            2 if is_file => (entry.size, entry.modified_ns) = (entry.size * 2, DAY_NS / 3),
+            3 if is_file => entry.modified_ns = DAY_NS / 4,
+            4 if is_file => entry.directory = random.random_range(0..=20),
+            5 if is_file => (entry.born_ns, entry.size) = (DAY_NS / 5, 7),
+            6 if is_file => entry.mode = 0o600,
+            7 => entry.name = format!("new{}", entry.inode).into_bytes().into(),
+            _ => {}
+        }
+        after.push(entry);
+    }
+    for inode in count + 1..count + count / 10 {
+        let file = Entry { inode, directory: 3, size: 10, born_ns: DAY_NS / 2, ..Entry::default() };
+        after.push(file);
+    }
+    (before, after)
+}
+
+fn equals_the_naive_model(seed: u64, count: u64) {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two] = ["1", "2"].map(|name| scratch.path().join(name));
+    let (before, after) = two_trees(seed, count);
+    write(&one, 0, &before);
+    write(&two, 1, &after);
+    assert!(diff(&one, &two) == naive(&before, &after), "seed {seed}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Planted and caught: a merge that ends with the shorter snapshot; an inode used again that
+    /// counts as changed; a birth that nobody knows that counts as another.
+    #[test]
+    fn a_diff_finds_what_a_naive_model_finds(seed in any::<u64>(), count in 30_u64..800) {
+        equals_the_naive_model(seed, count);
+    }
+}
+
+#[test]
+#[ignore = "a measurement: a million rows; run with --release -- --ignored"]
+fn a_diff_of_a_million_rows_finds_what_a_naive_model_finds() {
+    equals_the_naive_model(1, 1_000_000);
+}
+
+/// The final tree of a workload, from its snapshots: what a replay must make.
+fn expected(entries: &[Entry]) -> (u64, u64) {
+    let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    (files.clone().count() as u64, files.map(|entry| entry.size).sum())
+}
+
+fn population_of(path: &Path) -> Population {
+    let mut population = Population::default();
+    for operation in WorkloadReader::open(path).unwrap() {
+        population.apply(&operation.unwrap()).unwrap();
+    }
+    population
+}
+
+fn files_and_bytes(population: &Population) -> (u64, u64) {
+    let files = || population.members().filter(|(_, member)| member.kind == OperationKind::Create);
+    (files().count() as u64, files().map(|(_, member)| member.size).sum())
+}
+
+#[test]
+fn a_derived_workload_makes_the_last_snapshot() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
+    for seed in 0..6 {
+        let (before, after) = two_trees(seed, 300);
+        write(&one, 0, &before);
+        write(&two, 1, &after);
+        let snapshots = [one.clone(), two.clone()];
+        let short_lived =
+            ShortLived { per_day: 50.0, mean_bytes: 9000.0, sigma: 1.0, largest: 1 << 20 };
+        for options in [
+            options(),
+            Options { rewrite_all: true, ..options() },
+            Options { inodes_per_directory: Some(64), ..options() },
+            Options { short_lived: Some(short_lived), ..options() },
+        ] {
+            let derived = derive(&snapshots, &output, &options).unwrap();
+            let population = population_of(&output);
+            assert_eq!(files_and_bytes(&population), expected(&after), "{options:?}");
+            assert_eq!(derived.operations, population.operations());
+            assert_eq!(derived.orphans, 0);
+            let memory = MemFs::default();
+            let mut replayer = Replayer::new(&memory, settings(2));
+            assert!(replayer.run(WorkloadReader::open(&output).unwrap(), &mut Patience).unwrap());
+            assert_eq!(tree_checksum(&memory, true).unwrap(), population.checksum());
+        }
+    }
+}
+
+/// Directories that trade places, one within the other, and an inode that is used again.
+#[test]
+fn directories_may_trade_places() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
+    let directory = |inode, parent, name: &str, born_ns| Entry {
+        inode,
+        directory: parent,
+        kind: EntryKind::Directory,
+        born_ns,
+        name: name.as_bytes().to_vec().into(),
+        ..Entry::default()
+    };
+    let file =
+        Entry { inode: 9, directory: 2, size: 5, name: b"f".to_vec().into(), ..Entry::default() };
+    write(
+        &one,
+        0,
+        &[
+            directory(1, 0, "a", 1),
+            directory(2, 1, "b", 1),
+            directory(3, 0, "gone", 1),
+            file.clone(),
+        ],
+    );
+    write(
+        &two,
+        1,
+        &[directory(2, 0, "b", 1), directory(1, 2, "a", 1), directory(3, 1, "new", 2), file],
+    );
+    derive(&[one, two], &output, &options()).unwrap();
+    let population = population_of(&output);
+    assert_eq!(population.path(9).unwrap(), b"b~2/f~9");
+    assert_eq!(population.path(1).unwrap(), b"b~2/a~1");
+    assert_eq!(population.len(), 4);
+}
+
+#[test]
+fn a_live_tree_is_captured_and_verified() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    for number in 0..40 {
+        fs::write(tree.join(format!("a/b/file{number}")), vec![1; 300 * number]).unwrap();
+    }
+    std::os::unix::fs::symlink("a/b", tree.join("link")).unwrap();
+    let [plain, hidden, key] = ["plain", "hidden", "key"].map(|name| scratch.path().join(name));
+    let layout = fslab_age::score::score_directory(
+        &tree,
+        fslab_age::score::Rules { block_bytes: 4096, group_bytes: None },
+        2,
+    );
+    let layout = layout.is_ok();
+    if !layout {
+        fslab_vfs::testing::skip::skip("fslab_age::snapshots", "no FIEMAP here: without layout");
+    }
+    let capture_to = |path: &Path, key| {
+        let options = Capture { threads: 3, layout, key, now_ns: DAY_NS };
+        capture(&tree, path, &options).unwrap()
+    };
+    assert_eq!(capture_to(&plain, None), 43);
+    let entries = read(&plain);
+    let named = |name: &str| entries.iter().find(|entry| entry.name.bytes() == name.as_bytes());
+    assert_eq!(named("a").unwrap().directory, 0);
+    assert_eq!(named("b").unwrap().directory, named("a").unwrap().inode);
+    assert_eq!(named("file39").unwrap().size, 11_700);
+    assert_eq!(named("link").unwrap().kind, EntryKind::Symlink);
+    fs::write(&key, "too short").unwrap();
+    assert!(NameKey::read(&key).is_err());
+    fs::write(&key, "a secret that is long enough").unwrap();
+    capture_to(&hidden, Some(NameKey::read(&key).unwrap()));
+    let bytes = fs::read(&hidden).unwrap();
+    assert!(!bytes.windows(4).any(|window| window == b"file"), "a name is readable");
+    let open = |path: &PathBuf| SnapshotReader::open(path).unwrap();
+    let findings = verify(open(&plain), open(&hidden), Limits::default()).unwrap();
+    assert!(findings.iter().all(|finding| finding.holds()), "{findings:?}");
+    fs::write(tree.join("large"), vec![0; 4 << 20]).unwrap();
+    let later = scratch.path().join("later");
+    capture_to(&later, None);
+    let findings = verify(open(&plain), open(&later), Limits::default()).unwrap();
+    assert!(findings.iter().any(|finding| !finding.holds()), "{findings:?}");
+    let (changes, summary) = diff(&plain, &later);
+    assert_eq!((summary.created, summary.deleted, changes.len()), (1, 0, 1));
+}
+
+#[test]
+fn lists_are_imported_and_bad_lines_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [input, output] = ["list.csv", "snapshot"].map(|name| scratch.path().join(name));
+    fs::write(&input, "path,size,modified,mode\na/b/c,100,5.5,600\na/d,7,,\nx,0,1,\n").unwrap();
+    assert_eq!(import_csv(&input, &output, None, DAY_NS).unwrap(), 5);
+    let entries = read(&output);
+    let file = entries.iter().find(|entry| entry.name.bytes() == b"c").unwrap();
+    assert_eq!((file.size, file.modified_ns, file.mode), (100, 5_500_000_000, 0o600));
+    for (text, what) in [
+        ("name,size\n", "'path'"),
+        ("path,size\na,many\n", "line 2"),
+        ("path,size\n../a,1\n", "dots"),
+        ("path,size,kind\na,1,q\n", "no kind"),
+        ("path,size\na\n", "line 2"),
+    ] {
+        fs::write(&input, text).unwrap();
+        let message = import_csv(&input, &output, None, 0).unwrap_err().to_string();
+        assert!(message.contains(what), "{text}: {message}");
+    }
+}
+
+/// A repository of many commits, by `git fast-import`.
+fn repository(path: &Path, commits: u64) -> bool {
+    let git = |arguments: &[&str]| Command::new("git").arg("-C").arg(path).args(arguments).output();
+    fs::create_dir_all(path).unwrap();
+    if !git(&["init", "-q", "-b", "main"]).is_ok_and(|output| output.status.success()) {
+        fslab_vfs::testing::skip::skip("fslab_age::snapshots", "no git");
+        return false;
+    }
+    let mut random = Pcg64::seed_from_u64(3);
+    let mut stream = String::new();
+    for commit in 0..commits {
+        let time = 1_000_000_000 + commit * 7000;
+        stream += &format!("commit refs/heads/main\ncommitter a <a> {time} +0000\ndata 1\nx\n");
+        for _ in 0..3 {
+            let path = format!("d{}/f{}", random.random_range(0..9), random.random_range(0..60));
+            if commit > 9 && random.random_bool(0.1) {
+                stream += &format!("D {path}\n");
+            } else {
+                let text = "z".repeat(random.random_range(1..400));
+                stream += &format!("M 644 inline {path}\ndata {}\n{text}\n", text.len());
+            }
+        }
+    }
+    let mut child = Command::new("git")
+        .arg("-C")
+        .arg(path)
+        .args(["fast-import", "--quiet"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), stream.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    true
+}
+
+#[test]
+fn a_git_history_becomes_a_workload_that_makes_its_last_tree() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("repository");
+    if !repository(&path, 5000) {
+        return;
+    }
+    let history = History::read(&path).unwrap();
+    assert_eq!(history.commits(), 5000);
+    let directory = scratch.path().join("snapshots");
+    fs::create_dir(&directory).unwrap();
+    let snapshots = history.write(Every::Week, &directory, None).unwrap();
+    assert!((50..70).contains(&snapshots.len()), "{}", snapshots.len());
+    let output = scratch.path().join("workload");
+    let derived = derive(&snapshots, &output, &options()).unwrap();
+    assert_eq!((derived.orphans, derived.left_out), (0, 0));
+    let listed =
+        Command::new("git").arg("-C").arg(&path).args(["ls-tree", "-r", "-l", "main"]).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let sizes =
+        listed.lines().map(|line| line.split_whitespace().nth(3).unwrap().parse::<u64>().unwrap());
+    let told = (sizes.clone().count() as u64, sizes.sum::<u64>());
+    assert_eq!(files_and_bytes(&population_of(&output)), told);
+}

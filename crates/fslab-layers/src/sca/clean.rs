@@ -1,0 +1,191 @@
+//! Cleaning: what is of use is written anew behind everything, and all before becomes one gap.
+//!
+//! Space of single dead frames comes back by punching, but only whole blocks of it. A file that is
+//! rewritten in small pieces would grow for ever. So once it holds more garbage than content (and
+//! than `garbage` allows), every chunk is appended once more, by the rules of any other write, and
+//! what lies before is given back as a whole. A crash on the way finds chunks in the old place or in
+//! the new one, which hold the same.
+//!
+//! This is not packing: the stored file stays in log form, and its length grows although the space
+//! it takes does not.
+
+use std::ops::Range;
+
+use fslab_vfs::{Errno, Result, WriteOptions};
+
+use super::context::Io;
+use super::format::{HEAD_BYTES, Kind};
+use super::frame::{Frame, parse};
+use super::log::Log;
+use super::space::Gap;
+use super::writer::NewFrame;
+
+/// Bytes moved before the space they were in is given back: what cleaning takes beyond what the
+/// file takes already.
+const MOVED_BYTES: u64 = 8 << 20;
+
+/// Bytes moved with one write.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Room that must be left below, besides what is moved at a time.
+const SPARE_BYTES: u64 = 8 << 20;
+
+/// The longest gap.
+const GAP_BYTES_MAX: u64 = 1 << 31;
+
+impl Log {
+    /// Cleans the file if it holds too much garbage. Where there is no room for that, it stays.
+    pub fn clean_where_due(&mut self, io: Io<'_>) -> Result<()> {
+        if !self.may_hold_too_much(io) {
+            return Ok(());
+        }
+        let cleaned = io.lower.keeping_times(io.request, || self.look_and_clean(io));
+        // So long, nobody looks again.
+        self.next_look = self.end + self.garbage_bytes_max(io) / 2;
+        match cleaned {
+            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Garbage that is put up with.
+    fn garbage_bytes_max(&self, io: Io<'_>) -> u64 {
+        io.settings.garbage_bytes_max.max(self.live_bytes)
+    }
+
+    /// From what is in memory: the space that was given back is still counted.
+    fn may_hold_too_much(&self, io: Io<'_>) -> bool {
+        let garbage = (self.end - HEAD_BYTES).saturating_sub(self.live_bytes);
+        garbage > self.garbage_bytes_max(io) && self.end >= self.next_look
+    }
+
+    fn look_and_clean(&mut self, io: Io<'_>) -> Result<()> {
+        if self.holds_too_much(io)? {
+            // Perhaps it is enough to punch.
+            self.sync(io, true)?;
+            if self.holds_too_much(io)? && self.has_room(io)? {
+                return self.clean(io);
+            }
+        }
+        Ok(())
+    }
+
+    fn holds_too_much(&self, io: Io<'_>) -> Result<bool> {
+        let allocated = io.lower.attr(io.request)?.blocks * 512;
+        let most = self.live_bytes.saturating_add(self.garbage_bytes_max(io));
+        Ok(allocated.min(self.end) > most)
+    }
+
+    /// Whether moving takes nothing from others who want to write.
+    fn has_room(&self, io: Io<'_>) -> Result<bool> {
+        let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
+        let free = below.blocks_available.saturating_mul(u64::from(below.fragment_size));
+        Ok(free >= 2 * self.live_bytes.min(MOVED_BYTES) + SPARE_BYTES)
+    }
+
+    fn clean(&mut self, io: Io<'_>) -> Result<()> {
+        let (border, sequence) = (self.end, self.sequence);
+        self.in_order = false;
+        let is_everything = self.move_all(io, border)?;
+        // The second makes the slot durable that leads behind the border.
+        self.sync(io, true)?;
+        self.sync(io, true)?;
+        if is_everything && self.slotted.offset >= border {
+            self.make_gaps_before(io, border, sequence)?;
+        }
+        Ok(())
+    }
+
+    /// Moves all content behind `border`; answers whether that was possible.
+    fn move_all(&mut self, io: Io<'_>, border: u64) -> Result<bool> {
+        let (mut next, mut is_everything, mut given_back) = (0, true, border);
+        let (mut batch, mut batch_bytes) = (Vec::new(), 0);
+        while let Some(chunk) = self.next_present(io, next)? {
+            next = chunk + 1;
+            match self.moved(io, chunk) {
+                Ok(frame) => {
+                    batch_bytes += frame.body.len();
+                    batch.push(frame);
+                }
+                // What can't be read stays where it is: perhaps somebody can mend it.
+                Err(error) if error.errno() == Errno::IO => is_everything = false,
+                Err(error) => return Err(error),
+            }
+            if batch_bytes >= BATCH_BYTES {
+                self.append_frames(io, std::mem::take(&mut batch), WriteOptions::default())?;
+                batch_bytes = 0;
+            }
+            if self.end - given_back >= MOVED_BYTES {
+                self.sync(io, true)?;
+                given_back = self.end;
+            }
+        }
+        self.append_frames(io, batch, WriteOptions::default())?;
+        Ok(is_everything)
+    }
+
+    /// All that a chunk holds in one new frame: with the body of the old one if that is all.
+    fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
+        let entry = self.entry(io, chunk)?.filter(|_| !self.segments.contains_key(&chunk));
+        if let Some(entry) = entry {
+            let (frame, body) = self.read_frame(io.of_chunk(chunk), entry.frame)?;
+            let Frame { kind, position, raw, from, length, .. } = frame;
+            if (kind, position, frame.entry()) == (Kind::Data, chunk, entry) {
+                return Ok(self.data_frame(chunk, raw, (from, length), body));
+            }
+        }
+        self.encoded(io, chunk, &self.chunk_content(io, chunk)?)
+    }
+
+    /// Gives back everything up to `border`, where no frame is of use any more. `sequence` is that
+    /// of the last frame before it.
+    fn make_gaps_before(&mut self, io: Io<'_>, border: u64, sequence: u64) -> Result<()> {
+        let first = io.lower.read(io.request, HEAD_BYTES, self.identity.header_bytes())?;
+        let first = parse(&self.identity, &first, HEAD_BYTES)
+            .map_err(|what| io.damaged(HEAD_BYTES, what))?;
+        let Some(gaps) = gaps(HEAD_BYTES..border, first.sequence, sequence) else { return Ok(()) };
+        // The first leads to the others, so it is written when they are there.
+        for gap in gaps.into_iter().rev() {
+            if gap.range.start == HEAD_BYTES && gap.range.end < border {
+                io.lower.sync(io.request, true)?;
+            }
+            self.make_gap(io, &gap, self.size)?;
+        }
+        self.fragments.retain(|frame| frame.offset >= border);
+        self.dead.retain(|frame| frame.offset >= border);
+        Ok(())
+    }
+}
+
+/// Gaps that fill a range and stand for the sequences from `first` to `last`; none if these are
+/// fewer than the gaps.
+fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
+    let step = usize::try_from(GAP_BYTES_MAX).ok()?;
+    let starts = range.clone().step_by(step).zip(first..);
+    let gap = |(start, sequence)| {
+        let end = range.end.min(start + GAP_BYTES_MAX);
+        let last = if end == range.end { last } else { sequence };
+        (sequence <= last).then_some(Gap { range: start..end, sequences: sequence..=last })
+    };
+    starts.map(gap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_fill_the_range_and_stand_for_every_sequence() {
+        let end = HEAD_BYTES + 2 * GAP_BYTES_MAX + 5;
+        let all = gaps(HEAD_BYTES..end, 3, 100).unwrap();
+        assert_eq!(all.len(), 3);
+        let borders = |gap: &Gap| (gap.range.start, gap.range.end);
+        assert_eq!(borders(&all[0]), (HEAD_BYTES, HEAD_BYTES + GAP_BYTES_MAX));
+        assert!(all.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
+        assert!(
+            all.windows(2).all(|pair| pair[0].sequences.end() + 1 == *pair[1].sequences.start())
+        );
+        assert_eq!((borders(&all[2]).1, all[2].sequences.clone()), (end, 5..=100));
+        assert!(gaps(HEAD_BYTES..end, 3, 4).is_none());
+    }
+}

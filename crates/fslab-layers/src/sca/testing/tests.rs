@@ -1,0 +1,133 @@
+//! The checks themselves, the corpus of the fuzz targets, and random damage to real files.
+
+use std::hash::{BuildHasher, RandomState};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/stored");
+
+/// Sealing changes nothing that was right but the id, so that the targets get to everything.
+#[test]
+fn files_of_version_1_pass_when_sealed_and_are_read() {
+    for (number, codec) in ["copy", "gzip", "zstd", "lz4", "uuencode"].iter().enumerate() {
+        let path = format!("{GOLDEN}/sca-1-{codec}");
+        let bytes = std::fs::read(path).unwrap();
+        for how in [0x80, number as u8] {
+            let input = [&[how][..], &bytes].concat();
+            check_reader(&input);
+            check_recovery(&input);
+            check_dump(&input);
+        }
+    }
+}
+
+#[test]
+fn a_sealed_file_is_walked_to_its_end() {
+    let place = CODECS.iter().position(|codec| codec.name == "gzip").unwrap();
+    let mut bytes = std::fs::read(format!("{GOLDEN}/sca-1-gzip")).unwrap();
+    // Sequence and checksum of the second slot, and a frame's.
+    bytes[700] ^= 1;
+    bytes[1024 + 16 + 70] ^= 1;
+    let file = sealed(place as u8, &bytes);
+    let identity = roots::identify(&file).unwrap();
+    assert_eq!(identity.file_id, FILE_ID);
+    assert_eq!(roots::slots(&identity, &file).len(), 2);
+}
+
+/// A frame of a few kilobytes that unpacks to much more than it says is damaged.
+#[test]
+fn decompression_bombs_are_refused() {
+    let zeros = vec![0; 64 << 20];
+    for codec in CODECS.iter().filter(|codec| codec.compresses) {
+        let identity = Identity::from_stored(codec.number, 12, FILE_ID).unwrap();
+        let body = (codec.encode)(&zeros, 1).unwrap();
+        let draft = Draft {
+            kind: Kind::Data,
+            raw: false,
+            sequence: 1,
+            position: 0,
+            file_size: 4096,
+            from: 0,
+            length: 4096,
+        };
+        let mut file = roots::new_head(&identity);
+        frame::append(&mut file, 0, &identity, &draft, &body);
+        assert!(file.len() < 1 << 20, "{}: {} bytes", codec.name, file.len());
+        let below = Below { fs: Arc::new(MemFs::default()) };
+        below.put(&file).unwrap();
+        let answer = below.mounted(|fs, ino, handle| {
+            let request = Request::default();
+            assert_eq!(fs.getattr(&request, ino, Some(handle))?.size, 4096);
+            fs.read(&request, ino, handle, 0, &mut [0; 4096])
+        });
+        let errno = answer.unwrap_err().errno();
+        assert_eq!(errno, fslab_vfs::Errno::IO, "{}", codec.name);
+    }
+}
+
+fn check_all(input: &[u8]) {
+    check_reader(input);
+    check_recovery(input);
+    check_dump(input);
+}
+
+/// What the fuzz targets found worth keeping.
+#[test]
+fn the_corpus_passes() {
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(CORPUS).unwrap() {
+        check_all(&std::fs::read(entry.unwrap().path()).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 2, "only {inputs} inputs in {CORPUS}");
+}
+
+/// Real files with some bytes changed, as they are and sealed. `FSLAB_STORED_CASES` asks for more,
+/// `FSLAB_SEED` for a seed.
+#[test]
+fn random_damage_to_real_files_passes() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let cases: u64 = number("FSLAB_STORED_CASES").unwrap_or(60);
+    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    eprintln!("FSLAB_SEED={seed}");
+    let files = ["copy", "gzip", "zstd", "lz4", "uuencode"];
+    let files: Vec<_> = files
+        .iter()
+        .map(|codec| std::fs::read(format!("{GOLDEN}/sca-1-{codec}")).unwrap())
+        .collect();
+    for case in 0..cases {
+        let mut draws = Pcg64Mcg::seed_from_u64(seed.wrapping_add(case));
+        let file = &files[draws.random_range(0..files.len())];
+        let how: u8 = draws.random();
+        let mut input = [&[how][..], file].concat();
+        for _ in 0..draws.random_range(0..12) {
+            damage(&mut input, &mut draws);
+        }
+        check_all(&input);
+    }
+}
+
+/// Changes a byte or a number, most of all in headers and records, or cuts the file.
+fn damage(input: &mut Vec<u8>, draws: &mut Pcg64Mcg) {
+    let near_head = draws.random_bool(0.3);
+    let end = if near_head { input.len().min(1300) } else { input.len() };
+    let place = draws.random_range(1..end.max(2)).min(input.len() - 1);
+    match draws.random_range(0..8) {
+        0 => input.truncate(place.max(2)),
+        1 => {
+            let number: u64 = draws.random::<u64>() >> draws.random_range(0..64);
+            let length = 8.min(input.len() - place);
+            input[place..place + length].copy_from_slice(&number.to_le_bytes()[..length]);
+        }
+        2 => {
+            let from = draws.random_range(1..input.len());
+            let length = draws.random_range(1..200).min(input.len() - place.max(from));
+            input.copy_within(from..from + length, place);
+        }
+        _ => input[place] = draws.random(),
+    }
+}

@@ -1,0 +1,112 @@
+//! A directory in memory below layers, and contents to put there.
+
+use std::sync::Arc;
+
+use fslab_layers::LayerChoice;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+
+pub const CODECS: [&str; 5] = ["copy", "uuencode", "gzip", "zstd", "lz4"];
+
+/// A directory in memory and the layers over it, which come and go.
+pub struct Below {
+    pub fs: Arc<dyn FileSystem>,
+}
+
+impl Below {
+    pub fn new() -> Self {
+        Self::of(MemFs::default())
+    }
+
+    pub fn of(fs: MemFs) -> Self {
+        Self { fs: Arc::new(fs) }
+    }
+
+    /// A layer over the directory. Dropping it without `shutdown` is a kill.
+    pub fn mount(&self, layer: &str) -> Arc<dyn FileSystem> {
+        let layer: LayerChoice = layer.parse().unwrap();
+        layer.build(Arc::clone(&self.fs)).unwrap()
+    }
+
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let client = Client::new(&*self.fs);
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        client.contents(ino).unwrap()
+    }
+
+    /// Changes bytes of a file in place; its length stays, so that its mark may be believed.
+    pub fn overwrite(&self, name: &str, offset: usize, bytes: &[u8]) {
+        let client = Client::new(&*self.fs);
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(offset as u64, bytes).unwrap();
+        file.close().unwrap();
+    }
+
+    /// Bytes that a file takes below.
+    pub fn allocated(&self, name: &str) -> u64 {
+        Client::new(&*self.fs).lookup(Ino::ROOT, name).unwrap().blocks * 512
+    }
+
+    pub fn replace(&self, name: &str, bytes: &[u8]) {
+        let client = Client::new(&*self.fs);
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.truncate(0).unwrap();
+        file.write_all(0, bytes).unwrap();
+        file.close().unwrap();
+    }
+}
+
+pub fn text(length: usize) -> Vec<u8> {
+    b"It was the age of wisdom, it was the age of foolishness. "
+        .iter()
+        .copied()
+        .cycle()
+        .take(length)
+        .collect()
+}
+
+pub fn random(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    })
+    .take(length)
+    .collect()
+}
+
+/// Writes a file in order, in pieces of a mebibyte, and closes it.
+pub fn write_file(fs: &dyn FileSystem, name: &str, data: &[u8]) {
+    let client = Client::new(fs);
+    let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE).unwrap();
+    for (index, piece) in data.chunks(1 << 20).enumerate() {
+        file.write_all((index as u64) << 20, piece).unwrap();
+    }
+    client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
+    file.close().unwrap();
+}
+
+pub fn read_file(fs: &dyn FileSystem, name: &str) -> Result<Vec<u8>, Errno> {
+    let client = Client::new(fs);
+    let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.errno())?;
+    let file = client.open(attr.ino, OpenMode::empty()).map_err(|error| error.errno())?;
+    let mut all = Vec::new();
+    while (all.len() as u64) < attr.size {
+        let piece = file.read(all.len() as u64, 1 << 20).map_err(|error| error.errno())?;
+        assert!(!piece.is_empty(), "the file ends at {} of {}", all.len(), attr.size);
+        all.extend(piece);
+    }
+    file.close().map_err(|error| error.errno())?;
+    Ok(all)
+}
+
+pub fn mixed(length: usize) -> Vec<u8> {
+    let mut data = text(length / 3);
+    data.extend(random(7, length / 3));
+    data.extend(vec![0; length - data.len()]);
+    data
+}

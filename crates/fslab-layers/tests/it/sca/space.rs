@@ -1,0 +1,143 @@
+//! Space: files that are rewritten do not grow, and a full disk loses nothing.
+
+use fslab_vfs::testing::client::{Client, File};
+use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
+
+use super::below::{Below, CODECS, random, read_file, text, write_file};
+
+const MIB: u64 = 1 << 20;
+
+/// What a program does after each small write.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    Nothing,
+    Sync,
+    Close,
+}
+
+#[test]
+fn a_file_that_is_rewritten_takes_a_bounded_space() {
+    for (layer, writes) in
+        [("gzip:level=1", 1500), ("zstd:chunk=4KiB,level=1", 4000), ("copy:chunk=16KiB", 1500)]
+    {
+        for after in [After::Nothing, After::Sync, After::Close] {
+            rewrite(layer, writes, after);
+        }
+    }
+}
+
+fn rewrite(layer: &str, writes: u64, after: After) {
+    let below = Below::new();
+    let fs = below.mount(layer);
+    let mut data = [text(150_000), random(5, 150_000)].concat();
+    write_file(&*fs, "file", &data);
+    let first = below.allocated("file");
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let open = || client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let mut file = open();
+    let mut most = 0;
+    for round in 0..writes {
+        let (offset, piece) = (round * 7919 % 295_000, random(round, 3000));
+        file.write_all(offset, &piece).unwrap();
+        data[offset as usize..][..3000].copy_from_slice(&piece);
+        match after {
+            After::Nothing => {}
+            After::Sync => file.fsync(true).unwrap(),
+            After::Close => std::mem::replace(&mut file, open()).close().unwrap(),
+        }
+        most = most.max(below.allocated("file"));
+    }
+    close(file);
+    // What is of use never takes more than 300 KB and the pages that lead to it.
+    assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
+    assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
+    assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
+    // After a kill, and by the frames alone: the walk gets over the gaps.
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
+    below.overwrite("file", 128, &[0xEE; 800]);
+    assert!(
+        read_file(&*below.mount(layer), "file").unwrap() == data,
+        "{layer}, {after:?}: no slots"
+    );
+}
+
+fn close(file: File<'_>) {
+    file.close().unwrap();
+}
+
+/// Cleaning stops at what can't be read, and keeps it for whoever can mend it.
+#[test]
+fn cleaning_keeps_what_is_damaged() {
+    let below = Below::new();
+    let layer = "copy:chunk=4KiB,garbage=4KiB";
+    let fs = below.mount(layer);
+    write_file(&*fs, "file", &text(40_000));
+    fs.shutdown().unwrap();
+    // In the body of the third chunk's frame.
+    let place = 1024 + 2 * (72 + 4096) + 1000;
+    let right = below.bytes("file")[place];
+    below.overwrite("file", place, &[right ^ 1]);
+    let fs = below.mount(layer);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for round in 0..200 {
+        file.write_all(16_384 + round * 61 % 20_000, b"again").unwrap();
+    }
+    assert_eq!(file.read(8192, 10).unwrap_err().errno(), Errno::IO);
+    file.close().unwrap();
+    below.overwrite("file", place, &[right]);
+    assert!(read_file(&*fs, "file").unwrap()[..16_384] == text(16_384));
+}
+
+/// Whatever a program wants of a file on a full disk, it gets it or is told, and nothing is lost;
+/// what takes no space below, as emptying and removing, is always possible.
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    for codec in CODECS {
+        let below = Below::of(MemFs::new(Capacity { bytes: 4 * MIB, inodes: 100 }));
+        let fs = below.mount(&format!("{codec}:chunk=16KiB"));
+        let mut data = random(9, 600_000);
+        write_file(&*fs, "file", &data);
+        let client = Client::new(&*fs);
+        let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let full = (0..).map(|place| filler.write_all(place * 4096, &random(place, 4096)));
+        let refused = full.take(2000).find_map(Result::err).unwrap();
+        assert_eq!(refused.errno(), Errno::NOSPC, "{codec}");
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        shrink(codec, &file, &mut data);
+        assert!(read_file(&*fs, "file").unwrap() == data, "{codec}");
+        file.truncate(0).unwrap();
+        file.write_all(0, b"room again").unwrap();
+        file.fsync(false).unwrap();
+        file.close().unwrap();
+        filler.close().unwrap();
+        client.unlink(Ino::ROOT, "filler").unwrap();
+        assert!(read_file(&*below.mount(codec), "file").unwrap() == b"room again", "{codec}");
+    }
+}
+
+fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
+    let punching = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    for size in (100_000..500_000_usize).rev().step_by(7777) {
+        match file.truncate(size as u64) {
+            Ok(_) => data.truncate(size),
+            Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{codec}"),
+        }
+        let offset = size / 3;
+        match file.fallocate(offset as u64, 20_000, punching) {
+            Ok(()) => data[offset..offset + 20_000].fill(0),
+            Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{codec}"),
+        }
+        match file.write_all(offset as u64, b"small") {
+            Ok(()) => data[offset..offset + 5].copy_from_slice(b"small"),
+            Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{codec}"),
+        }
+        match file.fsync(false) {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{codec}"),
+        }
+    }
+}

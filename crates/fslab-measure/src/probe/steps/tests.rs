@@ -1,0 +1,129 @@
+//! Steps where there are some, and none where there are none.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::*;
+
+const REPEATS: usize = 9;
+
+fn seed() -> u64 {
+    let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    eprintln!("FSLAB_SEED={seed}");
+    seed
+}
+
+/// Times of points with these levels: noise that only adds, mostly little, sometimes much.
+fn measured(levels: &[f64], random: &mut Pcg64) -> Vec<Vec<f64>> {
+    let noise = |random: &mut Pcg64| {
+        let little = 1.0 - random.random::<f64>().ln() * 0.05;
+        if random.random_bool(0.1) { little * 20.0 } else { little }
+    };
+    levels.iter().map(|level| (0..REPEATS).map(|_| level * noise(random)).collect()).collect()
+}
+
+fn stairs(before: usize, after: usize, ratio: f64) -> Vec<f64> {
+    [vec![1000.0; before], vec![1000.0 * ratio; after]].concat()
+}
+
+#[test]
+fn a_step_is_found_at_every_place() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    for before in 3..21 {
+        let times = measured(&stairs(before, 24 - before, 2.0), &mut random);
+        let step = one_step(&times, 1).unwrap();
+        assert_eq!((step.at, step.interval), (before, (before, before)));
+        assert!((step.ratio - 2.0).abs() < 0.2, "{step:?}");
+        let down = measured(&stairs(before, 24 - before, 0.5), &mut random);
+        assert_eq!(one_step(&down, 1).unwrap().at, before);
+    }
+}
+
+/// Of a thousand flat sequences under heavy noise hardly one may show a step.
+#[test]
+fn flat_times_are_refused() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let levels = vec![1000.0; 24];
+    let found = (0..1000).filter(|_| one_step(&measured(&levels, &mut random), 1).is_ok()).count();
+    assert!(found <= 2, "{found} of 1000 flat sequences show a step");
+}
+
+#[test]
+fn small_steps_several_steps_and_slopes_are_refused() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let small = measured(&stairs(12, 12, 1.15), &mut random);
+    assert_eq!(one_step(&small, 1), Err(Refusal::Flat));
+    let two = [stairs(8, 8, 2.0), vec![8000.0; 8]].concat();
+    assert_eq!(one_step(&measured(&two, &mut random), 1), Err(Refusal::Several(vec![8, 16])));
+    let slope: Vec<f64> = (0..24).map(|point| 1000.0 * 1.1_f64.powi(point)).collect();
+    assert!(one_step(&measured(&slope, &mut random), 1).is_err());
+    assert_eq!(one_step(&[vec![1.0], vec![9.0]], 1), Err(Refusal::TooFew));
+}
+
+/// Where many measurements of one point are spoilt, the place is not sure.
+#[test]
+fn a_step_that_one_measurement_holds_is_refused() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let mut times = measured(&stairs(12, 12, 2.0), &mut random);
+    times[11] = vec![2000.0, 2100.0, 2050.0, 2080.0, 2040.0, 2090.0, 2010.0, 2030.0, 1000.0];
+    assert!(matches!(one_step(&times, 1), Err(Refusal::Blurred { .. })));
+}
+
+/// The dynamic program finds what trying all cuts finds.
+#[test]
+fn cuts_are_the_best_there_are() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    for _ in 0..50 {
+        let levels: Vec<f64> = (0..9).map(|_| random.random::<f64>()).collect();
+        let costs = Costs::of(&levels);
+        let best = best_cuts(&costs);
+        let one = (1..9).map(|at| costs.between(0, at) + costs.between(at, 9));
+        let two = (1..8).flat_map(|first| (first + 1..9).map(move |second| (first, second)));
+        let two = two.map(|(first, second)| {
+            costs.between(0, first) + costs.between(first, second) + costs.between(second, 9)
+        });
+        let least = |costs: &mut dyn Iterator<Item = f64>| costs.fold(f64::INFINITY, f64::min);
+        assert!((best[1].0 - least(&mut one.clone())).abs() < 1e-9);
+        assert!((best[2].0 - least(&mut two.into_iter())).abs() < 1e-9);
+        let (explained, at) = best_split(&levels);
+        assert!((costs.between(0, 9) - explained - best[1].0).abs() < 1e-9);
+        // Several cuts may be equally good.
+        let cost_of = |at| costs.between(0, at) + costs.between(at, 9);
+        assert!((cost_of(at) - cost_of(best[1].1[0])).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn the_cost_of_a_piece_is_its_deviation_from_the_median() {
+    let costs = Costs::of(&[1.0, 5.0, 2.0, 4.0]);
+    assert!((costs.between(0, 4) - 6.0).abs() < 1e-12);
+    assert!((costs.between(0, 3) - 4.0).abs() < 1e-12);
+    assert!(costs.between(2, 3).abs() < 1e-12);
+}
+
+#[test]
+fn periods_are_found_after_another_beginning() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let mut levels = vec![1000.0; 512];
+    for slow in [0, 1, 4, 12].into_iter().chain((28..512).step_by(32)) {
+        levels[slow] = 20_000.0;
+    }
+    let period = period(&measured(&levels, &mut random)).unwrap();
+    assert_eq!((period.length, period.times), (32, 15));
+}
+
+#[test]
+fn what_does_not_return_regularly_has_no_period() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let flat = measured(&vec![1000.0; 256], &mut random);
+    assert_eq!(period(&flat), Err(NoPeriod::Even));
+    let mut levels = vec![1000.0; 256];
+    for slow in (0..256).step_by(32) {
+        levels[slow] = 20_000.0;
+    }
+    levels[200] = 20_000.0;
+    assert_eq!(period(&measured(&levels, &mut random)), Err(NoPeriod::Irregular));
+    let mut once = vec![1000.0; 256];
+    once[100] = 50_000.0;
+    assert_eq!(period(&measured(&once, &mut random)), Err(NoPeriod::Irregular));
+}

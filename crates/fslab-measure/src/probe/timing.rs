@@ -1,0 +1,138 @@
+//! The original method, done rightly: finding attributes by timing, or refusing to.
+//!
+//! Hu and Bursum timed reads and writes with the processor's cycle counter and looked for jumps.
+//! Here the counter is validated first ([`validation`]), the thread stays on one processor,
+//! points are measured in turns and in both directions, the least time of each counts, and a
+//! jump is believed only as `steps` says. What can't be told by time on a machine is refused;
+//! counting, which has no noise, can.
+
+mod block_size;
+mod cache_size;
+mod clock;
+mod direct_pointers;
+mod read_ahead;
+pub mod validation;
+
+use std::io;
+
+pub use clock::{Clock, ClockError};
+pub use validation::Validation;
+
+use super::finding::{Method, Point, Value};
+use super::ground::Ground;
+
+/// Makes a file system forget what it has in memory, metadata too.
+pub type MakeCold<'a> = &'a dyn Fn() -> io::Result<()>;
+
+/// What timing works with.
+#[derive(Clone, Copy)]
+pub struct Timing<'a> {
+    /// The clock.
+    pub clock: &'a Clock,
+    /// How to make the file system cold, where that can be done.
+    pub make_cold: Option<MakeCold<'a>>,
+    /// Where draws come from.
+    pub seed: u64,
+}
+
+/// An attribute that can be timed.
+struct Timed {
+    attribute: &'static str,
+    find: fn(&Ground, &Timing<'_>) -> io::Result<Method>,
+}
+
+static TIMED: &[Timed] =
+    &[block_size::SPEC, read_ahead::SPEC, cache_size::SPEC, direct_pointers::SPEC];
+
+/// Finds an attribute by timing; `None` where that is no question of time. What goes wrong is told
+/// in the outcome.
+#[must_use]
+pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Method> {
+    let timed = TIMED.iter().find(|timed| timed.attribute == attribute)?;
+    let found = (timed.find)(ground, timing);
+    Some(found.unwrap_or_else(|error| {
+        Method::failed("timing", format!("could not be timed: {error}"), Vec::new())
+    }))
+}
+
+/// Whether two values can both be true.
+#[must_use]
+pub fn agree(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Between { low, high }, Value::Between { low: other_low, high: other_high }) => {
+            low < other_high && other_low < high
+        }
+        (Value::Between { high, .. }, Value::BytesAtLeast(least))
+        | (Value::BytesAtLeast(least), Value::Between { high, .. }) => least < high,
+        _ => one == other,
+    }
+}
+
+/// Times of points, each measured several times, in ticks.
+type Times = Vec<Vec<f64>>;
+
+/// Measures every point once a round, in turns from both ends. A measurement without a time was
+/// disturbed, and is left out.
+fn in_turns(
+    points: usize,
+    rounds: usize,
+    mut time: impl FnMut(usize) -> io::Result<Option<u64>>,
+) -> io::Result<Times> {
+    let mut times = vec![Vec::new(); points];
+    for round in 0..rounds {
+        for turn in 0..points {
+            let point = if round % 2 == 0 { turn } else { points - 1 - turn };
+            times[point].extend(time(point)?.map(|ticks| ticks.max(1) as f64));
+        }
+    }
+    Ok(times)
+}
+
+/// A method by timing: the least time of each point is its evidence, all of them its samples.
+fn method(
+    name: &'static str,
+    outcome: Result<Value, String>,
+    xs: &[u64],
+    times: &Times,
+    clock: &Clock,
+) -> Method {
+    let nanoseconds = |ticks: f64| clock.nanoseconds(ticks).round() as u64;
+    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    let pairs = || xs.iter().zip(times);
+    Method {
+        name,
+        outcome,
+        series: pairs().map(|(x, times)| Point { x: *x, y: nanoseconds(least(times)) }).collect(),
+        samples: pairs()
+            .flat_map(|(x, times)| times.iter().map(|time| Point { x: *x, y: nanoseconds(*time) }))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_go_in_both_directions() {
+        let mut order = Vec::new();
+        in_turns(3, 2, |point| {
+            order.push(point);
+            Ok(Some(1))
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 2, 2, 1, 0]);
+        assert_eq!(in_turns(1, 2, |_| Ok(None)).unwrap(), [Vec::<f64>::new()]);
+    }
+
+    #[test]
+    fn ranges_agree_where_they_meet() {
+        let between = |low, high| Value::Between { low, high };
+        assert!(agree(&between(34, 35), &between(32, 36)));
+        assert!(!agree(&between(34, 35), &between(36, 40)));
+        assert!(agree(&Value::BytesAtLeast(30), &between(32, 36)));
+        assert!(!agree(&between(32, 36), &Value::BytesAtLeast(64)));
+        assert!(agree(&Value::Count(12), &Value::Count(12)));
+        assert!(!agree(&Value::Count(12), &Value::Count(13)));
+    }
+}

@@ -1,0 +1,95 @@
+//! The clock that times: the cycle counter, on one processor, validated.
+
+use std::io;
+
+use fslab_sys::cycles::{CycleCounter, Unavailable};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::validation::{Extent, Validation};
+
+/// Why there is no clock.
+#[derive(Debug, thiserror::Error)]
+pub enum ClockError {
+    /// No cycle counter.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// Something about it could not be found out.
+    #[error("validating the cycle counter: {0}")]
+    System(#[from] io::Error),
+    /// It is not to be believed.
+    #[error("the cycle counter is not to be believed: {}", reasons.join("; "))]
+    Refused {
+        /// Why.
+        reasons: Vec<String>,
+    },
+}
+
+/// A validated cycle counter; the thread that made it stays on one processor until it is dropped.
+#[derive(Debug)]
+pub struct Clock {
+    counter: CycleCounter,
+    validation: Validation,
+    /// What the processor says of itself while nothing moves the thread.
+    home: u32,
+    allowed_before: CpuSet,
+}
+
+impl Clock {
+    /// Validates the counter and ties the calling thread to a processor.
+    ///
+    /// # Errors
+    /// See [`ClockError`].
+    pub fn new(extent: Extent) -> Result<Self, ClockError> {
+        let counter = CycleCounter::new()?;
+        let validation = Validation::of(counter, extent)?;
+        let reasons = validation.objections();
+        if !reasons.is_empty() {
+            return Err(ClockError::Refused { reasons });
+        }
+        let allowed_before = sched_getaffinity(None).map_err(io::Error::from)?;
+        let last = processors(&allowed_before).last().copied().unwrap_or_default();
+        pin_to(last)?;
+        Ok(Self { counter, validation, home: counter.end().processor, allowed_before })
+    }
+
+    /// What was found out about the counter.
+    #[must_use]
+    pub fn validation(&self) -> &Validation {
+        &self.validation
+    }
+
+    /// The ticks that something takes; `None` where the thread was moved meanwhile.
+    pub(super) fn ticks(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<Option<u64>> {
+        let begin = self.counter.begin();
+        let done = work();
+        let end = self.counter.end();
+        done?;
+        Ok((end.processor == self.home).then(|| end.ticks.saturating_sub(begin)))
+    }
+
+    /// Ticks as nanoseconds.
+    #[must_use]
+    pub fn nanoseconds(&self, ticks: f64) -> f64 {
+        ticks * 1e9 / self.validation.regression.ticks_per_second
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.allowed_before) {
+            tracing::warn!("the thread stays on its processor: {error}");
+        }
+    }
+}
+
+/// The processors of a set.
+pub(super) fn processors(set: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
+}
+
+/// Ties the calling thread to a processor.
+pub(super) fn pin_to(processor: usize) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    Ok(sched_setaffinity(None, &only)?)
+}

@@ -1,0 +1,316 @@
+//! Whether the cycle counter is to be believed: what the processor and the kernel say of it, whether
+//! it agrees on all processors, and whether it runs in proportion to time.
+//!
+//! The last is the original validation, `sleep` timed by both clocks, with what the original
+//! lacked: many lengths, residuals, and a clock that nothing adjusts (CLOCK_MONOTONIC_RAW).
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fslab_sys::cycles::{CycleCounter, clock_source};
+use fslab_sys::usage::{Instant, MachineTime};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+use super::clock::{pin_to, processors};
+
+/// How thoroughly to validate.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The longest of the sleeps, each half as long as the next.
+    pub longest_sleep: Duration,
+    /// How often each is done.
+    pub repeats: u32,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { longest_sleep: Duration::from_millis(256), repeats: 2 }
+    }
+}
+
+/// Sleeps are this long at least.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// Readings that each pair of processors exchanges.
+const EXCHANGES: u64 = 2_000;
+
+/// Empty intervals that are timed.
+const OVERHEADS: usize = 100_000;
+
+/// What the fit must explain.
+const R_SQUARED_LEAST: f64 = 0.9999;
+
+/// What was found out about the counter.
+#[derive(Clone, Debug, Serialize)]
+pub struct Validation {
+    /// What the kernel reads the time from.
+    pub clock_source: String,
+    /// Whether the processor says that it counts at one rate in all its states.
+    pub invariant: bool,
+    /// How many processors were compared.
+    pub processors: usize,
+    /// Readings that were less than an earlier one of another processor.
+    pub went_back: u64,
+    /// Ticks against seconds.
+    pub regression: Regression,
+    /// Ticks of an empty interval.
+    pub overhead: Overhead,
+    /// The share of the machine's time that the hypervisor gave to others meanwhile.
+    pub stolen: f64,
+}
+
+/// A line through ticks over seconds, by least squares.
+#[derive(Clone, Debug, Serialize)]
+pub struct Regression {
+    /// Its slope.
+    pub ticks_per_second: f64,
+    /// Ticks at no seconds.
+    pub intercept: f64,
+    /// The share of the variance that it explains.
+    pub r_squared: f64,
+    /// The largest distance of a point from it, in nanoseconds.
+    pub residual_max_ns: f64,
+    /// The points.
+    pub points: Vec<Timed>,
+}
+
+/// One sleep by both clocks.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timed {
+    /// Its length by CLOCK_MONOTONIC_RAW.
+    pub seconds: f64,
+    /// Its length by the counter.
+    pub ticks: u64,
+    /// How far it lies from the line, in nanoseconds.
+    pub residual_ns: f64,
+}
+
+/// How long nothing takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overhead {
+    /// The least.
+    pub least: u64,
+    /// The middle.
+    pub median: u64,
+    /// What one in a hundred exceeds.
+    pub percentile_99: u64,
+    /// How many intervals took so many ticks: upper ends, powers of two, and counts.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+impl Validation {
+    /// Finds out; takes about twice the longest sleep, as often as it is repeated.
+    pub(super) fn of(counter: CycleCounter, extent: Extent) -> io::Result<Self> {
+        let before = MachineTime::now()?;
+        let start = Instant::now();
+        let allowed = sched_getaffinity(None)?;
+        let processors = processors(&allowed);
+        let went_back = went_back(counter, &processors);
+        // Whatever came of it, the thread may run where it could before.
+        sched_setaffinity(None, &allowed)?;
+        let regression = Regression::of(&sleeps(counter, extent));
+        let overhead = Overhead::of(counter);
+        let stolen = (MachineTime::now()? - before).steal.as_secs_f64();
+        let machine_seconds = start.elapsed().as_secs_f64() * processors.len().max(1) as f64;
+        Ok(Self {
+            clock_source: clock_source()?,
+            invariant: counter.is_invariant(),
+            processors: processors.len(),
+            went_back: went_back?,
+            regression,
+            overhead,
+            stolen: stolen / machine_seconds.max(f64::MIN_POSITIVE),
+        })
+    }
+
+    /// Why it is not to be believed; empty where it is.
+    #[must_use]
+    pub fn objections(&self) -> Vec<String> {
+        let Self { clock_source, invariant, went_back, regression, .. } = self;
+        let objection = |holds: bool, text: String| holds.then_some(text);
+        [
+            objection(
+                clock_source != "tsc",
+                format!("the kernel reads the time from {clock_source}, not from it"),
+            ),
+            objection(!invariant, "its rate changes with the processor's states".to_owned()),
+            objection(
+                *went_back > 0,
+                format!("{went_back} readings were less than earlier ones of other processors"),
+            ),
+            objection(
+                // Written so that NaN is refused too.
+                !(regression.r_squared >= R_SQUARED_LEAST && regression.ticks_per_second > 0.0),
+                format!("it does not follow time: R^2 is {:.6}", regression.r_squared),
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// Lets the first processor and each other one pass readings to and fro: how many were less than
+/// the one that they answered.
+fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
+    let Some((first, others)) = processors.split_first() else { return Ok(0) };
+    let mut sum = 0;
+    for other in others {
+        sum += exchange(counter, *first, *other)?;
+    }
+    Ok(sum)
+}
+
+fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64> {
+    // Even turns are the first's, odd ones the other's; the reading is published before the turn.
+    let (turn, reading) = (AtomicU64::new(0), AtomicU64::new(0));
+    let play = |own: u64, processor: usize| -> io::Result<u64> {
+        let pinned = pin_to(processor);
+        let mut back = 0;
+        for number in (own..EXCHANGES).step_by(2) {
+            let mut spins = 0_u32;
+            while turn.load(Ordering::Acquire) != number {
+                spins += 1;
+                if spins.is_multiple_of(1 << 10) {
+                    thread::yield_now();
+                }
+                std::hint::spin_loop();
+            }
+            let now = counter.begin();
+            back += u64::from(now < reading.load(Ordering::Relaxed));
+            reading.store(now, Ordering::Relaxed);
+            turn.store(number + 1, Ordering::Release);
+        }
+        pinned.map(|()| back)
+    };
+    thread::scope(|scope| {
+        let answering = scope.spawn(|| play(1, other));
+        let asked = play(0, first);
+        let answered = answering.join().map_err(|_panic| io::Error::other("a thread panicked"))?;
+        Ok(asked? + answered?)
+    })
+}
+
+/// Sleeps of growing length by both clocks: seconds and ticks.
+fn sleeps(counter: CycleCounter, extent: Extent) -> Vec<(f64, u64)> {
+    let mut timed = Vec::new();
+    for _ in 0..extent.repeats {
+        let mut length = SHORTEST_SLEEP;
+        while length <= extent.longest_sleep {
+            let (begin, start) = (counter.begin(), Instant::now());
+            thread::sleep(length);
+            let (seconds, end) = (start.elapsed().as_secs_f64(), counter.end().ticks);
+            timed.push((seconds, end.saturating_sub(begin)));
+            length *= 2;
+        }
+    }
+    timed
+}
+
+impl Regression {
+    fn of(timed: &[(f64, u64)]) -> Self {
+        let count = timed.len() as f64;
+        let mean_x = timed.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let mean_y = timed.iter().map(|(_, y)| *y as f64).sum::<f64>() / count;
+        let sum_of = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+            timed.iter().map(|(x, y)| f(x - mean_x, *y as f64 - mean_y)).sum()
+        };
+        let slope = sum_of(&|x, y| x * y) / sum_of(&|x, _| x * x);
+        let intercept = mean_y - slope * mean_x;
+        let unexplained = sum_of(&|x, y| (y - slope * x).powi(2));
+        let point = |(seconds, ticks): &(f64, u64)| Timed {
+            seconds: *seconds,
+            ticks: *ticks,
+            residual_ns: (*ticks as f64 - intercept - slope * seconds) / slope * 1e9,
+        };
+        let points: Vec<Timed> = timed.iter().map(point).collect();
+        let largest = points.iter().map(|point| point.residual_ns.abs()).fold(0.0, f64::max);
+        Self {
+            ticks_per_second: slope,
+            intercept,
+            r_squared: 1.0 - unexplained / sum_of(&|_, y| y * y),
+            residual_max_ns: largest,
+            points,
+        }
+    }
+}
+
+impl Overhead {
+    fn of(counter: CycleCounter) -> Self {
+        let one = || {
+            let begin = counter.begin();
+            counter.end().ticks.saturating_sub(begin)
+        };
+        Self::summary((0..OVERHEADS).map(|_| one()).collect())
+    }
+
+    fn summary(mut ticks: Vec<u64>) -> Self {
+        ticks.sort_unstable();
+        let at = |share: f64| ticks[((ticks.len() - 1) as f64 * share) as usize];
+        let mut histogram: Vec<(u64, u64)> = Vec::new();
+        for ticks in &ticks {
+            let bin = ticks.next_power_of_two();
+            match histogram.last_mut() {
+                Some((end, count)) if *end == bin => *count += 1,
+                _ => histogram.push((bin, 1)),
+            }
+        }
+        Self { least: at(0.0), median: at(0.5), percentile_99: at(0.99), histogram }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn validation(regression: Regression) -> Validation {
+        Validation {
+            clock_source: "tsc".to_owned(),
+            invariant: true,
+            processors: 2,
+            went_back: 0,
+            regression,
+            overhead: Overhead::summary(vec![20, 22, 30, 500]),
+            stolen: 0.0,
+        }
+    }
+
+    fn straight() -> Regression {
+        let ticks = |second: u32| 3_000_000_000 * u64::from(second) + 5_000;
+        Regression::of(
+            &(1..=10).map(|second| (f64::from(second), ticks(second))).collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn a_line_is_found() {
+        let regression = straight();
+        assert!((regression.ticks_per_second - 3e9).abs() < 1.0);
+        assert!((regression.intercept - 5000.0).abs() < 1.0);
+        assert!(regression.r_squared > 0.999_999_9 && regression.residual_max_ns < 1.0);
+    }
+
+    #[test]
+    fn every_fault_is_an_objection() {
+        assert_eq!(validation(straight()).objections(), Vec::<String>::new());
+        let other = Validation { clock_source: "hpet".to_owned(), ..validation(straight()) };
+        assert!(other.objections()[0].contains("hpet"));
+        let varying = Validation { invariant: false, ..validation(straight()) };
+        assert_eq!(varying.objections().len(), 1);
+        let skewed = Validation { went_back: 3, ..validation(straight()) };
+        assert!(skewed.objections()[0].starts_with("3 readings"));
+        let crooked = [(1.0, 3_000_000_000), (2.0, 3_100_000_000), (3.0, 9_000_000_000)];
+        assert_eq!(validation(Regression::of(&crooked)).objections().len(), 1);
+        assert_eq!(validation(Regression::of(&[])).objections().len(), 1, "no points, no line");
+    }
+
+    #[test]
+    fn intervals_are_sorted_into_powers_of_two() {
+        let overhead = Overhead::summary(vec![500, 20, 30, 22]);
+        assert_eq!((overhead.least, overhead.median), (20, 22));
+        assert_eq!(overhead.histogram, [(32, 3), (512, 1)]);
+    }
+}

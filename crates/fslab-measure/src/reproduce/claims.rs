@@ -1,0 +1,218 @@
+//! A paper's claims, read from TOML once and checked as a whole against the plans they name.
+//!
+//! `docs/reproduce/README.md` describes the keys.
+
+mod reader;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::published::Published;
+use super::quantity::Quantity;
+use crate::plan::{Plan, PlanError};
+use crate::report::bytes;
+
+/// A paper and what it claims.
+#[derive(Clone, Debug, Serialize)]
+pub struct Paper {
+    /// Its short name: of the file, and on the command line.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Who wrote it.
+    pub authors: String,
+    /// When it appeared, where it says so.
+    pub year: Option<u32>,
+    /// What stands for what here, in a few sentences.
+    pub about: String,
+    /// The conditions it measured under, beside those here.
+    pub settings: Vec<Setting>,
+    /// Its claims; ids are unique.
+    pub claims: Vec<Claim>,
+}
+
+/// A condition of the paper's measurements that is no result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// What it is about.
+    pub what: String,
+    /// What the paper says.
+    pub paper: String,
+    /// What is done here.
+    pub here: String,
+}
+
+/// One table row, figure series or number.
+#[derive(Clone, Debug, Serialize)]
+pub struct Claim {
+    /// A name that stays.
+    pub id: String,
+    /// Where in the paper.
+    pub place: String,
+    /// What it says, in our words.
+    pub says: String,
+    /// Its figures; `None` for a chart without numbers in the text.
+    pub published: Option<Published>,
+    /// How this project comes to its figure.
+    pub kind: Kind,
+    /// From what.
+    pub basis: Basis,
+    /// What a reader of both figures must know.
+    pub note: Option<String>,
+}
+
+/// How a figure is come by.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// On a running system.
+    Measured,
+    /// By the real algorithms over a device that keeps no data.
+    Simulated,
+    /// Computed from a model of a device.
+    Modelled,
+}
+
+/// What a claim's own figure is made from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Cells of a plan.
+    Plan(Box<Query>),
+    /// An answer of the prober's on a file system made for it.
+    Probe {
+        /// The file system, a cell of the prober's matrix.
+        cell: String,
+        /// The attribute.
+        attribute: String,
+    },
+    /// No part of this fslab can measure it yet: what it needs.
+    Missing(String),
+    /// It is not measured by intention: why.
+    NotReproduced(String),
+}
+
+/// What is read from the report of a plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Query {
+    /// The plan's name.
+    pub plan: String,
+    /// What is read.
+    pub of: Place,
+    /// What it is held against; `None` for a figure of its own.
+    pub against: Option<Place>,
+    /// Whether each size of a sweep is a figure of its own, instead of their sum.
+    pub each_size: bool,
+    /// What of the samples.
+    pub quantity: Quantity,
+    /// What is made of it.
+    pub statistic: Statistic,
+}
+
+/// Where in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Place {
+    /// The workload's label.
+    pub workload: String,
+    /// Phases; of several, the sum.
+    pub phases: Vec<String>,
+    /// The target.
+    pub target: String,
+    /// The size in a sweep; `None` for the sum over all.
+    pub size_bytes: Option<u64>,
+}
+
+/// What is made of a quantity.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// How many times as much as what it is held against.
+    #[default]
+    Ratio,
+    /// How many times as fast, or as small.
+    Speedup,
+    /// The quantity itself.
+    Value,
+    /// Bytes in a second of it.
+    Rate,
+}
+
+impl Paper {
+    /// Who wrote it, and when.
+    #[must_use]
+    pub fn source(&self) -> String {
+        let year = self.year.map(|year| format!(", {year}")).unwrap_or_default();
+        format!("{}{year}", self.authors)
+    }
+
+    /// Parses a file of claims; `file` is what errors call it, and `plans` are those that claims
+    /// may name, in their full form.
+    ///
+    /// # Errors
+    /// Names file, line, column and key of the first thing that is wrong.
+    pub fn parse(
+        name: &str,
+        file: &str,
+        text: &str,
+        plans: &BTreeMap<String, Plan>,
+    ) -> std::result::Result<Self, PlanError> {
+        reader::paper(name, file, text, plans)
+    }
+
+    /// What is read from reports.
+    pub fn queries(&self) -> impl Iterator<Item = &Query> {
+        self.claims.iter().filter_map(|claim| match &claim.basis {
+            Basis::Plan(query) => Some(&**query),
+            _ => None,
+        })
+    }
+
+    /// The file systems on which the prober is asked.
+    pub fn probed(&self) -> impl Iterator<Item = &str> {
+        self.claims.iter().filter_map(|claim| match &claim.basis {
+            Basis::Probe { cell, .. } => Some(cell.as_str()),
+            _ => None,
+        })
+    }
+}
+
+impl Kind {
+    /// In a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Simulated => "simulated",
+            Self::Modelled => "modelled",
+        }
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}: {:?} {:?} of {}",
+            self.plan, self.quantity, self.statistic, self.of
+        )?;
+        self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size_bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+        let phases = self.phases.join(" + ");
+        write!(formatter, "{} ({}, {phases}{size})", self.target, self.workload)
+    }
+}
+
+impl Query {
+    /// Both places it reads.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.of).chain(&self.against)
+    }
+}

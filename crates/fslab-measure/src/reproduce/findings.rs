@@ -1,0 +1,164 @@
+//! A paper with what was found for each claim: what renderers show.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use serde::Serialize;
+
+use super::agreement::{Agreement, sentence};
+use super::claims::{Basis, Claim, Paper};
+use super::look_up::{Figure, Outcome, Runs};
+use super::published::{Scale, Unit};
+use super::{markdown, page};
+use crate::error::{Error, Result};
+use crate::report::{bytes, significant};
+
+/// A paper and what was found.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    /// The paper.
+    pub paper: Paper,
+    /// In which form its plans were run, in words.
+    pub form: String,
+    /// The plans that were run for it.
+    pub plans: Vec<Planned>,
+    /// Its claims in order.
+    pub rows: Vec<Row>,
+    /// How many claims stand how.
+    pub counts: Counts,
+}
+
+/// A plan that was run for a paper.
+#[derive(Clone, Debug, Serialize)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// Its own report, relative to the page; `None` where it was not run.
+    pub page: Option<String>,
+    /// Why not.
+    pub reason: Option<String>,
+}
+
+/// A claim and what was found.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Its id.
+    pub id: String,
+    /// What was found.
+    pub outcome: Outcome,
+    /// How they stand to each other.
+    pub agreement: Agreement,
+    /// That in a sentence.
+    pub sentence: String,
+    /// The published figure, in words.
+    pub published: String,
+    /// Our own, in words and the same unit.
+    pub measured: String,
+    /// Where it is read from.
+    pub from: String,
+}
+
+/// How many claims stand how, in the order of [`Agreement`].
+pub type Counts = BTreeMap<Agreement, usize>;
+
+impl Findings {
+    /// Looks up every claim of a paper.
+    #[must_use]
+    pub fn new(paper: Paper, runs: &Runs, form: &str, plans: Vec<Planned>) -> Self {
+        let rows: Vec<Row> = paper.claims.iter().map(|claim| row(claim, runs)).collect();
+        let mut counts = Counts::new();
+        for row in &rows {
+            *counts.entry(row.agreement).or_default() += 1;
+        }
+        Self { paper, form: form.to_owned(), plans, rows, counts }
+    }
+
+    /// The counts in words.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let counts = self.counts.iter();
+        let parts: Vec<String> =
+            counts.map(|(agreement, count)| format!("{count} {}", agreement.name())).collect();
+        format!("{} claims: {}", self.rows.len(), parts.join(", "))
+    }
+
+    /// One page that works offline.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn html(&self) -> Result<String> {
+        page::PaperPage::new(self).render().map_err(Error::Page)
+    }
+
+    /// The same as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        markdown::render(self)
+    }
+
+    /// The same for programmes.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(Error::Encode)
+    }
+
+    /// A page that leads to those of several papers.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn index(all: &[Self]) -> Result<String> {
+        page::IndexPage::new(all).render().map_err(Error::Page)
+    }
+}
+
+fn row(claim: &Claim, runs: &Runs) -> Row {
+    let outcome = runs.outcome(claim);
+    let published = claim.published.as_ref();
+    Row {
+        id: claim.id.clone(),
+        agreement: Agreement::of(published, &outcome),
+        sentence: sentence(published, &outcome),
+        published: published.map(super::Published::words).unwrap_or_default(),
+        measured: measured(published.map(|published| published.unit), &outcome),
+        from: from(&claim.basis),
+        outcome,
+    }
+}
+
+/// What was found, in the unit of the published figure.
+fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Missing(_) | Outcome::NotReproduced(_) => String::new(),
+        Outcome::Words(words) => words.clone(),
+        Outcome::Figures(figures) => {
+            let lines: Vec<String> = figures.iter().map(|figure| one(unit, figure)).collect();
+            let name = unit.map_or("times", |unit| unit.name);
+            format!("{} {name}", lines.join("; "))
+        }
+    }
+}
+
+fn one(unit: Option<&Unit>, figure: &Figure) -> String {
+    let number = |value: f64| match unit {
+        Some(unit) if unit.scale == Scale::Exact && value.fract() == 0.0 => value.to_string(),
+        Some(unit) => unit.number(value),
+        None => significant(value),
+    };
+    let size = figure.size_bytes.map(|size| format!("{}: ", bytes(size))).unwrap_or_default();
+    let spread = match figure.interval {
+        Some((low, high)) => format!(" [{}, {}]", number(low), number(high)),
+        None if figure.rounds == 1 => " (one round, no interval)".to_owned(),
+        None => String::new(),
+    };
+    format!("{size}{}{spread}", number(figure.value))
+}
+
+fn from(basis: &Basis) -> String {
+    match basis {
+        Basis::Missing(_) | Basis::NotReproduced(_) => String::new(),
+        Basis::Probe { cell, attribute } => format!("fslab probe: {attribute} of {cell}"),
+        Basis::Plan(query) => query.to_string(),
+    }
+}

@@ -1,0 +1,80 @@
+//! Whether a device has come to a steady state, in the manner of SNIA's Solid State Storage
+//! Performance Test Specification: over the last five rounds the figures range over at most 20 %
+//! of their mean, and their least-squares line rises or falls by at most 10 % of it.
+//!
+//! A fresh or trimmed flash device is fast until it must erase. Rounds measured before that
+//! answer another question, and paired ratios do not show it: all targets drift alike.
+
+use serde::Serialize;
+
+/// Rounds that are looked at.
+pub const WINDOW: usize = 5;
+
+/// Shares of the mean that are allowed.
+const RANGE_MOST: f64 = 0.20;
+const DRIFT_MOST: f64 = 0.10;
+
+/// How the last rounds moved, as shares of their mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Steadiness {
+    /// Greatest less smallest.
+    pub range: f64,
+    /// How far the fitted line goes from the first to the last of them; negative where it falls.
+    pub drift: f64,
+}
+
+impl Steadiness {
+    /// Of the last [`WINDOW`] figures, one a round in order; `None` of fewer, or where their mean
+    /// is no positive number.
+    #[must_use]
+    pub fn of(figures: &[f64]) -> Option<Self> {
+        let last = figures.len().checked_sub(WINDOW).map(|start| &figures[start..])?;
+        let count = WINDOW as f64;
+        let mean = last.iter().sum::<f64>() / count;
+        if !mean.is_finite() || mean <= 0.0 {
+            return None;
+        }
+        let middle = (count - 1.0) / 2.0;
+        let offsets = || (0..WINDOW).map(|round| round as f64 - middle);
+        let covariance: f64 = offsets().zip(last).map(|(x, y)| x * (y - mean)).sum();
+        let slope = covariance / offsets().map(|x| x * x).sum::<f64>();
+        let greatest = last.iter().copied().fold(f64::MIN, f64::max);
+        let smallest = last.iter().copied().fold(f64::MAX, f64::min);
+        let drift = slope * (count - 1.0) / mean;
+        Some(Self { range: (greatest - smallest) / mean, drift })
+    }
+
+    /// Whether the specification would go on to measure.
+    #[must_use]
+    pub fn is_steady(self) -> bool {
+        self.range <= RANGE_MOST && self.drift.abs() <= DRIFT_MOST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_rounds_are_needed_and_the_last_count() {
+        assert_eq!(Steadiness::of(&[1.0; 4]), None);
+        assert_eq!(Steadiness::of(&[0.0; 5]), None);
+        let after_a_slow_start = [9.0, 7.0, 2.0, 2.0, 2.0, 2.0, 2.0];
+        let steady = Steadiness::of(&after_a_slow_start).unwrap();
+        assert_eq!(steady, Steadiness { range: 0.0, drift: 0.0 });
+        assert!(steady.is_steady());
+    }
+
+    #[test]
+    fn range_and_drift_are_those_of_a_line() {
+        // 96, 98 ... 104: the line goes from 96 to 104, and so do the figures.
+        let rising = Steadiness::of(&[96.0, 98.0, 100.0, 102.0, 104.0]).unwrap();
+        assert!((rising.range - 0.08).abs() < 1e-12 && (rising.drift - 0.08).abs() < 1e-12);
+        assert!(rising.is_steady());
+        let falling = Steadiness::of(&[106.0, 103.0, 100.0, 97.0, 94.0]).unwrap();
+        assert!((falling.drift + 0.12).abs() < 1e-12);
+        assert!(!falling.is_steady(), "drifts by 12 %");
+        let jumping = Steadiness::of(&[100.0, 112.0, 88.0, 112.0, 88.0]).unwrap();
+        assert!(!jumping.is_steady(), "ranges over 24 %: {jumping:?}");
+    }
+}

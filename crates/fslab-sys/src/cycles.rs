@@ -1,0 +1,173 @@
+//! The processor's cycle counter, read so that nothing measured can slip out of the interval.
+//!
+//! Processors reorder instructions; `lfence` on x86 waits until everything before it has been done
+//! and holds back everything after it. The interval is `lfence; rdtsc; lfence` to
+//! `rdtscp; lfence`: `rdtscp` waits for what lies before it by itself, and tells on which
+//! processor it ran. The counter counts *reference* cycles at a constant rate, not those of the
+//! core, which change with its frequency. See Intel's manual, volume 2B, RDTSC and RDTSCP.
+
+use std::fs;
+use std::io;
+
+/// Why there is no cycle counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Another architecture.
+    #[error("the cycle counter is read on x86-64 only")]
+    Architecture,
+    /// An old processor, or a virtual machine that hides it.
+    #[error("the processor has no RDTSCP")]
+    NoRdtscp,
+}
+
+/// The end of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The counter.
+    pub ticks: u64,
+    /// What the kernel has told the processor to say of itself (`IA32_TSC_AUX`): other numbers
+    /// are other processors.
+    pub processor: u32,
+}
+
+/// The cycle counter of a processor that has one.
+#[derive(Clone, Copy, Debug)]
+pub struct CycleCounter(());
+
+impl CycleCounter {
+    /// The counter, where it can be read.
+    ///
+    /// # Errors
+    /// See [`Unavailable`].
+    pub fn new() -> Result<Self, Unavailable> {
+        counter::check().map(|()| Self(()))
+    }
+
+    /// Reads it at the beginning of an interval.
+    #[must_use]
+    #[inline]
+    pub fn begin(self) -> u64 {
+        counter::begin()
+    }
+
+    /// Reads it at the end of an interval.
+    #[must_use]
+    #[inline]
+    pub fn end(self) -> End {
+        counter::end()
+    }
+
+    /// Whether the processor says that the counter runs at one rate in all its states.
+    #[must_use]
+    pub fn is_invariant(self) -> bool {
+        counter::is_invariant()
+    }
+}
+
+/// What the kernel reads the time from; `tsc` says that it has compared the counters of all
+/// processors and trusts them.
+///
+/// # Errors
+/// Where sysfs does not tell.
+pub fn clock_source() -> io::Result<String> {
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    Ok(fs::read_to_string(file)?.trim().to_owned())
+}
+
+#[cfg(target_arch = "x86_64")]
+mod counter {
+    use std::arch::asm;
+    use std::arch::x86_64::__cpuid;
+
+    use super::{End, Unavailable};
+
+    const EXTENDED_FEATURES: u32 = 0x8000_0001;
+    const RDTSCP: u32 = 1 << 27;
+    const POWER_MANAGEMENT: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+
+    pub fn check() -> Result<(), Unavailable> {
+        if edx_of(EXTENDED_FEATURES) & RDTSCP == 0 { Err(Unavailable::NoRdtscp) } else { Ok(()) }
+    }
+
+    pub fn is_invariant() -> bool {
+        edx_of(POWER_MANAGEMENT) & INVARIANT != 0
+    }
+
+    fn edx_of(leaf: u32) -> u32 {
+        #[allow(unused_unsafe, reason = "unsafe in older compilers of the supported range only")]
+        // SAFETY: every x86-64 processor has CPUID, and leaf 0x80000000 tells which leaves it has.
+        unsafe {
+            if __cpuid(0x8000_0000).eax < leaf { 0 } else { __cpuid(leaf).edx }
+        }
+    }
+
+    #[inline]
+    pub fn begin() -> u64 {
+        let (low, high): (u64, u64);
+        // SAFETY: reads a counter into two registers that are named as changed. Memory is not
+        // declared untouched, so that the compiler moves no access across it.
+        unsafe {
+            asm!("lfence", "rdtsc", "lfence", out("rax") low, out("rdx") high, options(nostack));
+        }
+        high << 32 | low
+    }
+
+    #[inline]
+    pub fn end() -> End {
+        let (low, high, processor): (u64, u64, u32);
+        // SAFETY: as above; RDTSCP is there, because only `check` makes a `CycleCounter`.
+        unsafe {
+            asm!(
+                "rdtscp", "lfence",
+                out("rax") low, out("rdx") high, out("ecx") processor, options(nostack)
+            );
+        }
+        End { ticks: high << 32 | low, processor }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod counter {
+    use super::{End, Unavailable};
+
+    pub fn check() -> Result<(), Unavailable> {
+        Err(Unavailable::Architecture)
+    }
+
+    pub fn is_invariant() -> bool {
+        false
+    }
+
+    pub fn begin() -> u64 {
+        0
+    }
+
+    pub fn end() -> End {
+        End { ticks: 0, processor: 0 }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::CycleCounter;
+
+    /// An interval holds all of what is done in it, and more work takes more cycles.
+    #[test]
+    fn work_takes_cycles() {
+        let counter = CycleCounter::new().unwrap();
+        let ticks_of = |work: u64| {
+            let once = || {
+                let begin = counter.begin();
+                let mut sum = 0_u64;
+                for number in 0..work {
+                    sum = std::hint::black_box(sum ^ number);
+                }
+                counter.end().ticks.saturating_sub(begin)
+            };
+            (0..9).map(|_| once()).min().unwrap_or_default()
+        };
+        let (little, much) = (ticks_of(1_000), ticks_of(100_000));
+        assert!(much > 20 * little, "{little} and {much} cycles");
+    }
+}

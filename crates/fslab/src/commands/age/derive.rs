@@ -1,0 +1,94 @@
+//! `fslab age derive`: makes a workload of successive snapshots.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use fslab_age::derive::{Options, ShortLived, derive};
+use fslab_age::workload::hash_of_file;
+
+/// Arguments of `fslab age derive`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Decides the times of removals, and files that live less than a day
+    #[arg(long, default_value_t = 1997)]
+    seed: u64,
+    /// Write every changed file anew, as the paper does; else those that grew are appended to
+    #[arg(long)]
+    rewrite_all: bool,
+    /// Instead of the directories there were, one for so many inodes: the paper's directory for
+    /// each cylinder group
+    #[arg(long, value_name = "COUNT")]
+    inodes_per_directory: Option<u64>,
+    /// Add so many files a day that live less than one
+    #[arg(long, value_name = "COUNT")]
+    short_lived: Option<f64>,
+    /// Their mean size
+    #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
+    short_lived_size: ByteSize,
+    /// Size of the file system that it is for [that of the snapshots]
+    #[arg(long, value_name = "SIZE")]
+    volume: Option<ByteSize>,
+    /// Where to write the workload
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The snapshots in the order of their times; a directory stands for all files in it, sorted
+    #[arg(required = true)]
+    snapshots: Vec<PathBuf>,
+}
+
+impl Args {
+    /// Writes the workload.
+    pub fn run(self) -> Result<()> {
+        let short_lived = self.short_lived.map(|per_day| ShortLived {
+            per_day: per_day.clamp(0.0, 1e9),
+            mean_bytes: self.short_lived_size.as_u64() as f64,
+            sigma: 1.6,
+            largest: self.short_lived_size.as_u64().saturating_mul(256),
+        });
+        let options = Options {
+            seed: self.seed,
+            rewrite_all: self.rewrite_all,
+            inodes_per_directory: self.inodes_per_directory,
+            short_lived,
+            volume_bytes: self.volume.map_or(0, |size| size.as_u64()),
+        };
+        let mut snapshots = Vec::new();
+        for path in &self.snapshots {
+            if path.is_dir() {
+                let mut within = Vec::new();
+                for entry in std::fs::read_dir(path)? {
+                    within.push(entry?.path());
+                }
+                within.sort();
+                snapshots.extend(within);
+            } else {
+                snapshots.push(path.clone());
+            }
+        }
+        let derived = derive(&snapshots, &self.output, &options)?;
+        let summary = derived.summary;
+        println!(
+            "{} operations in {} from {} snapshots: created {}, deleted {}, modified {}, grown {}, \
+             truncated {}, renamed {}",
+            derived.operations,
+            self.output.display(),
+            snapshots.len(),
+            summary.created,
+            summary.deleted,
+            summary.modified,
+            summary.grown,
+            summary.truncated,
+            summary.renamed,
+        );
+        if derived.left_out + derived.orphans > 0 {
+            println!(
+                "left out: {} devices, pipes and sockets; put into the root: {} whose directory \
+                 is in no snapshot",
+                derived.left_out, derived.orphans
+            );
+        }
+        println!("hash {}", hash_of_file(&self.output)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! `fslab age profile`: makes a workload from a named profile, whose values options replace.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use fslab_age::profile::{Generator, PARAMETERS, PROFILES, Profile, find};
+use fslab_age::workload;
+
+use crate::units::bytes;
+
+/// Arguments of `fslab age profile`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// List the profiles and do nothing
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// The profile
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// Where to write the workload
+    #[arg(short, long, required_unless_present = "list", value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// A profile with what a user wants otherwise.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Chosen {
+    /// Size of the file system that it is for
+    #[arg(long, value_name = "SIZE")]
+    pub volume: Option<ByteSize>,
+    /// Days of use
+    #[arg(long)]
+    pub days: Option<u32>,
+    /// Share of the volume that files take at the end, such as 0.8
+    #[arg(long, value_name = "SHARE")]
+    pub utilisation: Option<f64>,
+    /// Share of it that files take at first
+    #[arg(long, value_name = "SHARE")]
+    pub filled_at_first: Option<f64>,
+    /// Replace another value of the profile; `fslab age profile --list` names them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
+    pub set: Vec<(String, f64)>,
+    /// Decides what the profile leaves to chance
+    #[arg(long, default_value_t = 1997)]
+    pub seed: u64,
+}
+
+impl Chosen {
+    /// The generator of a profile of this name.
+    pub fn generator(&self, name: &str) -> Result<Generator> {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(Generator::new(self.profile(name)?, self.seed, owner)?)
+    }
+
+    /// The profile as it was asked for.
+    pub fn profile(&self, name: &str) -> Result<Profile> {
+        let mut profile = find(name)?.clone();
+        if let Some(size) = self.volume {
+            profile = profile.on_volume(size.as_u64());
+        }
+        profile.days = self.days.unwrap_or(profile.days);
+        profile.utilisation = self.utilisation.unwrap_or(profile.utilisation);
+        profile.filled_at_first = self.filled_at_first.unwrap_or(profile.filled_at_first);
+        for (name, value) in &self.set {
+            profile.set(name, *value)?;
+        }
+        profile.check()?;
+        Ok(profile)
+    }
+}
+
+fn parse_pair(text: &str) -> Result<(String, f64), String> {
+    let unfit = || format!("'{text}' is not NAME=VALUE with a number for VALUE");
+    let (name, value) = text.split_once('=').ok_or_else(unfit)?;
+    let value = value.parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(unfit)?;
+    Ok((name.to_owned(), value))
+}
+
+impl Args {
+    /// Writes the workload, or lists the profiles.
+    pub fn run(self) -> Result<()> {
+        let (Some(name), Some(output), false) = (&self.name, &self.output, self.list) else {
+            for profile in PROFILES {
+                println!("{:<12} {}", profile.name, profile.help);
+            }
+            println!("\nfor --set NAME=VALUE:");
+            for parameter in PARAMETERS {
+                println!("{:<20} {}", parameter.name, parameter.help);
+            }
+            return Ok(());
+        };
+        let generator = self.chosen.generator(name)?;
+        let provenance = generator.provenance();
+        let operations = workload::write(output, &provenance, generator)?;
+        let size = std::fs::metadata(output)?.len();
+        println!("{operations} operations in {}, {}", output.display(), bytes(size));
+        println!("hash {}", workload::hash_of_file(output)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+//! How far a replay has come, on a terminal.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A progress bar with rate and time left, on a terminal only.
+pub(super) fn bar(total: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(total);
+    let template = "{bar:30} {pos}/{len} operations, {per_sec}, {eta} left: {msg}";
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

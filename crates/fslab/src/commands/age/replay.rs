@@ -1,0 +1,258 @@
+//! `fslab age replay`: does a workload's operations on a real file system.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use fslab_age::DAY_NS;
+use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::score::{Score, tree_checksum};
+use fslab_age::workload::{Population, WorkloadReader, hash_of_file};
+use fslab_layers::{Leaf, Stack};
+use fslab_vfs::{Credentials, FileSystem};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::progress::bar;
+use super::score::Place;
+use super::tables::{Series, score_json, write_chart};
+use crate::commands::mount::parse_leaf;
+use crate::exit::{Code, Coded};
+use crate::units::{bytes, duration};
+
+const HELP: &str = "\
+A checkpoint lets a replay that was ended or killed go on: give the same --checkpoint again. As
+root files belong to the owners of the workload; others make all files their own.";
+
+/// Arguments of `fslab age replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Threads; the result is the same for any number
+    #[arg(long, short, default_value_t = 1)]
+    threads: usize,
+    /// What files are filled with
+    #[arg(long, value_enum, default_value_t = DataArg::Real)]
+    data: DataArg,
+    /// What to do when the target is full: stop, or skip what does not fit and count it
+    #[arg(long, value_enum, default_value_t = FullArg::Stop)]
+    when_full: FullArg,
+    /// Write everything back whenever so many hours of the workload have passed
+    #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
+    sync_every: f64,
+    /// Keep a checkpoint here, and go on from it
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Operations from one checkpoint to the next
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    checkpoint_every: u64,
+    /// Take the score at the end of every so many days
+    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    score_every: u32,
+    /// Write a picture of these scores here
+    #[arg(long, value_name = "FILE", requires = "score_every")]
+    chart: Option<PathBuf>,
+    /// At the end, compare the tree with what the workload makes
+    #[arg(long)]
+    verify: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// The workload
+    workload: PathBuf,
+    /// On what to do it, with nothing in it yet: a directory, mem:, or ext2:IMAGE
+    #[arg(value_parser = parse_leaf)]
+    target: Leaf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DataArg {
+    /// Bytes that do not compress
+    Real,
+    /// Reserved space
+    Fallocate,
+    /// Sizes alone: holes
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FullArg {
+    /// End; the replay can go on after making room
+    Stop,
+    /// Leave out what does not fit
+    Skip,
+}
+
+impl Args {
+    /// Replays and tells how it went.
+    pub fn run(self) -> Result<()> {
+        let reader = WorkloadReader::open(&self.workload)?;
+        let total = reader.total();
+        let target = Stack { layers: Vec::new(), leaf: self.target.clone() }.build()?;
+        let settings = self.settings()?;
+        if self.checkpoint.as_deref().map(Checkpoint::read).transpose()?.flatten().is_none() {
+            require_empty(&*target)?;
+        }
+        let mut watcher = self.watcher(&target, total)?;
+        let start = Instant::now();
+        let mut replayer = Replayer::new(&*target, settings);
+        let ended = replayer.run(reader, &mut watcher);
+        watcher.bar.finish_and_clear();
+        let ended = ended?;
+        let result = Ended { replayed: *replayer.replayed(), took: start.elapsed(), ended };
+        let expected = (self.verify && ended).then(|| replayer.population().checksum());
+        drop(replayer);
+        let verdict = expected.map(|expected| verify(&*target, &expected)).transpose()?;
+        target.shutdown().context("ending the target")?;
+        self.tell(&result, &watcher.scores, verdict)?;
+        if verdict == Some(false) {
+            bail!("the tree is not what the workload makes");
+        }
+        if !ended {
+            bail!("interrupted; the checkpoint holds what was done");
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let own = Credentials { uid: uid.as_raw(), gid: gid.as_raw() };
+        if !(self.sync_every > 0.0 && self.sync_every.is_finite()) {
+            let message = "--sync-every must be above 0 hours".to_owned();
+            return Err(Coded { code: Code::BadInput, message }.into());
+        }
+        Ok(Settings {
+            data: match self.data {
+                DataArg::Real => Data::Real,
+                DataArg::Fallocate => Data::Fallocate,
+                DataArg::None => Data::None,
+            },
+            when_full: match self.when_full {
+                FullArg::Stop => WhenFull::Stop,
+                FullArg::Skip => WhenFull::Skip,
+            },
+            owner: (!uid.is_root()).then_some(own),
+            threads: self.threads.clamp(1, 256),
+            sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
+            checkpoint: self.checkpoint.clone(),
+            checkpoint_every: self.checkpoint_every.max(1),
+            workload_hash: hash_of_file(&self.workload)?,
+            observe_every_days: self.score_every,
+        })
+    }
+
+    fn watcher(&self, target: &Arc<dyn FileSystem>, total: u64) -> Result<Watcher> {
+        let stop = Arc::new(AtomicBool::new(false));
+        if self.checkpoint.is_some() {
+            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+                signal_hook::flag::register(signal, Arc::clone(&stop))
+                    .context("can't wait for signals")?;
+            }
+        }
+        let place = Place::of_leaf(&self.target, target);
+        Ok(Watcher { bar: bar(total), stop, place, scores: Vec::new() })
+    }
+
+    fn tell(&self, result: &Ended, scores: &[(u64, Score)], verdict: Option<bool>) -> Result<()> {
+        if let Some(path) = &self.chart {
+            let points =
+                scores.iter().filter_map(|(day, score)| Some((*day as f64, score.total.score()?)));
+            let name = self.target.to_string();
+            write_chart(path, &[Series { name, points: points.collect() }])?;
+        }
+        if self.json {
+            let over_time: Vec<_> = scores
+                .iter()
+                .map(|(day, score)| json!({ "day": day, "score": score_json(score) }))
+                .collect();
+            let value = json!({
+                "workload": hash_of_file(&self.workload)?,
+                "data": format!("{:?}", self.data).to_lowercase(),
+                "threads": self.threads,
+                "replayed": result.replayed,
+                "took_ns": result.took.as_nanos() as u64,
+                "verified": verdict,
+                "over_time": over_time,
+            });
+            println!("{}", serde_json::to_string_pretty(&value)?);
+            return Ok(());
+        }
+        result.print(self.data);
+        for (day, score) in scores {
+            let sums = score.total;
+            let value = sums.score().map_or("-".to_owned(), |score| format!("{score:.4}"));
+            println!("day {day}: layout score {value}, {} files", sums.files);
+        }
+        if let Some(equal) = verdict {
+            println!("tree: {}", if equal { "as the workload makes it" } else { "different" });
+        }
+        Ok(())
+    }
+}
+
+/// How a replay ended.
+struct Ended {
+    replayed: Replayed,
+    took: Duration,
+    ended: bool,
+}
+
+impl Ended {
+    fn print(&self, data: DataArg) {
+        let Replayed { operations, bytes_written, no_space, left_out, repeated } = self.replayed;
+        let data = match data {
+            DataArg::Real => "written",
+            DataArg::Fallocate => "reserved, not written",
+            DataArg::None => "of sizes alone, not written",
+        };
+        println!(
+            "{operations} operations in {}, {} {data}; {no_space} did not fit, {left_out} left \
+             out for that, {repeated} repeated after a kill{}",
+            duration(self.took.as_nanos() as u64),
+            bytes(bytes_written),
+            if self.ended { "" } else { "; not at the end yet" },
+        );
+    }
+}
+
+/// Shows how far it got, takes scores, and hears of signals.
+struct Watcher {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    place: Place,
+    scores: Vec<(u64, Score)>,
+}
+
+impl Observer for Watcher {
+    fn progress(&mut self, replayed: &Replayed, time_ns: u64) -> fslab_age::Result<bool> {
+        self.bar.set_position(replayed.operations);
+        self.bar.set_message(format!("day {}", time_ns / DAY_NS));
+        Ok(!self.stop.load(Ordering::Relaxed))
+    }
+
+    fn day(&mut self, day: u64) -> fslab_age::Result<()> {
+        self.scores.push((day, self.place.score()?));
+        Ok(())
+    }
+}
+
+fn require_empty(target: &dyn FileSystem) -> Result<()> {
+    let empty = Population::default().checksum();
+    if tree_checksum(target, false)? == empty {
+        return Ok(());
+    }
+    let message = "the target holds something already; a workload begins with nothing (to go on \
+                   with a replay, give its --checkpoint)";
+    Err(Coded { code: Code::BadInput, message: message.to_owned() }.into())
+}
+
+fn verify(target: &dyn FileSystem, expected: &str) -> Result<bool> {
+    let with_owners = rustix::process::geteuid().is_root();
+    if !with_owners {
+        bail!("--verify compares owners too, which only root's replay sets");
+    }
+    Ok(tree_checksum(target, true)? == expected)
+}

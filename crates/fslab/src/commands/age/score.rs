@@ -1,0 +1,134 @@
+//! `fslab age score`: how contiguous the files of a directory or an image are.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_age::score::{FreeSpace, Rules, Score, score_directory, score_tree};
+use fslab_ext2::{Ext2, VolumeOptions};
+use fslab_layers::Leaf;
+use fslab_vfs::{FileSystem, Ino, Request};
+
+use super::tables::{print_score, score_json};
+use crate::leaves;
+
+/// The number by which Linux knows ext2, ext3 and ext4.
+const EXT_MAGIC: i64 = 0xef53;
+
+/// Threads for a directory, where none are named.
+const THREADS: usize = 4;
+
+/// Arguments of `fslab age score`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Bytes of a group, for telling split files [those of ext2, ext3 and ext4, else none]
+    #[arg(long, value_name = "SIZE")]
+    group_size: Option<ByteSize>,
+    /// Threads
+    #[arg(long, default_value_t = THREADS)]
+    threads: usize,
+    /// Print figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// A directory, or an ext2 image
+    path: PathBuf,
+}
+
+impl Args {
+    /// Prints the score.
+    pub fn run(self) -> Result<()> {
+        let group_bytes = self.group_size.map(|size| size.as_u64());
+        let status = std::fs::metadata(&self.path);
+        let status = status.with_context(|| self.path.display().to_string())?;
+        let score = if status.is_dir() {
+            Directory { path: self.path, group_bytes, threads: self.threads }.score()?
+        } else {
+            score_image(&self.path)?
+        };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&score_json(&score))?);
+        } else {
+            print_score(&score);
+        }
+        Ok(())
+    }
+}
+
+/// Something whose layout can be told.
+pub(super) enum Place {
+    /// A directory of this machine.
+    Directory(Directory),
+    /// A file system of this process.
+    Here(Arc<dyn FileSystem>),
+}
+
+/// A directory of this machine.
+pub(super) struct Directory {
+    path: PathBuf,
+    group_bytes: Option<u64>,
+    threads: usize,
+}
+
+impl Place {
+    /// That of a target.
+    pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
+        match leaf {
+            Leaf::Directory(path) => {
+                let directory =
+                    Directory { path: path.clone(), group_bytes: None, threads: THREADS };
+                Self::Directory(directory)
+            }
+            _ => Self::Here(Arc::clone(file_system)),
+        }
+    }
+
+    /// Its score.
+    pub fn score(&self) -> fslab_age::Result<Score> {
+        match self {
+            Self::Directory(directory) => directory.score(),
+            Self::Here(file_system) => {
+                let told = file_system.statfs(&Request::default(), Ino::ROOT);
+                let block_bytes = told.map_or(4096, |told| u64::from(told.block_size.max(512)));
+                score_tree(&**file_system, Rules { block_bytes, group_bytes: None })
+            }
+        }
+    }
+}
+
+impl Directory {
+    fn score(&self) -> fslab_age::Result<Score> {
+        let path = &self.path;
+        let told = rustix::fs::statfs(path).map_err(fslab_age::Error::file(path))?;
+        let block_bytes = u64::try_from(told.f_bsize).unwrap_or(4096).max(512);
+        let is_ext = told.f_type as i64 == EXT_MAGIC;
+        // A group is what one block of bits stands for.
+        let own = is_ext.then_some(8 * block_bytes * block_bytes);
+        let rules = Rules { block_bytes, group_bytes: self.group_bytes.or(own) };
+        let mut score = score_directory(path, rules, self.threads)?;
+        score.free = free_space(path);
+        Ok(score)
+    }
+}
+
+/// Free space of a mounted file system, where it tells.
+fn free_space(path: &Path) -> Option<FreeSpace> {
+    let file = File::open(path).ok()?;
+    let mut free = FreeSpace::default();
+    let told = fslab_sys::space_map::free_pieces(&file, &mut |_start, length| free.add(length));
+    told.inspect_err(|error| tracing::debug!(%error, "asking for free space")).ok()?;
+    Some(free)
+}
+
+fn score_image(path: &Path) -> Result<Score> {
+    let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let ext2: Ext2 = leaves::open(path, &options)?;
+    let geometry = *ext2.superblock().geometry();
+    let block_bytes = u64::from(geometry.block_size.bytes_u32());
+    let group_bytes = Some(u64::from(geometry.blocks_per_group) * block_bytes);
+    let mut score = score_tree(&ext2, Rules { block_bytes, group_bytes })?;
+    let device = leaves::open_device(path, true)?;
+    score.free = Some(FreeSpace::of_image(&device)?);
+    Ok(score)
+}

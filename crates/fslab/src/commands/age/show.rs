@@ -1,0 +1,83 @@
+//! `fslab age show`: a workload for people.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use fslab_age::DAY_NS;
+use fslab_age::workload::{Member, OperationKind, Population, WorkloadReader, hash_of_file};
+
+use crate::units::bytes;
+
+/// Arguments of `fslab age show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print the first so many operations too
+    #[arg(long, short, default_value_t = 0)]
+    operations: usize,
+    /// Print nothing but the paths of files that the last so many days changed, a line each: a
+    /// `list` for the workload hot-files
+    #[arg(long, value_name = "DAYS")]
+    hot_days: Option<u32>,
+    /// The workload
+    workload: PathBuf,
+}
+
+impl Args {
+    /// Prints.
+    pub fn run(self) -> Result<()> {
+        if let Some(days) = self.hot_days {
+            return self.list_hot(days);
+        }
+        let reader = WorkloadReader::open(&self.workload)?;
+        let told = reader.provenance().clone();
+        println!("source: {}\nseed: {}\nmade by: {}", told.source, told.seed, told.made_by);
+        println!("volume: {}\nhash: {}", bytes(told.volume_bytes), hash_of_file(&self.workload)?);
+        let mut population = Population::default();
+        let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
+        for (index, operation) in reader.enumerate() {
+            let operation = operation?;
+            if index < self.operations {
+                println!("{index} {operation:?}");
+            }
+            population.apply(&operation)?;
+            counts[operation.kind as usize - 1] += 1;
+            if operation.kind == OperationKind::Write {
+                written += operation.length;
+            }
+        }
+        for (kind, count) in OperationKind::ALL.iter().zip(counts) {
+            println!("{:<9} {count}", kind.name());
+        }
+        let size: u64 = population.members().map(|(_, member)| member.size).sum();
+        println!(
+            "{} operations in {:.1} days, {} written; at the end {} files and directories, {}",
+            population.operations(),
+            population.last_ns() as f64 / DAY_NS as f64,
+            bytes(written),
+            population.len(),
+            bytes(size),
+        );
+        println!("final tree: {}", population.checksum());
+        Ok(())
+    }
+
+    fn list_hot(&self, days: u32) -> Result<()> {
+        let mut population = Population::default();
+        for operation in WorkloadReader::open(&self.workload)? {
+            population.apply(&operation?)?;
+        }
+        let since = population.last_ns().saturating_sub(u64::from(days) * DAY_NS);
+        let is_hot = |member: &Member| {
+            member.kind == OperationKind::Create && member.size > 0 && member.modified_ns >= since
+        };
+        let hot = population.members().filter(|(_, member)| is_hot(member));
+        let mut paths: Vec<_> = hot.filter_map(|(file, _)| population.path(file)).collect();
+        paths.sort();
+        let mut out = std::io::stdout().lock();
+        for path in paths {
+            out.write_all(&path).and_then(|()| out.write_all(b"\n"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! `fslab age simulate`: ages a volume of nothing but placements, under one policy or each.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_age::profile::Generator;
+use fslab_age::simulate::{Aged, DISKS, Disk, Settings, Simulator, Variant, picture};
+use fslab_age::workload::{Operation, WorkloadReader};
+use fslab_ext2::alloc::{Clustering, POLICIES};
+
+use super::profile::Chosen;
+use super::tables;
+use crate::exit::{Code, Coded};
+
+/// Arguments of `fslab age simulate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Take the operations of this profile instead of a workload file
+    #[arg(long, value_name = "NAME", conflicts_with = "workload")]
+    profile: Option<String>,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Policies to simulate; `all` for each there is
+    #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch")]
+    policy: Vec<String>,
+    /// Whether blocks are moved together while they are written: smart, dumb
+    #[arg(long, value_delimiter = ',', default_value = "smart,dumb")]
+    clustering: Vec<String>,
+    /// Bytes of a block
+    #[arg(long, default_value_t = 8192)]
+    block_size: u32,
+    /// Bytes of a group
+    #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
+    group_size: ByteSize,
+    /// Percent of the blocks that is kept free
+    #[arg(long, default_value_t = 10)]
+    reserved_percent: u8,
+    /// The disk for what is modelled; `list` lists them
+    #[arg(long, default_value = "fujitsu-m2694es")]
+    disk: String,
+    /// Print figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Put the paper's figures beside
+    #[arg(long)]
+    paper: bool,
+    /// Write a picture of the volume for each row here, as NAME-POLICY-CLUSTERING.svg
+    #[arg(long, value_name = "NAME")]
+    map: Option<PathBuf>,
+    /// Write a picture of the scores over time here
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
+    /// The workload
+    #[arg(required_unless_present = "profile")]
+    workload: Option<PathBuf>,
+}
+
+/// One row of the table.
+pub(super) struct Row {
+    pub variant: Variant,
+    pub aged: Aged,
+    pub took: Duration,
+}
+
+/// Where operations come from, as often as they are needed.
+enum Source {
+    Made(Vec<Operation>),
+    File(PathBuf),
+}
+
+impl Args {
+    /// Simulates and prints the table.
+    pub fn run(self) -> Result<()> {
+        if self.disk == "list" {
+            DISKS.iter().for_each(|disk| println!("{:<16} {}", disk.name, disk.help));
+            return Ok(());
+        }
+        let disk = Disk::find(&self.disk)
+            .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
+        let variants = self.variants()?;
+        let (source, volume_bytes) = self.source()?;
+        let settings = self.settings(volume_bytes);
+        let mut rows = Vec::new();
+        for variant in variants {
+            rows.push(self.simulate(&source, settings, variant, disk)?);
+        }
+        if let Some(path) = &self.chart {
+            let series: Vec<_> = rows.iter().map(Row::series).collect();
+            tables::write_chart(path, &series)?;
+        }
+        if self.json {
+            return tables::print_json(&rows);
+        }
+        tables::print_simulations(&rows, self.paper);
+        Ok(())
+    }
+
+    fn settings(&self, volume_bytes: u64) -> Settings {
+        Settings {
+            volume_bytes,
+            block_bytes: self.block_size,
+            group_bytes: self.group_size.as_u64(),
+            reserved: f64::from(self.reserved_percent.min(50)) / 100.0,
+            ..Settings::default()
+        }
+    }
+
+    fn variants(&self) -> Result<Vec<Variant>> {
+        let all = self.policy.iter().any(|name| name == "all");
+        let named = |name: &str| all || self.policy.iter().any(|policy| policy == name);
+        for name in self.policy.iter().filter(|name| *name != "all") {
+            if !POLICIES.iter().any(|policy| policy.name == name) {
+                let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
+                let names = names.join(", ");
+                return Err(
+                    refuse(format!("there is no policy '{name}'; there are {names}")).into()
+                );
+            }
+        }
+        let mut clusterings = Vec::new();
+        for name in &self.clustering {
+            let clustering = Clustering::from_name(name);
+            let unfit = || refuse(format!("clustering is smart or dumb, not '{name}'"));
+            clusterings.push(clustering.ok_or_else(unfit)?);
+        }
+        let policies = POLICIES.iter().filter(|policy| named(policy.name));
+        let pairs = policies.flat_map(|policy| {
+            let variant =
+                |clustering: &Clustering| Variant { policy: policy.name, clustering: *clustering };
+            clusterings.iter().map(variant).collect::<Vec<_>>()
+        });
+        Ok(pairs.collect())
+    }
+
+    fn source(&self) -> Result<(Source, u64)> {
+        if let Some(name) = &self.profile {
+            let generator: Generator = self.chosen.generator(name)?;
+            let volume_bytes = generator.provenance().volume_bytes;
+            let operations = generator.collect::<fslab_age::Result<Vec<_>>>()?;
+            return Ok((Source::Made(operations), volume_bytes));
+        }
+        let path = self.workload.clone().context("there is neither a workload nor a profile")?;
+        let claimed = WorkloadReader::open(&path)?.provenance().volume_bytes;
+        let volume = self.chosen.volume.map_or(claimed, |size| size.as_u64());
+        if volume == 0 {
+            let shown = path.display();
+            let what = format!("{shown} does not say for what volume it is: give --volume");
+            return Err(refuse(what).into());
+        }
+        Ok((Source::File(path), volume))
+    }
+
+    fn simulate(
+        &self,
+        source: &Source,
+        settings: Settings,
+        variant: Variant,
+        disk: &'static Disk,
+    ) -> Result<Row> {
+        let start = Instant::now();
+        let mut simulator = Simulator::new(settings, variant, self.chosen.seed)?;
+        match source {
+            Source::Made(operations) => {
+                for operation in operations {
+                    simulator.apply(operation)?;
+                }
+            }
+            Source::File(path) => {
+                for operation in WorkloadReader::open(path)? {
+                    simulator.apply(&operation?)?;
+                }
+            }
+        }
+        if let Some(base) = &self.map {
+            write_map(base, &simulator, variant)?;
+        }
+        let aged = simulator.finish(disk);
+        Ok(Row { variant, aged, took: start.elapsed() })
+    }
+}
+
+impl Row {
+    /// The row as a line of a chart.
+    fn series(&self) -> tables::Series {
+        let name = self.name();
+        let points = self.aged.points.iter();
+        let points = points.filter_map(|point| Some((point.day as f64, point.score?)));
+        tables::Series { name, points: points.collect() }
+    }
+
+    /// What was simulated.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.variant.policy, self.variant.clustering.name())
+    }
+}
+
+/// What was given can't be used.
+fn refuse(message: String) -> Coded {
+    Coded { code: Code::BadInput, message }
+}
+
+fn write_map(base: &Path, simulator: &Simulator, variant: Variant) -> Result<()> {
+    let name = format!("{}-{}", variant.policy, variant.clustering.name());
+    let path = PathBuf::from(format!("{}-{name}.svg", base.display()));
+    std::fs::write(&path, picture(simulator, &name)).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,248 @@
+//! Tables and charts of aged volumes.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use comfy_table::{CellAlignment, Table, presets};
+use fslab_age::score::{Score, Sums};
+use serde_json::{Value, json};
+
+use super::simulate::Row;
+use crate::units::{bytes, duration};
+
+/// A line of a chart.
+pub(super) struct Series {
+    /// What it is.
+    pub name: String,
+    /// Days and scores.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A figure of the paper: its name, and its values for ffs and ffs-noswitch.
+const PAPER: &[(&str, &str, &str)] = &[
+    ("files", "33,797", "33,797"),
+    ("split files", "4,312 (12.8 %)", "9,155 (27.1 %)"),
+    ("hot files: layout score", "0.928", "0.931"),
+    ("hot files: split", "327", "594"),
+    ("hot files: read, MB/s", "0.81", "0.84"),
+    ("hot files: overwrite, MB/s", "0.49", "0.50"),
+];
+
+/// A table with a head, numbers to the right.
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(head.to_vec());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn score(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
+}
+
+fn split(sums: &Sums) -> String {
+    let share = sums.split_share().unwrap_or_default();
+    format!("{} ({:.1} %)", sums.split, 100.0 * share)
+}
+
+fn megabytes(bytes_a_second: f64) -> String {
+    format!("{:.2}", bytes_a_second / 1e6)
+}
+
+/// Prints simulations: one column each.
+pub(super) fn print_simulations(rows: &[Row], paper: bool) {
+    let names: Vec<_> = rows.iter().map(Row::name).collect();
+    let mut head = vec![""];
+    head.extend(names.iter().map(String::as_str));
+    if paper {
+        head.extend(["paper: baseline", "paper: NoSwitch"]);
+    }
+    let mut table = table(&head);
+    for (name, value) in FIGURES {
+        let mut cells = vec![(*name).to_owned()];
+        cells.extend(rows.iter().map(value));
+        if paper {
+            let told = PAPER.iter().find(|(figure, ..)| figure == name);
+            let told = told.map_or(("", ""), |(_, baseline, noswitch)| (*baseline, *noswitch));
+            cells.extend([told.0.to_owned(), told.1.to_owned()]);
+        }
+        table.add_row(cells);
+    }
+    println!("{table}");
+    if let Some(row) = rows.first() {
+        println!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
+    }
+}
+
+type Figure = (&'static str, fn(&Row) -> String);
+
+const FIGURES: &[Figure] = &[
+    ("operations", |row| row.aged.operations.to_string()),
+    ("written", |row| bytes(row.aged.written)),
+    ("days", |row| format!("{:.0}", row.aged.days)),
+    ("refused: no space", |row| row.aged.no_space.to_string()),
+    ("in use", |row| format!("{:.1} %", 100.0 * row.aged.used)),
+    ("files", |row| row.aged.score.total.files.to_string()),
+    ("bytes in files", |row| bytes(row.aged.bytes)),
+    ("layout score", |row| score(row.aged.score.total.score())),
+    ("split files", |row| split(&row.aged.score.total)),
+    ("hot files", |row| row.aged.hot.sums.files.to_string()),
+    ("hot files: bytes", |row| bytes(row.aged.hot.bytes)),
+    ("hot files: layout score", |row| score(row.aged.hot.score)),
+    ("hot files: split", |row| row.aged.hot.sums.split.to_string()),
+    ("hot files: read, MB/s", |row| megabytes(row.aged.hot.modelled_read)),
+    ("hot files: overwrite, MB/s", |row| megabytes(row.aged.hot.modelled_write)),
+    ("all files: read, MB/s", |row| megabytes(row.aged.modelled_read)),
+    ("free pieces", |row| row.aged.free.pieces.to_string()),
+    ("largest free piece", |row| bytes(row.aged.free.largest)),
+    ("free space in pieces < 1 MiB", |row| {
+        format!("{:.1} %", 100.0 * row.aged.free.share_below(1 << 20))
+    }),
+    ("file to next file, median", |row| {
+        let distance = row.aged.score.distances.figures();
+        distance.map_or_else(|| "-".to_owned(), |distance| bytes(distance.median))
+    }),
+    ("took", |row| duration(row.took.as_nanos() as u64)),
+];
+
+/// Prints simulations as JSON.
+pub(super) fn print_json(rows: &[Row]) -> Result<()> {
+    let row = |row: &Row| {
+        json!({
+            "policy": row.variant.policy,
+            "clustering": row.variant.clustering.name(),
+            "operations": row.aged.operations,
+            "bytes_written": row.aged.written,
+            "days": row.aged.days,
+            "no_space": row.aged.no_space,
+            "used": row.aged.used,
+            "bytes": row.aged.bytes,
+            "score": score_json(&row.aged.score),
+            "free": row.aged.free,
+            "hot": row.aged.hot,
+            "modelled_disk": row.aged.disk,
+            "modelled_read": row.aged.modelled_read,
+            "over_time": row.aged.points,
+            "took_ns": row.took.as_nanos() as u64,
+        })
+    };
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    println!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(())
+}
+
+/// A score as JSON.
+pub(super) fn score_json(value: &Score) -> Value {
+    json!({
+        "block_bytes": value.block_bytes,
+        "total": value.total,
+        "score": value.total.score(),
+        "by_size": value.classes(),
+        "pieces_by_log2_blocks": value.piece_sizes,
+        "distance": value.distances.figures(),
+        "free": value.free,
+        "left_out": value.untold,
+        "shared_bytes": value.shared_bytes,
+    })
+}
+
+/// Prints a score by size, and what else is known.
+pub(super) fn print_score(value: &Score) {
+    let mut table = table(&["from blocks", "files", "blocks", "breaks", "split", "score"]);
+    let row = |name: String, sums: &Sums| {
+        [
+            name,
+            sums.files.to_string(),
+            sums.blocks.to_string(),
+            sums.breaks.to_string(),
+            sums.split.to_string(),
+            score(sums.score()),
+        ]
+    };
+    for class in value.classes() {
+        table.add_row(row(class.from_blocks.to_string(), &class.sums));
+    }
+    table.add_row(row("all".to_owned(), &value.total));
+    println!("{table}");
+    println!("blocks of {} bytes", value.block_bytes);
+    for (reason, count) in &value.untold {
+        println!("left out: {count} files, {reason}");
+    }
+    if value.shared_bytes > 0 {
+        println!("shared: {} count for every file that has them", bytes(value.shared_bytes));
+    }
+    if let Some(distance) = value.distances.figures() {
+        println!(
+            "from file to next file of a directory: median {}, 90 % below {}, mean {}, {:.1} % \
+             side by side",
+            bytes(distance.median),
+            bytes(distance.p90),
+            bytes(distance.mean as u64),
+            100.0 * distance.adjacent,
+        );
+    }
+    match &value.free {
+        Some(free) => println!(
+            "free: {} in {} pieces, the largest {}, {:.1} % of it in pieces below 1 MiB",
+            bytes(free.bytes),
+            free.pieces,
+            bytes(free.largest),
+            100.0 * free.share_below(1 << 20),
+        ),
+        None => println!("free: this file system does not tell where"),
+    }
+}
+
+/// Colours of lines, told apart also by who does not tell red from green.
+const COLOURS: &[&str] = &["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+
+/// Writes scores over days as an SVG.
+pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
+    let all = || series.iter().flat_map(|line| &line.points);
+    let days = all().map(|point| point.0).fold(1.0, f64::max);
+    let least = all().map(|point| point.1).fold(1.0, f64::min);
+    // A little room below, and at least a hundredth of the scale.
+    let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
+    let (x, y) = (
+        |day: f64| 60.0 + 560.0 * day / days,
+        |score: f64| 20.0 + 300.0 * (1.0 - score) / (1.0 - least),
+    );
+    let mut svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"820\" height=\"380\" \
+                   font-family=\"sans-serif\" font-size=\"12\">\n\
+                   <title>Layout score over time</title>\n\
+                   <rect width=\"820\" height=\"380\" fill=\"white\"/>\n"
+        .to_owned();
+    for step in 0..=5 {
+        let share = f64::from(step) / 5.0;
+        let (value, day) = (least + (1.0 - least) * share, days * share);
+        svg += &format!(
+            "<path d=\"M60 {0:.1}H620\" stroke=\"#ddd\"/><text x=\"54\" y=\"{1:.1}\" \
+             text-anchor=\"end\">{value:.3}</text><text x=\"{2:.1}\" y=\"340\" \
+             text-anchor=\"middle\">{day:.0}</text>\n",
+            y(value),
+            y(value) + 4.0,
+            x(day),
+        );
+    }
+    svg += "<text x=\"340\" y=\"365\" text-anchor=\"middle\">days of use</text>\n";
+    for (index, line) in series.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let points: Vec<_> = line
+            .points
+            .iter()
+            .map(|(day, score)| format!("{:.1},{:.1}", x(*day), y(*score)))
+            .collect();
+        svg += &format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
+             <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}</text>\n",
+            points.join(" "),
+            30 + 18 * index,
+            line.name.replace('&', "&amp;").replace('<', "&lt;"),
+        );
+    }
+    svg += "</svg>\n";
+    std::fs::write(path, svg).with_context(|| path.display().to_string())
+}

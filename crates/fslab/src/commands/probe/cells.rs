@@ -1,0 +1,28 @@
+//! The cells of the matrix that this house mounts itself: stacks, and its ext2 engine with each of
+//! its policies.
+
+use fslab_ext2::alloc::POLICIES;
+use fslab_measure::probe::matrix::{Cell, native};
+use fslab_sys::make_file_system::Kind;
+
+/// The whole matrix.
+pub(super) fn all() -> Vec<Cell> {
+    let mut cells = native();
+    let ext4 = || Cell::image(Kind::Ext4, "-b 4096");
+    cells.extend([
+        ext4().under(&["null"]).in_short(),
+        Cell::image(Kind::Xfs, "-b size=4096").under(&["null"]).without(&["links-max"]),
+        ext4().transformed_by(&["gzip"]).in_short(),
+    ]);
+    for (index, policy) in POLICIES.iter().enumerate() {
+        let options = format!("?policy={}", policy.name);
+        let cell = Cell::image(Kind::Ext2, "-b 4096").served_by("ext2:", options);
+        // What they have in common is asked of one.
+        cells.push(if index == 0 { cell.in_short() } else { cell.without(&["links-max"]) });
+    }
+    let linear = "?index=linear".to_owned();
+    let cell = Cell::image(Kind::Ext2, "-b 1024").served_by("ext2:", linear);
+    // Names are looked for from the beginning: tens of thousands take long.
+    cells.push(cell.without(&["links-max"]));
+    cells
+}

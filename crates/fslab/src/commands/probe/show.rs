@@ -1,0 +1,136 @@
+//! Answers for people and for programs.
+
+use std::path::Path;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use fslab_measure::probe::timing::Validation;
+use fslab_measure::probe::{Answer, Comparison, Confidence, Method};
+use serde_json::json;
+
+/// A table; with a column for timing where that was asked.
+pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
+    let timed = answers.iter().any(|answer| answer.timing.is_some());
+    let mut header = vec!["attribute", "value", "sure by"];
+    header.extend(timed.then_some("by timing"));
+    let mut table = plain(&header);
+    for answer in answers {
+        let (value, sureness) = match &answer.finding.answer {
+            Ok((value, confidence)) => (value.to_string(), sureness(*confidence)),
+            Err(reason) => (format!("not applicable: {reason}"), ""),
+        };
+        let mut row = vec![answer.attribute.name.to_owned(), value, sureness.to_owned()];
+        row.extend(timed.then(|| by_timing(answer)));
+        table.add_row(row);
+        if explain {
+            table.add_row(["", answer.attribute.help, ""]);
+            for method in answer.finding.methods.iter().chain(&answer.timing) {
+                table.add_row(["", &explained(method), ""]);
+            }
+        }
+    }
+    table
+}
+
+/// A table without lines.
+pub(super) fn plain(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    table
+}
+
+fn sureness(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Agreed => "two methods",
+        Confidence::Single => "one method",
+    }
+}
+
+/// What was timed, and how it compares with what was counted.
+pub(super) fn by_timing(answer: &Answer) -> String {
+    let Some(method) = &answer.timing else { return String::new() };
+    match (&method.outcome, answer.comparison()) {
+        (Ok(value), Some(Comparison::Agree)) => format!("{value}: agrees"),
+        (Ok(value), Some(Comparison::Differ)) => format!("{value}: DIFFERS"),
+        (Ok(value), _) => value.to_string(),
+        (Err(reason), _) => format!("refused: {reason}"),
+    }
+}
+
+fn explained(method: &Method) -> String {
+    const PAIRS: usize = 24;
+    let evidence: Vec<_> =
+        method.series.iter().take(PAIRS).map(|point| format!("{}:{}", point.x, point.y)).collect();
+    let more = if method.series.len() > PAIRS { " ..." } else { "" };
+    let outcome = match &method.outcome {
+        Ok(value) => value.to_string(),
+        Err(reason) => reason.clone(),
+    };
+    format!("  by {}: {outcome}  {}{more}", method.name, evidence.join(" "))
+}
+
+/// What was found out about the cycle counter.
+pub(super) fn clock(validation: &Validation) -> String {
+    let Validation { clock_source, processors, went_back, regression, overhead, stolen, .. } =
+        validation;
+    format!(
+        "cycle counter: invariant, clock source {clock_source}; {processors} processors compared, \
+         {went_back} readings went back\n\
+         ticks = {:.6e} x seconds {:+.3e}, R^2 = {:.9} over {} sleeps; largest residual {:.0} ns\n\
+         an empty interval takes {} ticks (median {}, 99 % below {}); {:.2} % of the time was \
+         stolen",
+        regression.ticks_per_second,
+        regression.intercept,
+        regression.r_squared,
+        regression.points.len(),
+        regression.residual_max_ns,
+        overhead.least,
+        overhead.median,
+        overhead.percentile_99,
+        100.0 * stolen
+    )
+}
+
+/// Everything, evidence included.
+pub(super) fn as_json(
+    file_system: &str,
+    path: &Path,
+    answers: &[Answer],
+    validation: Option<&Validation>,
+) -> serde_json::Value {
+    let attributes: Vec<_> = answers.iter().map(answer_as_json).collect();
+    let mut all = json!({
+        "path": path,
+        "file_system": file_system,
+        "attributes": attributes,
+    });
+    if let Some(validation) = validation {
+        all["cycle_counter"] = json!(validation);
+    }
+    all
+}
+
+fn answer_as_json(answer: &Answer) -> serde_json::Value {
+    let (value, confidence, reason) = match &answer.finding.answer {
+        Ok((value, confidence)) => (Some(value), Some(confidence), None),
+        Err(reason) => (None, None, Some(reason)),
+    };
+    let mut one = json!({
+        "name": answer.attribute.name,
+        "answer": value,
+        "confidence": confidence,
+        "not_applicable": reason,
+        "methods": answer.finding.methods,
+    });
+    if let Some(method) = &answer.timing {
+        one["timing"] = json!(method);
+        one["timing_compares"] = json!(answer.comparison().map(|comparison| match comparison {
+            Comparison::Agree => "agrees",
+            Comparison::Differ => "differs",
+            Comparison::Unknown => "unknown",
+        }));
+    }
+    one
+}

@@ -1,0 +1,126 @@
+//! `fslab reproduce`: measures again what papers published, and sets both side by side.
+
+mod library;
+mod running;
+mod telling;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use fslab_measure::plan::Form;
+use fslab_measure::reproduce::{Findings, Paper, Planned, Ran, Runs};
+
+use self::library::Library;
+use crate::exit::{Code, Coded};
+
+/// Arguments of `fslab reproduce`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The paper
+    #[arg(default_value = library::ALL, value_parser = library::names())]
+    paper: String,
+    /// Use the quick forms of the plans; no new round is begun once a plan has had its share of
+    /// ten minutes
+    #[arg(long)]
+    quick: bool,
+    /// Use the papers' own sizes, which takes many hours; the default
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+    /// Directory for the pages and the samples; made anew [default: fslab-reproduce-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// List the plans and the claims, what is missing, and how long it would take; run nothing
+    #[arg(long, conflicts_with_all = ["out", "samples"])]
+    dry_run: bool,
+    /// Run nothing, and read what an earlier run left in DIR
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "full", "seed", "work_dir"])]
+    samples: Option<PathBuf>,
+    /// Seed for everything random [default: drawn from the clock]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where images and mount points are made [default: the output directory]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+}
+
+impl Args {
+    /// Runs what the claims ask for, and writes the pages.
+    pub fn run(self) -> Result<()> {
+        let library = Library::open(&self.paper, self.form())?;
+        if self.dry_run {
+            print!("{}", telling::describe(&library));
+            return Ok(());
+        }
+        if let Some(samples) = &self.samples {
+            let done = running::read_again(samples)?;
+            let samples =
+                fs::canonicalize(samples).with_context(|| samples.display().to_string())?;
+            return write(library, &done, self.out.as_deref().unwrap_or(&samples), &samples);
+        }
+        let out = self.out.clone().unwrap_or_else(default_out);
+        let campaign = running::Campaign {
+            out: &out,
+            work_dir: self.work_dir.as_deref(),
+            seed: self.seed.unwrap_or_else(super::compare::seed_from_clock),
+        };
+        let done = campaign.run(&library)?;
+        let interrupted = done.interrupted;
+        write(library, &done, &out, &out)?;
+        if !interrupted {
+            return Ok(());
+        }
+        let message = "interrupted; what was measured before is in the pages".to_owned();
+        Err(Coded { code: Code::Failure, message }.into())
+    }
+
+    fn form(&self) -> Form {
+        if self.quick { Form::Quick } else { Form::Full }
+    }
+}
+
+/// Writes a page a paper, and one that leads to them.
+fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> Result<()> {
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    let runs = Runs::new(&library.papers, done.ran.clone(), done.probes.clone());
+    let findings = library.papers.into_iter().map(|paper| {
+        let plans = planned(&paper, &done.ran, samples, out);
+        Findings::new(paper, &runs, &telling::form(done), plans)
+    });
+    let findings: Vec<Findings> = findings.collect();
+    let save = |name: String, text: String| {
+        let path = out.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())
+    };
+    for found in &findings {
+        let name = &found.paper.name;
+        save(format!("{name}.html"), found.html()?)?;
+        save(format!("{name}.md"), found.markdown())?;
+        save(format!("{name}.json"), found.json()?)?;
+        println!("{name}: {}", found.summary());
+    }
+    save("index.html".to_owned(), Findings::index(&findings)?)?;
+    eprintln!("pages: {}", out.join("index.html").display());
+    Ok(())
+}
+
+/// The plans that a paper's claims name, and where their own reports are.
+fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Path) -> Vec<Planned> {
+    let folder = if samples == out { PathBuf::new() } else { samples.to_owned() };
+    let plan = |name: String| {
+        let page = folder.join(&name).join("report.html").display().to_string();
+        match ran.get(&name) {
+            Some(Ran::Records(..)) => Planned { name, page: Some(page), reason: None },
+            Some(Ran::Not(reason)) => Planned { name, page: None, reason: Some(reason.clone()) },
+            None => Planned { name, page: None, reason: Some("not asked for".to_owned()) },
+        }
+    };
+    library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
+}
+
+fn default_out() -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    PathBuf::from(format!("fslab-reproduce-{}", now.as_secs()))
+}

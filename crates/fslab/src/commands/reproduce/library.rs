@@ -1,0 +1,146 @@
+//! The papers and plans that come with the programme.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use fslab_measure::Plan;
+use fslab_measure::plan::Form;
+use fslab_measure::reproduce::{Paper, Query};
+
+/// A file that is part of the programme.
+pub(super) struct Text {
+    pub name: &'static str,
+    pub text: &'static str,
+}
+
+macro_rules! texts {
+    ($folder:literal: $($name:literal),+ $(,)?) => {
+        &[$(Text {
+            name: $name,
+            text: include_str!(concat!("../../../../../", $folder, "/", $name, ".toml")),
+        }),+]
+    };
+}
+
+/// The papers, in the order of their pages.
+pub(super) const PAPERS: &[Text] =
+    texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
+
+/// The plans that claims may name.
+pub(super) const PLANS: &[Text] = texts!(
+    "plans": "fast-indexing", "fast-indexing-tools", "aging", "dmfs", "names", "names-millions",
+    "attributes",
+);
+
+/// Every paper.
+pub(super) const ALL: &str = "all";
+
+/// What can be named on the command line.
+pub(super) fn names() -> PossibleValuesParser {
+    PAPERS.iter().map(|paper| paper.name).chain([ALL]).collect::<Vec<_>>().into()
+}
+
+/// The papers that are asked for, and the plans they need.
+pub(super) struct Library {
+    pub papers: Vec<Paper>,
+    /// In the form that is asked for.
+    pub plans: Vec<(&'static Text, Plan)>,
+    pub form: Form,
+}
+
+impl Library {
+    /// Reads one paper, or all.
+    pub fn open(name: &str, form: Form) -> Result<Self> {
+        let full = plans(Form::Full)?;
+        let wanted = PAPERS.iter().filter(|paper| [paper.name, ALL].contains(&name));
+        let papers = wanted.map(|paper| {
+            let file = format!("docs/reproduce/{}.toml", paper.name);
+            Ok(Paper::parse(paper.name, &file, paper.text, &full)?)
+        });
+        let papers = papers.collect::<Result<Vec<Paper>>>()?;
+        let named = plans_of(&papers);
+        let texts = PLANS.iter().filter(|text| named.contains(text.name));
+        let plans = texts.map(|text| Ok((text, parse(text, form)?))).collect::<Result<_>>()?;
+        Ok(Self { papers, plans, form })
+    }
+
+    /// The targets and workloads of a plan that claims name, as far as its form has them.
+    pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
+        let queries: Vec<&Query> = self
+            .papers
+            .iter()
+            .flat_map(Paper::queries)
+            .filter(|query| query.plan == name)
+            .collect();
+        let places = || queries.iter().flat_map(|query| query.places());
+        let targets = plan.targets.iter().map(|target| &target.name);
+        let labels = plan.workloads.iter().map(|workload| &workload.label);
+        (
+            targets.filter(|name| places().any(|place| place.target == **name)).cloned().collect(),
+            labels.filter(|label| places().any(|at| at.workload == **label)).cloned().collect(),
+        )
+    }
+}
+
+/// The plans that papers name.
+pub(super) fn plans_of(papers: &[Paper]) -> BTreeSet<String> {
+    papers.iter().flat_map(Paper::queries).map(|query| query.plan.clone()).collect()
+}
+
+fn plans(form: Form) -> Result<BTreeMap<String, Plan>> {
+    PLANS.iter().map(|text| Ok((text.name.to_owned(), parse(text, form)?))).collect()
+}
+
+fn parse(text: &Text, form: Form) -> Result<Plan> {
+    Ok(Plan::parse(&format!("plans/{}.toml", text.name), text.text, form)
+        .map_err(fslab_measure::Error::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_measure::plan::Form;
+    use fslab_measure::reproduce::{Basis, Claim, Paper};
+
+    use super::{ALL, Library};
+
+    const README: &str = include_str!("../../../../../docs/reproduce/README.md");
+
+    fn line(paper: &Paper) -> String {
+        let count =
+            |wanted: fn(&&Claim) -> bool| paper.claims.iter().filter(wanted).count().to_string();
+        let cells = [
+            format!("{}.toml", paper.name),
+            paper.claims.len().to_string(),
+            count(|claim| claim.published.as_ref().is_some_and(|one| one.is_number())),
+            count(|claim| matches!(claim.basis, Basis::Plan(_))),
+            count(|claim| matches!(claim.basis, Basis::Probe { .. })),
+            count(|claim| matches!(claim.basis, Basis::Missing(_))),
+            count(|claim| matches!(claim.basis, Basis::NotReproduced(_))),
+        ];
+        format!("| {} |", cells.join(" | "))
+    }
+
+    /// Every file parses, which checks every name in it; and the page counts what is there.
+    #[test]
+    fn every_claim_is_read_and_counted() {
+        for form in [Form::Full, Form::Quick] {
+            let library = Library::open(ALL, form).unwrap_or_else(|error| panic!("{error:#}"));
+            for paper in &library.papers {
+                let line = line(paper);
+                assert!(README.contains(&line), "docs/reproduce/README.md lacks: {line}");
+            }
+            for (text, plan) in &library.plans {
+                let (targets, workloads) = library.cells(text.name, plan);
+                assert!(!targets.is_empty() && !workloads.is_empty(), "{}", text.name);
+            }
+        }
+    }
+
+    #[test]
+    fn one_paper_needs_its_own_plans_alone() {
+        let library = Library::open("dmfs", Form::Quick).unwrap_or_else(|error| panic!("{error}"));
+        let plans: Vec<_> = library.plans.iter().map(|(text, _)| text.name).collect();
+        assert_eq!((library.papers.len(), plans), (1, vec!["dmfs"]));
+    }
+}

@@ -1,0 +1,76 @@
+//! What is said of a run before and after it.
+
+use fslab_measure::plan::Form;
+use fslab_measure::reproduce::{Basis, Claim, Paper, Ran};
+
+use super::library::Library;
+use super::running::{Done, QUICK_SECONDS, estimates};
+
+/// The plans with what they take, and the claims with what they are read from.
+pub(super) fn describe(library: &Library) -> String {
+    let mut text = String::from("plans:\n");
+    for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library)) {
+        text.push_str(&format!("  {name}: {}; {}\n", plan.name, estimate.trim()));
+        for target in &plan.targets {
+            if let Some(needs) = &target.needs {
+                text.push_str(&format!("    {} needs {needs}\n", target.name));
+            }
+        }
+    }
+    if library.form == Form::Quick {
+        let minutes = QUICK_SECONDS / 60;
+        text.push_str(&format!("  no new round is begun after {minutes} minutes in all\n"));
+    }
+    for paper in &library.papers {
+        text.push_str(&format!("\n{}: {} ({})\n", paper.name, paper.title, tally(paper)));
+        paper.claims.iter().for_each(|claim| text.push_str(&format!("  {}\n", line(claim))));
+    }
+    text
+}
+
+fn tally(paper: &Paper) -> String {
+    let count = |wanted: fn(&Basis) -> bool| {
+        paper.claims.iter().filter(|claim| wanted(&claim.basis)).count()
+    };
+    format!(
+        "{} claims: {} by plans, {} by the prober, {} missing, {} not reproduced",
+        paper.claims.len(),
+        count(|basis| matches!(basis, Basis::Plan(_))),
+        count(|basis| matches!(basis, Basis::Probe { .. })),
+        count(|basis| matches!(basis, Basis::Missing(_))),
+        count(|basis| matches!(basis, Basis::NotReproduced(_))),
+    )
+}
+
+fn line(claim: &Claim) -> String {
+    let published = claim.published.as_ref().map(fslab_measure::reproduce::Published::words);
+    let from = match &claim.basis {
+        Basis::Plan(query) => query.to_string(),
+        Basis::Probe { cell, attribute } => format!("prober: {attribute} of {cell}"),
+        Basis::Missing(reason) => format!("MISSING: {reason}"),
+        Basis::NotReproduced(reason) => format!("not reproduced: {reason}"),
+    };
+    let published = published.filter(|words| !words.is_empty());
+    let published = published.map(|words| format!(" = {words}")).unwrap_or_default();
+    format!("{} ({}){published}: {from}", claim.id, claim.place)
+}
+
+/// In which form plans were run.
+pub(super) fn form(done: &Done) -> String {
+    let forms = |wanted: Form| {
+        done.ran.values().any(|ran| matches!(ran, Ran::Records(form, _) if *form == wanted))
+    };
+    match (forms(Form::Quick), forms(Form::Full)) {
+        (true, true) => "Some plans were run in their quick form, with smaller sizes and fewer \
+                         rounds than the paper's; see each plan's own report."
+            .to_owned(),
+        (true, false) => {
+            "Quick: the plans' short forms were run, with smaller sizes, fewer rounds \
+                          and fewer kinds of data than the paper's. What each shrank is in its \
+                          `quick` keys, shown in the plan's own report."
+                .to_owned()
+        }
+        (false, true) => "Full: the sizes are the paper's own.".to_owned(),
+        (false, false) => "No plan was run.".to_owned(),
+    }
+}

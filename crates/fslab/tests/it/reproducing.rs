@@ -1,0 +1,90 @@
+//! `fslab reproduce` as a user meets it.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use crate::support::{fslab, run};
+
+const BAD_INPUT: i32 = 3;
+
+#[track_caller]
+fn done(place: &TempDir, arguments: &[&str]) -> String {
+    let mut command = fslab(arguments);
+    command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
+    let output = command.output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {messages}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_dry_run_lists_plans_claims_and_what_is_missing() {
+    let place = TempDir::new().unwrap();
+    let told = done(&place, &["reproduce", "--dry-run", "--quick"]);
+    for part in [
+        "\nfast-indexing: Fast Indexing",
+        "  names: Names: directories of many files;",
+        "compile-elapsed-wrapfs (7.3.1, figure 5) = 2.4 % more: fast-indexing:",
+        "tier needs the tier layer",
+        "MISSING: needs the timing mode of the prober",
+        "not reproduced: ",
+    ] {
+        assert!(told.contains(part), "{part:?} is not in\n{told}");
+    }
+    assert!(fs::read_dir(place.path()).unwrap().next().is_none(), "a dry run leaves nothing");
+}
+
+#[test]
+fn wrong_choices_are_named() {
+    let place = TempDir::new().unwrap();
+    let (code, message) = run(&["reproduce", "htre"]);
+    assert!(code == 2 && message.contains("'htree'"), "{message}");
+    let empty = place.path().to_str().unwrap();
+    let (code, message) = run(&["reproduce", "--samples", empty]);
+    assert!(code == BAD_INPUT && message.contains("no samples of any plan"), "{message}");
+}
+
+/// Cells of a plan that were run by `fslab compare` are read as those of a run of its own; what was
+/// not run is missing and says so.
+#[test]
+fn samples_of_an_ordinary_comparison_become_a_paper() {
+    let place = TempDir::new().unwrap();
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans/names.toml");
+    done(
+        &place,
+        &[
+            "compare",
+            plan,
+            "--quick",
+            "--rounds",
+            "2",
+            "--seed",
+            "7",
+            "--reruns",
+            "0",
+            "--only-target",
+            "engine, linear",
+            "--only-target",
+            "engine, htree",
+            "--only-workload",
+            "100 names x 100",
+            "--out",
+            "names",
+        ],
+    );
+    let told = done(&place, &["reproduce", "htree", "--samples", "."]);
+    assert!(told.starts_with("htree: 44 claims: "), "{told}");
+    let text = fs::read(place.path().join("htree.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let rows = found["rows"].as_array().unwrap();
+    let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
+    let figure = &row("create-small-engine")["outcome"]["figures"][0];
+    assert!(figure["rounds"] == 2 && figure["value"].as_f64().unwrap() > 0.0, "{figure}");
+    let missing = row("create-10000")["sentence"].as_str().unwrap();
+    assert!(missing.starts_with("Missing: the quick form of the plan leaves it out"), "{missing}");
+    assert!(row("create-2000000-engine")["sentence"].as_str().unwrap().contains("there is no"));
+    let page = fs::read_to_string(place.path().join("htree.html")).unwrap();
+    assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
+    assert!(fs::read_to_string(place.path().join("index.html")).unwrap().contains("htree.html"));
+}
