@@ -1,6 +1,6 @@
-//! What must reach the device before what, as changes are made: [`crate::flush`] writes in steps, and
-//! this sees to it that each change falls into the right one. Where two changes would have to be
-//! before each other, what there is is written first.
+//! What must reach the device before what, as changes are made: [`crate::flush`] writes in steps,
+//! and this sees to it that each change falls into the right one. Where two changes would have to
+//! be before each other, what there is is written first.
 //!
 //! No name that the device has may be gone from it before it is elsewhere: not when it is moved or
 //! linked and removed by users, not when directories split, join and shrink, and not with a

@@ -5,11 +5,9 @@
 //! Blocks of the file system are written whole or not at all (SEMANTICS says so): directories are
 //! packed anew where they split, which no order of writes would save from half a block.
 //!
-//! Seen to be caught, each planted by itself: a name taken away before it has arrived elsewhere
-//! (no `delay`; no `order_move`), blocks of names joined or moved within a directory without order
-//! (`order_arrival`, `order_overwriting`), a directory that ends before its last block was copied
-//! (no `make_late` in `shrink`), a waiting block that a later change lets go early, inodes after
-//! the names that lead to them, freed blocks used at once, a cluster's pointers before its bytes.
+//! Faults that it found: indirect blocks that lost pointers before what replaced them was written; a
+//! block that names were joined to and that was then made to wait; a new directory whose name came
+//! to lie in a block that waited, while a file was moved into it.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
