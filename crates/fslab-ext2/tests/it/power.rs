@@ -5,9 +5,9 @@
 //! Blocks of the file system are written whole or not at all (SEMANTICS says so): directories are
 //! packed anew where they split, which no order of writes would save from half a block.
 //!
-//! Faults that it found: indirect blocks that lost pointers before what replaced them was written; a
-//! block that names were joined to and that was then made to wait; a new directory whose name came
-//! to lie in a block that waited, while a file was moved into it.
+//! Faults that it found: indirect blocks that lost pointers before what replaced them was written;
+//! a block that names were joined to and that was then made to wait; a new directory whose name
+//! came to lie in a block that waited, while a file was moved into it.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
