@@ -110,7 +110,6 @@ fn figure(json: &str, name: &str) -> u64 {
     rest.split([',', '\n', '}']).next().unwrap().trim().parse().unwrap()
 }
 
-/// Planted and caught: extents counted instead of gaps; blocks behind the end counted.
 #[test]
 fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same() {
     let scratch = TempDir::new().unwrap();
