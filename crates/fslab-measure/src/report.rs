@@ -25,8 +25,8 @@ mod words;
 use crate::error::Result;
 
 pub(crate) use format::{bytes, significant};
-pub(crate) use markdown::plain as markdown_plain;
 pub use history::{History, Run, Series, text as history_text};
+pub(crate) use markdown::plain as markdown_plain;
 pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
 
 /// Every renderer.

@@ -1,4 +1,5 @@
-//! [`SliceDevice`]: a part of a device as a device of its own, such as a partition of a disk's image.
+//! [`SliceDevice`]: a part of a device as a device of its own, such as a partition of a disk's
+//! image.
 
 use crate::block_device::BlockDevice;
 use crate::error::{Errno, Result};

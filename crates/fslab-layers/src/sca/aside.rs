@@ -68,8 +68,8 @@ impl Log {
     }
 
     /// Takes away what is left of a header, for good. A gap's header that a crash tears would else
-    /// be mixed with it, and the two can add up to a whole header: that of the frame which the crash
-    /// before had torn, and which was left out.
+    /// be mixed with it, and the two can add up to a whole header: that of the frame which the
+    /// crash before had torn, and which was left out.
     fn blank_header(&self, io: Io<'_>, offset: u64) -> Result<()> {
         let blank = vec![0; self.identity.header_bytes()];
         io.lower.write(io.request, offset, &blank, WriteOptions::default())?;

@@ -3,8 +3,8 @@
 //! Space of single dead frames comes back by punching, but only whole blocks of it. A file that is
 //! rewritten in small pieces would grow for ever. So once it holds more garbage than content (and
 //! than `garbage` allows), every chunk is appended once more, by the rules of any other write, and
-//! what lies before is given back as a whole. A crash on the way finds chunks in the old place or in
-//! the new one, which hold the same.
+//! what lies before is given back as a whole. A crash on the way finds chunks in the old place or
+//! in the new one, which hold the same.
 //!
 //! This is not packing: the stored file stays in log form, and its length grows although the space
 //! it takes does not.

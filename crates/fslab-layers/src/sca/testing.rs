@@ -1,7 +1,7 @@
 //! What must hold whatever bytes a stored file has: shared by the fuzz targets and tests.
 //!
-//! Checksums would stop nearly all random bytes at once, so bytes are also tried with every checksum
-//! made right ([`sealed`]): what an attacker would do.
+//! Checksums would stop nearly all random bytes at once, so bytes are also tried with every
+//! checksum made right (`sealed`): what an attacker would do.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,11 +1,10 @@
 //! Answers of the prober on file systems made for it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::matrix::MATRIX;
+use crate::probe::matrix::{How, native};
 use crate::probe::{Finding, Value};
 
 /// What was found of one attribute.
@@ -23,17 +22,18 @@ pub enum Probed {
 /// What was found, by file system and attribute; or why nothing was.
 pub type Probes = BTreeMap<String, std::result::Result<BTreeMap<String, Probed>, String>>;
 
-/// Makes the file systems of these names (cells of the prober's matrix) below a directory, and
-/// asks the prober. A file system that can't be made says why.
+/// Makes the file systems of these names (cells of the prober's matrix), and asks the prober. A
+/// file system that can't be made says why.
 #[must_use]
-pub fn probe<'a>(cells: impl IntoIterator<Item = &'a str>, work_directory: &Path) -> Probes {
+pub fn probe<'a>(cells: impl IntoIterator<Item = &'a str>, how: &How<'_>) -> Probes {
     let mut probes = Probes::new();
+    let known = native();
     for name in cells {
         if probes.contains_key(name) {
             continue;
         }
-        let Some(cell) = MATRIX.iter().find(|cell| cell.name() == name) else { continue };
-        let answers = cell.verify(work_directory).map_err(|error| error.to_string());
+        let Some(cell) = known.iter().find(|cell| cell.name() == name) else { continue };
+        let answers = cell.verify(how).map_err(|error| error.to_string());
         let by_name = answers.map(|answers| {
             answers.iter().map(|one| (one.attribute.to_owned(), probed(&one.finding))).collect()
         });

@@ -1,4 +1,5 @@
-//! `name-length-max`, `path-length-max`, `case`, `normalisation`: what names may be and which are the same.
+//! `name-length-max`, `path-length-max`, `case`, `normalisation`: what names may be and which are
+//! the same.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

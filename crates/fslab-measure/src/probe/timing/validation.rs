@@ -1,5 +1,5 @@
-//! Whether the cycle counter is to be believed: what the processor and the kernel say of it, whether
-//! it agrees on all processors, and whether it runs in proportion to time.
+//! Whether the cycle counter is to be believed: what the processor and the kernel say of it,
+//! whether it agrees on all processors, and whether it runs in proportion to time.
 //!
 //! The last is the original validation, `sleep` timed by both clocks, with what the original
 //! lacked: many lengths, residuals, and a clock that nothing adjusts (CLOCK_MONOTONIC_RAW).

@@ -268,7 +268,7 @@ impl Reader<'_> {
 
     fn probe(&self, raw: &RawProbe) -> Result<Basis> {
         let cells: Vec<String> =
-            probe::matrix::MATRIX.iter().map(probe::matrix::Cell::name).collect();
+            probe::matrix::native().iter().map(probe::matrix::Cell::name).collect();
         let attributes = || probe::ATTRIBUTES.iter().map(|attribute| attribute.name);
         if !cells.contains(raw.on.get_ref()) {
             return Err(self.unknown("on", &raw.on, cells.iter().map(String::as_str)));

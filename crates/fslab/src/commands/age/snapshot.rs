@@ -21,7 +21,7 @@ pub struct Args {
     /// kind, modified, changed, born, mode, uid, gid
     #[arg(long)]
     csv: bool,
-    /// With --csv: when the list was made, in seconds since 1970 [now]
+    /// With --csv: when the list was made, in seconds since 1970; now, if not said
     #[arg(long, value_name = "SECONDS", requires = "csv")]
     time: Option<i64>,
     /// Replace names by hashes with the key in this file

@@ -1,5 +1,5 @@
-//! The block map of an image as a picture: a row a group, a colour a file, so that what lies together
-//! looks so.
+//! The block map of an image as a picture: a row a group, a colour a file, so that what lies
+//! together looks so.
 
 use std::io::Write;
 

@@ -6,11 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
+use fslab_measure::probe::Options;
+use fslab_measure::probe::matrix::How;
 use fslab_measure::reproduce::{Paper, Probes, Ran, probe};
 use fslab_measure::sample::{self, EndReason, Record};
 use fslab_measure::samples_path;
+use fslab_sys::signals::Interrupt;
 
 use super::super::compare::Wanted;
+use super::super::compare::host::Binary;
 use super::library::{Library, PLANS};
 use crate::exit::{Code, Coded, one_line};
 
@@ -110,7 +114,16 @@ impl Campaign<'_> {
 
     fn probe(&self, library: &Library) -> Result<Probes> {
         let cells = library.papers.iter().flat_map(Paper::probed);
-        let probes = probe(cells, self.work_dir.unwrap_or(self.out));
+        let work_directory = self.work_dir.unwrap_or(self.out);
+        let how = How {
+            work_directory,
+            fast_directory: work_directory,
+            host: &Binary::new()?,
+            options: Options::default(),
+            timing: None,
+            interrupt: &Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
+        };
+        let probes = probe(cells, &how);
         let path = self.out.join(PROBES);
         fs::write(&path, serde_json::to_vec_pretty(&probes)?)
             .with_context(|| path.display().to_string())?;
