@@ -14,7 +14,8 @@ use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{BuildLayer, LayerKind, LayerSpec};
 use crate::surroundings::Surroundings;
 
-/// Until the long proofs have run (see docs/STATUS.md): crashes, kills and fuzzing as long as planned.
+/// Until the long proofs have run (see docs/STATUS.md): crashes, kills and fuzzing as long as
+/// planned.
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
 const COMMON: &[OptionSpec] =

@@ -73,8 +73,8 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
     path
 }
 
-/// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor. What
-/// lies behind the end, where xfs reserves space, is left out.
+/// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor.
+/// What lies behind the end, where xfs reserves space, is left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
     let file_blocks = std::fs::metadata(path).ok()?.len().div_ceil(4096);
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
