@@ -485,7 +485,8 @@ fn a_read_only_directory_is_read_through_layers() {
         place.mount(&["-l", layer]);
         fs::write(place.point.join("file"), vec![3; 300_000]).unwrap();
         place.umount();
-        rustix::mount::mount_remount(&place.lower, rustix::mount::MountFlags::RDONLY, "").unwrap();
+        rustix::mount::mount_remount(place.lower.as_path(), rustix::mount::MountFlags::RDONLY, "")
+            .unwrap();
         place.mount(&["-l", layer]);
         let file = place.point.join("file");
         assert_eq!(fs::metadata(&file).unwrap().len(), 300_000, "{layer}");

@@ -108,8 +108,14 @@ fn periods_are_found_after_another_beginning() {
     for slow in [0, 1, 4, 12].into_iter().chain((28..512).step_by(32)) {
         levels[slow] = 20_000.0;
     }
+    // 28, 60, ... 476; that at 508 has nothing more to read, and is fast.
+    levels[508] = 1000.0;
     let period = period(&measured(&levels, &mut random)).unwrap();
-    assert_eq!((period.length, period.times), (32, 15));
+    assert_eq!((period.length, period.times), (32, 14));
+    // Further off, the reader has changed his ways.
+    levels[476] = 1000.0;
+    levels[444] = 1000.0;
+    assert_eq!(super::period(&measured(&levels, &mut random)), Err(NoPeriod::Irregular));
 }
 
 #[test]
