@@ -103,6 +103,10 @@ pub(super) fn sentence(published: Option<&Published>, outcome: &Outcome) -> Stri
         (_, Outcome::Missing(reason)) => format!("Missing: {reason}."),
         (_, Outcome::NotReproduced(reason)) => format!("Not reproduced, by design: {reason}."),
         (_, Outcome::Words(words)) => format!("Found instead of a number: {words}."),
+        (Agreement::Agrees, Outcome::Figures(figures)) if are_wide(figures) => {
+            "Agrees, but the interval is so wide that much else would: it takes more rounds."
+                .to_owned()
+        }
         (Agreement::Agrees, _) => "Agrees with what was published.".to_owned(),
         (Agreement::SameDirection, Outcome::Figures(figures)) => {
             format!("Same direction as published, and {}.", sides(published, figures))
@@ -120,6 +124,12 @@ pub(super) fn sentence(published: Option<&Published>, outcome: &Outcome) -> Stri
     }
 }
 
+/// Whether an interval reaches from one value to its double and more.
+fn are_wide(figures: &[Figure]) -> bool {
+    let wide = |figure: &Figure| figure.interval.is_some_and(|(low, high)| high > 2.0 * low);
+    figures.iter().any(wide)
+}
+
 fn sides(published: Option<&Published>, figures: &[Figure]) -> &'static str {
     let high = published.map_or(f64::INFINITY, |published| published.range().1);
     if hull(figures).0 > high { "larger" } else { "smaller" }
@@ -129,6 +139,14 @@ fn sides(published: Option<&Published>, figures: &[Figure]) -> &'static str {
 mod tests {
     use super::super::published::Unit;
     use super::*;
+
+    #[test]
+    fn counts_are_told_in_their_unit() {
+        let number = |unit, base| Unit::find(unit).map(|unit| unit.number(base));
+        assert_eq!(number("KB", 131_072.0).as_deref(), Some("128"));
+        assert_eq!(number("bytes", 4096.0).as_deref(), Some("4096"));
+        assert_eq!(number("% more", 1.144).as_deref(), Some("14.4"));
+    }
 
     #[track_caller]
     fn check(unit: &str, published: (f64, f64), measured: (f64, f64), expected: Agreement) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::agreement::{Agreement, sentence};
 use super::claims::{Basis, Claim, Paper};
 use super::look_up::{Figure, Outcome, Runs};
-use super::published::{Scale, Unit};
+use super::published::Unit;
 use super::{markdown, page};
 use crate::error::{Error, Result};
 use crate::report::{bytes, significant};
@@ -142,7 +142,6 @@ fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
 
 fn one(unit: Option<&Unit>, figure: &Figure) -> String {
     let number = |value: f64| match unit {
-        Some(unit) if unit.scale == Scale::Exact && value.fract() == 0.0 => value.to_string(),
         Some(unit) => unit.number(value),
         None => significant(value),
     };

@@ -142,6 +142,9 @@ impl Unit {
     /// A figure in the base as a number of this unit.
     #[must_use]
     pub fn number(&self, base: f64) -> String {
-        significant((self.from_base)(base))
+        let value = (self.from_base)(base);
+        // What is counted is not rounded.
+        let whole = self.scale == Scale::Exact && value.fract() == 0.0;
+        if whole { value.to_string() } else { significant(value) }
     }
 }
