@@ -111,6 +111,7 @@ impl Volume {
     fn write_late(&mut self) -> Result<()> {
         // A failure before this leaves everything changed, so that it is written next time.
         self.order.early_blocks.clear();
+        self.order.linked.clear();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);
         }

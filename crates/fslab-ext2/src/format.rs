@@ -209,9 +209,9 @@ pub const INODE_APPEND: u32 = 0x20;
 pub const INODE_INDEX: u32 = 0x1000;
 /// `i_flags`: directories made here are to be spread over the device (`chattr +T`).
 pub const INODE_TOP_DIRECTORY: u32 = 0x2_0000;
-/// `i_flags`: what only newer formats have: extents, huge files, large values of attributes, inline
-/// data, encryption, verity, folded case.
-pub const INODE_FOREIGN: u32 = 0x503c_0800;
+/// `i_flags`: what changes how an inode is to be read: extents, inline data, encryption, folded
+/// case. Flags of other features mean nothing without these, as e2fsck sees it too.
+pub const INODE_FOREIGN: u32 = 0x5008_0800;
 
 /// Pointers of an inode that lead to data.
 pub const DIRECT_BLOCKS: usize = 12;

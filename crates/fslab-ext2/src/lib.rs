@@ -32,6 +32,7 @@ mod known;
 mod mkfs;
 mod names;
 mod numbers;
+mod order;
 mod orphans;
 mod placement;
 mod rename;

@@ -93,6 +93,9 @@ impl Volume {
             return Err(error);
         }
         self.touch_directory(parent, i32::from(is_directory))?;
+        if is_directory {
+            self.order_new_directory(parent, name)?;
+        }
         Ok(no)
     }
 
@@ -349,7 +352,8 @@ impl Volume {
         inode.links += 1;
         inode.changed = request.now;
         self.store_inode(no, &inode)?;
-        self.touch_directory(parent, 0)
+        self.touch_directory(parent, 0)?;
+        self.order_link(no, parent, name)
     }
 
     /// Removes the name of anything but a directory.
@@ -364,6 +368,7 @@ impl Volume {
         if self.named_inode(no)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
+        self.order_unlink(no, parent, name)?;
         self.remove_name(parent, name)?;
         self.touch_directory(parent, 0)?;
         self.drop_link(no)
@@ -379,6 +384,7 @@ impl Volume {
         self.begin(request.now)?;
         let no = self.child(parent, name)?;
         self.check_empty(no)?;
+        self.order_removal(no)?;
         self.remove_name(parent, name)?;
         self.touch_directory(parent, -1)?;
         self.drop_link(no)

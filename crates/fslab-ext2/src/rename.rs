@@ -132,6 +132,11 @@ impl Volume {
         if from.parent != to.parent && gains > loses {
             self.check_links(to.parent)?;
         }
+        if loses > 0
+            && let Some(target) = target
+        {
+            self.order_removal(target.no)?;
+        }
         match target {
             Some(_) => self.replace_name(to.parent, to.name, source.no, source.kind)?,
             None => {

@@ -3,7 +3,6 @@
 //! Reading takes `&self`, changing `&mut self`; whoever shares a volume locks it. No operation here
 //! knows names, handles or requests: that is `fs`.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, Errno, FileKind, Timestamp};
@@ -19,6 +18,7 @@ use crate::group::Group;
 use crate::inode::Inode;
 use crate::known::Known;
 use crate::numbers::{BlockNo, BlockSize, InodeNo};
+use crate::order::Order;
 use crate::orphans::Orphans;
 use crate::space::{Reuse, Space};
 use crate::superblock::Superblock;
@@ -82,15 +82,6 @@ pub(crate) struct Volume {
     pub(crate) may_say_clean: bool,
     /// Bytes of files were written that no barrier has made durable.
     pub(crate) data_written: bool,
-}
-
-/// What must reach the device after something else.
-#[derive(Default)]
-pub(crate) struct Order {
-    /// Inodes whose change must not be seen before the directories', as they were before it.
-    pub late_inodes: HashMap<InodeNo, Box<[u8]>>,
-    /// Directory blocks that names were moved to.
-    pub early_blocks: HashSet<BlockNo>,
 }
 
 impl Volume {
@@ -220,56 +211,6 @@ impl Volume {
 
     pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
         self.change_inode(no, |bytes| inode.store(bytes))
-    }
-
-    /// The next changes of an inode must not be seen on the device before those of directories.
-    pub fn make_late(&mut self, no: InodeNo) -> Result<()> {
-        let waits = self.options.reuse == Reuse::AfterFlush;
-        if waits && !self.order.late_inodes.contains_key(&no) {
-            let before = self.inode_bytes(no, |bytes| Box::<[u8]>::from(bytes))?;
-            self.order.late_inodes.insert(no, before);
-        }
-        Ok(())
-    }
-
-    /// The next changes of an inode must be seen before those of directories.
-    pub fn make_early(&mut self, no: InodeNo) -> Result<()> {
-        if self.order.late_inodes.contains_key(&no) {
-            self.flush_within_operation()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// A name is about to move from one directory block to another: it must be on the device in
-    /// its new place before it leaves the old one.
-    pub fn order_move(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
-        if self.order.early_blocks.contains(&from) {
-            self.flush_within_operation()?;
-        }
-        self.order_arrival(to)
-    }
-
-    /// Names of other directory blocks are about to come to this one, which must be on the device
-    /// before those are.
-    pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
-        if self.cache.role(to) == Some(Role::DirectoryLate) {
-            self.flush_within_operation()?;
-        }
-        self.order.early_blocks.insert(to);
-        Ok(())
-    }
-
-    /// A directory block whose names were moved is about to be overwritten with those of the
-    /// directory's last block, which is cut off after it ([`make_late`](Self::make_late)). Names
-    /// that came to one of the two are on the device only where they came from, and that may be
-    /// written at the same time as this.
-    pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
-        let early = &self.order.early_blocks;
-        if early.contains(&block) || early.contains(&last) {
-            self.flush_within_operation()?;
-        }
-        Ok(())
     }
 
     /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the

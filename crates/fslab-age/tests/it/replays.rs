@@ -210,8 +210,8 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
     Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
 }
 
-/// Planted and caught: a checkpoint written before the batch is done; `rename` that does not look
-/// for directories anew; repeated creations that are refused.
+/// Seen to catch: a kill before the first checkpoint that nobody knew of; a directory that was made
+/// again at its old place because there was no checkpoint before it moved.
 #[test]
 fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
     let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -37,8 +37,7 @@ fn seven_months_of_1997_have_the_figures_that_the_slides_tell() {
 }
 
 /// A quarter of the paper's volume for two months: too young for smart clustering to help NoSwitch,
-/// which it does after seven. Planted and caught: `ffs-noswitch` that switches, clustering that
-/// moves nothing.
+/// which it does after seven.
 #[test]
 fn policies_differ_as_in_the_paper() {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);

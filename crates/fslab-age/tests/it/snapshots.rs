@@ -139,8 +139,6 @@ fn equals_the_naive_model(seed: u64, count: u64) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// Planted and caught: a merge that ends with the shorter snapshot; an inode used again that
-    /// counts as changed; a birth that nobody knows that counts as another.
     #[test]
     fn a_diff_finds_what_a_naive_model_finds(seed in any::<u64>(), count in 30_u64..800) {
         equals_the_naive_model(seed, count);

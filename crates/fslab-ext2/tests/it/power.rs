@@ -5,11 +5,9 @@
 //! Blocks of the file system are written whole or not at all (SEMANTICS says so): directories are
 //! packed anew where they split, which no order of writes would save from half a block.
 //!
-//! Seen to be caught, each planted by itself: a name taken away before it has arrived elsewhere
-//! (no `delay`; no `order_move`), blocks of names joined or moved within a directory without order
-//! (`order_arrival`, `order_overwriting`), a directory that ends before its last block was copied
-//! (no `make_late` in `shrink`), a waiting block that a later change lets go early, inodes after
-//! the names that lead to them, freed blocks used at once, a cluster's pointers before its bytes.
+//! Faults that it found: indirect blocks that lost pointers before what replaced them was written;
+//! a block that names were joined to and that was then made to wait; a new directory whose name
+//! came to lie in a block that waited, while a file was moved into it.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -80,6 +78,16 @@ impl Promises {
     }
 }
 
+/// The directory of a path, and the last name.
+fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a str)> {
+    let (directories, name) = path.rsplit_once('/').unwrap();
+    let mut at = Ino::ROOT;
+    for directory in directories.split('/') {
+        at = client.lookup(at, directory)?.ino;
+    }
+    Ok((at, name))
+}
+
 /// The work during which the power fails.
 struct Work<'a> {
     client: Client<'a>,
@@ -100,7 +108,7 @@ impl Work<'_> {
                 self.make_noise();
                 continue;
             }
-            let path = format!("{}/{}", self.any_directory(), self.new_name("kept"));
+            let path = format!("d{}/{}", self.any_directory(), self.new_name("kept"));
             let length = if self.random.random_range(0..4) == 0 { 5000 } else { 0 };
             let bytes = self.bytes(length);
             self.write(&path, &bytes);
@@ -146,19 +154,14 @@ impl Work<'_> {
         bytes
     }
 
-    fn at(path: &str) -> (usize, &str) {
-        let (directory, name) = path.split_once('/').unwrap();
-        (directory.parse().unwrap(), name)
-    }
-
     fn write(&self, path: &str, bytes: &[u8]) {
-        let (directory, name) = Self::at(path);
-        self.client.file(self.directories[directory], name, bytes).unwrap();
+        let (directory, name) = parent(&self.client, path).unwrap();
+        self.client.file(directory, name, bytes).unwrap();
     }
 
     fn ino(&self, path: &str) -> Ino {
-        let (directory, name) = Self::at(path);
-        self.client.lookup(self.directories[directory], name).unwrap().ino
+        let (directory, name) = parent(&self.client, path).unwrap();
+        self.client.lookup(directory, name).unwrap().ino
     }
 
     fn sync(&self, path: &str) {
@@ -167,7 +170,7 @@ impl Work<'_> {
 
     fn promise(&mut self, file: u32) {
         let bytes = self.bytes(30_000);
-        let path = format!("{}/{}", self.any_directory(), self.new_name("kept"));
+        let path = format!("d{}/{}", self.any_directory(), self.new_name("kept"));
         self.write(&path, &bytes);
         self.sync(&path);
         let choice = Choice { path, bytes, appended: Vec::new() };
@@ -218,28 +221,47 @@ impl Work<'_> {
         let file = self.any_file();
         let old = self.promises.now(file).pop().unwrap();
         let (path, bytes) = (old.path.clone(), self.bytes(9000));
-        let (directory, name) = Self::at(&path);
-        let aside = format!("{directory}/{}", self.new_name("aside"));
+        let aside = format!("{}/{}", path.rsplit_once('/').unwrap().0, self.new_name("aside"));
         self.write(&aside, &bytes);
         self.sync(&aside);
         self.settle();
         let new = Choice { path: path.clone(), bytes, appended: Vec::new() };
         self.promises.set(file, self.device.position(), vec![old.settled(), new]);
-        let directory = self.directories[directory];
-        self.client.rename(directory, Self::at(&aside).1, directory, name).unwrap();
+        let (directory, name) = parent(&self.client, &path).unwrap();
+        let aside = aside.rsplit_once('/').unwrap().1;
+        self.client.rename(directory, aside, directory, name).unwrap();
     }
 
-    /// At every point under the old or the new name.
+    /// At every point under the old or the new name: by rename, or by one more name and one less,
+    /// into a directory that was there or a new one; and the directory it was alone in goes.
     fn move_away(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
         let from = choices.last().unwrap().clone();
-        let (to, name) = (self.any_directory(), self.new_name("moved"));
-        choices.push(Choice { path: format!("{to}/{name}"), ..from.clone() });
+        let mut to = format!("d{}", self.any_directory());
+        if self.random.random_range(0..4) == 0 {
+            let (above, name) = (to.clone(), self.new_name("sub"));
+            to = format!("{to}/{name}");
+            let above = self.client.lookup(Ino::ROOT, &above).unwrap().ino;
+            self.client.mkdir(above, &name).unwrap();
+        }
+        let path = format!("{to}/{}", self.new_name("moved"));
+        choices.push(Choice { path: path.clone(), ..from.clone() });
         self.promises.set(file, self.device.position(), choices);
-        let (directory, old_name) = Self::at(&from.path);
-        let (from, to) = (self.directories[directory], self.directories[to]);
-        self.client.rename(from, old_name, to, &name).unwrap();
+        let (old, old_name) = parent(&self.client, &from.path).unwrap();
+        let (new, new_name) = parent(&self.client, &path).unwrap();
+        if self.random.random_range(0..3) == 0 {
+            let ino = self.client.lookup(old, old_name).unwrap().ino;
+            self.client.link(ino, new, new_name).unwrap();
+            self.client.unlink(old, old_name).unwrap();
+        } else {
+            self.client.rename(old, old_name, new, new_name).unwrap();
+        }
+        let alone = from.path.rsplit_once('/').unwrap().0;
+        if alone.contains('/') {
+            let (above, name) = parent(&self.client, alone).unwrap();
+            self.client.rmdir(above, name).unwrap();
+        }
     }
 
     fn make_noise(&mut self) {
@@ -323,30 +345,28 @@ fn repair(image: &Image) -> Result<(), String> {
 fn keeps_promises(image: &Image, promises: &Promises, position: usize) -> Result<(), String> {
     let ext2 = image.open();
     let client = Client::new(&ext2);
-    let directories: Vec<Ino> = (0..DIRECTORIES)
-        .map(|index| client.lookup(Ino::ROOT, format!("d{index}")).unwrap().ino)
-        .collect();
     let holds = |choice: &Choice| {
-        let (directory, name) = Work::at(&choice.path);
-        let found = client.lookup(directories[directory], name);
-        found.is_ok_and(|attr| choice.is(&client.contents(attr.ino).unwrap()))
+        found(&client, choice).is_ok_and(|ino| choice.is(&client.contents(ino).unwrap()))
     };
     for choices in promises.holding_at(position) {
         if !choices.iter().any(holds) {
-            let told: Vec<String> =
-                choices.iter().map(|choice| told(&client, &directories, choice)).collect();
+            let told: Vec<String> = choices.iter().map(|choice| told(&client, choice)).collect();
             return Err(format!("lost or changed: {}", told.join("; or ")));
         }
     }
     Ok(())
 }
 
+fn found(client: &Client<'_>, choice: &Choice) -> fslab_vfs::Result<Ino> {
+    let (directory, name) = parent(client, &choice.path)?;
+    Ok(client.lookup(directory, name)?.ino)
+}
+
 /// What was promised, and what there is instead.
-fn told(client: &Client<'_>, directories: &[Ino], choice: &Choice) -> String {
+fn told(client: &Client<'_>, choice: &Choice) -> String {
     let Choice { path, bytes, appended } = choice;
-    let (directory, name) = Work::at(path);
-    let found = match client.lookup(directories[directory], name) {
-        Ok(attr) => format!("there are {}", client.contents(attr.ino).unwrap().len()),
+    let found = match found(client, choice) {
+        Ok(ino) => format!("there are {}", client.contents(ino).unwrap().len()),
         Err(error) => error.to_string(),
     };
     format!("{path}, {} bytes and up to {} more: {found}", bytes.len(), appended.len())

@@ -127,6 +127,77 @@ fn speed_of_creates_against_the_kernel() {
     }
 }
 
+/// What a create, a lookup and an unlink cost among 10 thousand and among 10 million names.
+#[test]
+#[ignore = "a measurement: wants a quiet machine and an optimised build"]
+fn speed_of_ten_million_names() {
+    for (count, bytes) in [(10_000, 1 << 30), (10_000_000, 42 << 30)] {
+        let small = MkfsOptions { bytes_per_inode: 4096, inode_size: 128, ..options(4096) };
+        let device = Arc::new(fslab_vfs::MetadataDevice::new(bytes));
+        mkfs(&*device, &small).unwrap();
+        let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
+        let client = fslab_vfs::testing::client::Client::new(&ext2);
+        let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+        let request = client.request();
+        let name = |number: u32| format!("file{number:08}");
+        let label = |what| format!("{what}, {count} names");
+        let start = Instant::now();
+        for number in 0..count {
+            let name = name(number);
+            let name = Name::new(name.as_ref()).unwrap();
+            let entry = ext2.mknod(&request, directory, name, 0o100_644, 0).unwrap();
+            ext2.forget(entry.attr.ino, 1);
+        }
+        each(&label("create"), count as usize, start.elapsed());
+        let mut random = Pcg64::seed_from_u64(3);
+        const SOME: usize = 100_000;
+        let start = Instant::now();
+        for _ in 0..SOME {
+            let name = name(random.random_range(0..count));
+            let entry =
+                ext2.lookup(&request, directory, Name::new(name.as_ref()).unwrap()).unwrap();
+            ext2.forget(entry.attr.ino, 1);
+        }
+        each(&label("look up at random"), SOME, start.elapsed());
+        let removed = (count as usize).min(SOME);
+        let start = Instant::now();
+        for number in 0..removed as u32 {
+            let name = name(number);
+            ext2.unlink(&request, directory, Name::new(name.as_ref()).unwrap()).unwrap();
+        }
+        each(&label("unlink"), removed, start.elapsed());
+    }
+}
+
+/// One operation many times, for a profiler: `FSLAB_PROFILE=create|lookup|unlink`.
+#[test]
+#[ignore = "for a profiler that counts instructions"]
+fn profile_of_one_operation() {
+    let operation = std::env::var("FSLAB_PROFILE").unwrap_or_default();
+    let names = names(20_000, false);
+    let small = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
+    let ext2 = engine(1 << 30, &small);
+    let client = fslab_vfs::testing::client::Client::new(&ext2);
+    let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+    let request = client.request();
+    for name in &names {
+        let name = Name::new(name.as_ref()).unwrap();
+        let entry = ext2.mknod(&request, directory, name, 0o100_644, 0).unwrap();
+        ext2.forget(entry.attr.ino, 1);
+    }
+    for name in &names {
+        let name = Name::new(name.as_ref()).unwrap();
+        match operation.as_str() {
+            "lookup" => {
+                let entry = ext2.lookup(&request, directory, name).unwrap();
+                ext2.forget(entry.attr.ino, 1);
+            }
+            "unlink" => ext2.unlink(&request, directory, name).unwrap(),
+            _ => {}
+        }
+    }
+}
+
 fn make_ext4(image: &Path) {
     let output =
         Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-i", "4096"]).arg(image).output();

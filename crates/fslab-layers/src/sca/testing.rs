@@ -33,10 +33,10 @@ pub fn check_reader(bytes: &[u8]) {
     below.read_some();
 }
 
-/// What was written behind recovery is there, whatever was recovered.
+/// What was written behind recovery is there or refused, whatever was recovered.
 ///
 /// # Panics
-/// Where it is not.
+/// Where other bytes are found.
 pub fn check_recovery(bytes: &[u8]) {
     let below = Below::with(bytes);
     let Ok(written) = below.write_some() else { return };
@@ -47,7 +47,9 @@ pub fn check_recovery(bytes: &[u8]) {
         found.truncate(count);
         Ok(found)
     });
-    assert!(found.is_ok_and(|found| found == written), "what was synced is not there");
+    // Slots that contradict their checkpoints can hide what was written: then it is refused.
+    let is_right = found.as_ref().map_or_else(|_| true, |found| *found == written);
+    assert!(is_right, "other bytes than those that were synced");
 }
 
 /// Taking a file apart accounts for every byte, and showing it fails at most with an error.

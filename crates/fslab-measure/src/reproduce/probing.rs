@@ -22,22 +22,19 @@ pub enum Probed {
 /// What was found, by file system and attribute; or why nothing was.
 pub type Probes = BTreeMap<String, std::result::Result<BTreeMap<String, Probed>, String>>;
 
-/// Makes the file systems of these names (cells of the prober's matrix), and asks the prober. A
-/// file system that can't be made says why.
+/// Makes the file systems of these names (cells of the prober's matrix), and asks the prober. One
+/// that can't be made says why.
 #[must_use]
 pub fn probe<'a>(cells: impl IntoIterator<Item = &'a str>, how: &How<'_>) -> Probes {
+    let matrix = native();
     let mut probes = Probes::new();
-    let known = native();
     for name in cells {
-        if probes.contains_key(name) {
-            continue;
-        }
-        let Some(cell) = known.iter().find(|cell| cell.name() == name) else { continue };
-        let answers = cell.verify(how).map_err(|error| error.to_string());
-        let by_name = answers.map(|answers| {
-            answers.iter().map(|one| (one.attribute.to_owned(), probed(&one.finding))).collect()
+        let Some(cell) = matrix.iter().find(|cell| cell.name() == name) else { continue };
+        probes.entry(name.to_owned()).or_insert_with(|| {
+            let answers = cell.verify(how).map_err(|error| error.to_string())?;
+            let named = answers.iter().map(|one| (one.attribute.to_owned(), probed(&one.finding)));
+            Ok(named.collect())
         });
-        probes.insert(name.to_owned(), by_name);
     }
     probes
 }

@@ -290,6 +290,35 @@ fn disturbed_blocks_are_marked_and_run_again() {
     assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.points.len() == 1));
 }
 
+/// Compares ext4 with a bindfs over it that comes to harm, and checks that only the latter loses
+/// samples. Answers what was said of it, and the samples.
+fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
+    let plan = format!(
+        r#"
+name = "harm"
+image_size = "320 MiB"
+{keys}
+[[target]]
+name = "good"
+filesystem = "ext4"
+[[target]]
+name = "harmed"
+over = "ext4"
+mount_command = [
+    "sh", "-c", "bindfs -f {{lower}} {{mountpoint}} & {harm} $!; wait", "{{mountpoint}}",
+]
+[[workload]]
+{workload}
+"#
+    );
+    let run = Run::new(&plan, directory);
+    let (outcome, records) = run.go(&mut Silent).unwrap();
+    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert_eq!(failed.target.as_deref(), Some("harmed"), "{failed:?}");
+    crate::leaks::assert_nothing_left(directory);
+    (failed.text.clone(), samples(&records).into_iter().cloned().collect())
+}
+
 /// A daemon that dies in the middle of a run costs its own samples and nobody else's.
 #[test]
 fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
@@ -297,35 +326,13 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = r#"
-name = "crash"
-rounds = 3
-image_size = "320 MiB"
-[[target]]
-name = "good"
-filesystem = "ext4"
-[[target]]
-name = "crashing"
-over = "ext4"
-mount_command = [
-    "sh", "-c", "bindfs -f {lower} {mountpoint} & sleep 0.7; kill -9 $!; wait", "{mountpoint}",
-]
-[[workload]]
-name = "file-attributes"
-files = 20_000
-"#;
-    let run = Run::new(plan, directory.path());
-    let (outcome, records) = run.go(&mut Silent).unwrap();
-    let of = |target: &str| samples(&records).iter().filter(|s| s.target == target).count();
-    let complete = of("good");
-    assert!(complete >= 3 * 2, "{complete}");
-    let rounds: Vec<u32> =
-        samples(&records).iter().filter(|s| s.target == "good").map(|s| s.round).collect();
-    assert!([0, 1, 2].iter().all(|round| rounds.contains(round)), "{rounds:?}");
-    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
-    assert_eq!(failed.target.as_deref(), Some("crashing"), "{failed:?}");
-    assert!(of("crashing") < complete);
-    crate::leaks::assert_nothing_left(directory.path());
+    let workload = "name = \"file-attributes\"\nfiles = 20_000";
+    let (_, samples) = harmed(directory.path(), "rounds = 3", "sleep 0.7; kill -9", workload);
+    let of = |target: &str| samples.iter().filter(|s| s.target == target).count();
+    assert!(of("good") >= 3 * 2, "{}", of("good"));
+    let in_round = |round| samples.iter().any(|s| s.target == "good" && s.round == round);
+    assert!((0..3).all(in_round));
+    assert!(of("harmed") < of("good"));
 }
 
 /// A daemon that stops answering keeps nobody waiting for ever.
@@ -335,29 +342,10 @@ fn a_target_that_hangs_is_given_up_and_broken_off() {
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = r#"
-name = "hang"
-rounds = 1
-run_limit_seconds = 10
-image_size = "320 MiB"
-[[target]]
-name = "good"
-filesystem = "ext4"
-[[target]]
-name = "hanging"
-over = "ext4"
-mount_command = [
-    "sh", "-c", "bindfs -f {lower} {mountpoint} & sleep 1; kill -STOP $!; wait", "{mountpoint}",
-]
-[[workload]]
-name = "command"
-command = ["sh", "-c", "sleep 2; stat nothing || true"]
-"#;
-    let run = Run::new(plan, directory.path());
-    let (outcome, records) = run.go(&mut Silent).unwrap();
-    assert!(samples(&records).iter().any(|s| s.target == "good"));
-    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
-    assert_eq!(failed.target.as_deref(), Some("hanging"), "{failed:?}");
-    assert!(failed.text.contains("longer than 10 s"), "{failed:?}");
-    crate::leaks::assert_nothing_left(directory.path());
+    let keys = "rounds = 1\nrun_limit_seconds = 10";
+    let workload =
+        "name = \"command\"\ncommand = [\"sh\", \"-c\", \"sleep 2; stat nothing || true\"]";
+    let (said, samples) = harmed(directory.path(), keys, "sleep 1; kill -STOP", workload);
+    assert!(samples.iter().any(|s| s.target == "good"));
+    assert!(said.contains("longer than 10 s"), "{said}");
 }

@@ -74,7 +74,9 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
 }
 
 /// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor.
+/// What lies behind the end, where xfs reserves space, is left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
+    let file_blocks = std::fs::metadata(path).ok()?.len().div_ceil(4096);
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let number = |text: &str| text.trim().trim_end_matches('.').parse::<u64>().ok();
@@ -84,9 +86,13 @@ fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
         if columns.len() < 5 || number(columns[0]).is_none() {
             continue;
         }
+        let logical = number(columns[1].split_once("..")?.0)?;
         let (start, last) = columns[2].split_once("..")?;
         let (start, last) = (number(start)?, number(last)?);
-        blocks += last + 1 - start;
+        if logical >= file_blocks {
+            continue;
+        }
+        blocks += (last + 1 - start).min(file_blocks - logical);
         breaks += u64::from(end.is_some_and(|end| end != start));
         end = Some(last + 1);
     }
@@ -110,7 +116,6 @@ fn figure(json: &str, name: &str) -> u64 {
     rest.split([',', '\n', '}']).next().unwrap().trim().parse().unwrap()
 }
 
-/// Planted and caught: extents counted instead of gaps; blocks behind the end counted.
 #[test]
 fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same() {
     let scratch = TempDir::new().unwrap();

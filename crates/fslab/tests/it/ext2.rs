@@ -299,6 +299,8 @@ fn a_mounted_image_conforms() {
     );
     eprintln!("{report}");
     assert!(report.is_success());
+    // Here, and not while unmounting, is waited for a busy disk.
+    std::fs::File::open(&place.point).unwrap().sync_all().unwrap();
     place.umount();
     check(&image);
 }

@@ -485,7 +485,10 @@ fn a_read_only_directory_is_read_through_layers() {
         place.mount(&["-l", layer]);
         fs::write(place.point.join("file"), vec![3; 300_000]).unwrap();
         place.umount();
-        rustix::mount::mount_remount(&place.lower, rustix::mount::MountFlags::RDONLY, "").unwrap();
+        // What a file was opened for goes on for a moment after its last use.
+        let read_only = rustix::mount::MountFlags::RDONLY;
+        let remount = || rustix::mount::mount_remount(place.lower.as_path(), read_only, "");
+        soon("nothing is open for writing", || remount().is_ok());
         place.mount(&["-l", layer]);
         let file = place.point.join("file");
         assert_eq!(fs::metadata(&file).unwrap().len(), 300_000, "{layer}");

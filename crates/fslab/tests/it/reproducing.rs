@@ -27,7 +27,7 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
         "  names: Names: directories of many files;",
         "compile-elapsed-wrapfs (7.3.1, figure 5) = 2.4 % more: fast-indexing:",
         "tier needs the tier layer",
-        "MISSING: needs the timing mode of the prober",
+        "MISSING: the prober times this",
         "not reproduced: ",
     ] {
         assert!(told.contains(part), "{part:?} is not in\n{told}");

@@ -87,7 +87,7 @@ fn the_corpus_passes() {
 }
 
 /// Real files with some bytes changed, as they are and sealed. `FSLAB_STORED_CASES` asks for more,
-/// `FSLAB_SEED` for a seed.
+/// `FSLAB_SEED` for a seed, `FSLAB_STORED_KEEP` for a file to keep an input that fails.
 #[test]
 fn random_damage_to_real_files_passes() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
@@ -107,7 +107,13 @@ fn random_damage_to_real_files_passes() {
         for _ in 0..draws.random_range(0..12) {
             damage(&mut input, &mut draws);
         }
-        check_all(&input);
+        if let Err(panic) = std::panic::catch_unwind(|| check_all(&input)) {
+            eprintln!("FSLAB_SEED={} FSLAB_STORED_CASES=1", seed.wrapping_add(case));
+            if let Ok(path) = std::env::var("FSLAB_STORED_KEEP") {
+                std::fs::write(path, &input).unwrap();
+            }
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 

@@ -114,10 +114,10 @@ impl Campaign<'_> {
 
     fn probe(&self, library: &Library) -> Result<Probes> {
         let cells = library.papers.iter().flat_map(Paper::probed);
-        let work_directory = self.work_dir.unwrap_or(self.out);
+        let directory = self.work_dir.unwrap_or(self.out);
         let how = How {
-            work_directory,
-            fast_directory: work_directory,
+            work_directory: directory,
+            fast_directory: directory,
             host: &Binary::new()?,
             options: Options::default(),
             timing: None,
