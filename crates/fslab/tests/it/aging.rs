@@ -76,10 +76,12 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
 /// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor.
 /// What lies behind the end, where xfs reserves space, is left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
-    let file_blocks = std::fs::metadata(path).ok()?.len().div_ceil(4096);
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let number = |text: &str| text.trim().trim_end_matches('.').parse::<u64>().ok();
+    // `File size of NAME is 9000 (9 blocks of 1024 bytes)`
+    let head = told.lines().find(|line| line.starts_with("File size of"))?;
+    let file_blocks = number(head.rsplit_once('(')?.1.split_once(' ')?.0)?;
     let (mut blocks, mut breaks, mut end) = (0, 0, None);
     for line in told.lines() {
         let columns: Vec<_> = line.split(':').collect();
