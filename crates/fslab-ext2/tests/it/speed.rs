@@ -171,7 +171,7 @@ fn speed_of_ten_million_names() {
 
 /// One operation many times, for a profiler: `FSLAB_PROFILE=create|lookup|unlink`.
 #[test]
-#[ignore = "for a profiler that counts instructions"]
+#[ignore = "a measurement: for a profiler that counts instructions"]
 fn profile_of_one_operation() {
     let operation = std::env::var("FSLAB_PROFILE").unwrap_or_default();
     let names = names(20_000, false);
