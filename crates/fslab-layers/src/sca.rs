@@ -44,5 +44,6 @@ pub mod testing;
 mod tools;
 mod writer;
 
+pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};
 pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};
 pub use tools::{Figures, Finding, Salvaged, Tool};

@@ -7,6 +7,9 @@ use super::volume::{SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
 
+/// Blocks that an inode maps itself.
+const DIRECT_BLOCKS: usize = 12;
+
 /// The state of a volume on a day.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
@@ -32,15 +35,32 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Bytes in them.
     pub bytes: u64,
+    /// Those of more blocks than an inode maps itself.
+    pub large: u64,
+    /// Their share of the bytes in all files, from 0 to 1.
+    pub share_of_bytes: f64,
+    /// Their share of all files.
+    pub share_of_files: f64,
     /// Modelled: reading all of them, in bytes a second.
     pub modelled_read: f64,
     /// Modelled: overwriting all of them, in bytes a second.
     pub modelled_write: f64,
 }
 
+/// How many split files lie how far from their directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Distant {
+    /// At most so many groups away.
+    pub groups: u32,
+    /// Split files that are.
+    pub files: u64,
+}
+
 /// An aged volume.
 #[derive(Clone, Debug)]
 pub struct Aged {
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
     /// Operations done.
     pub operations: u64,
     /// Bytes written.
@@ -59,6 +79,8 @@ pub struct Aged {
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
+    /// Split files by how far they lie from their directories, cumulative: slide 41.
+    pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
     /// Modelled: reading all files in the order of their directories, in bytes a second.
@@ -70,7 +92,7 @@ pub struct Aged {
 impl Simulator {
     /// What has become of the volume.
     #[must_use]
-    pub fn finish(mut self, disk: &'static Disk) -> Aged {
+    pub fn finish(&mut self, disk: &'static Disk) -> Aged {
         let day = self.last_ns / DAY_NS;
         let last = self.point(day + 1);
         self.points.push(last);
@@ -90,6 +112,7 @@ impl Simulator {
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
+            volume_bytes: u64::from(self.geometry().blocks) * self.block_bytes(),
             operations: self.operations,
             written: self.written,
             days: self.last_ns as f64 / DAY_NS as f64,
@@ -98,6 +121,7 @@ impl Simulator {
             used: last.used,
             bytes: all.iter().map(|file| file.size).sum(),
             hot: self.hot(&all, disk),
+            distant: self.distant(&all),
             points: std::mem::take(&mut self.points),
             modelled_read: self.throughput(&all, disk, false),
             disk: disk.name,
@@ -105,15 +129,39 @@ impl Simulator {
         }
     }
 
+    fn distant(&self, all: &[SimulatedFile]) -> Vec<Distant> {
+        let mut counts = vec![0_u64; self.geometry().groups as usize];
+        for groups in all.iter().filter_map(|file| self.groups_from_home(file)) {
+            if let Some(count) = counts.get_mut(groups as usize) {
+                *count += 1;
+            }
+        }
+        // None away is not split.
+        let mut files = 0;
+        let split = counts.iter().enumerate().skip(1).map(|(groups, count)| {
+            files += count;
+            Distant { groups: groups as u32, files }
+        });
+        split.collect()
+    }
+
     fn hot(&self, all: &[SimulatedFile], disk: &Disk) -> Hot {
         let since = self.last_ns.saturating_sub(u64::from(self.settings().hot_days) * DAY_NS);
         let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
         let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
         let sums = self.sums(is_hot);
+        let bytes_of = |files: &[SimulatedFile]| files.iter().map(|file| file.size).sum::<u64>();
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let bytes = bytes_of(&files);
+        let is_large = |file: &&SimulatedFile| self.blocks(file.inode).len() > DIRECT_BLOCKS;
+        let stored = all.iter().filter(|file| file.size > 0).count() as u64;
         Hot {
             sums,
             score: sums.score(),
-            bytes: files.iter().map(|file| file.size).sum(),
+            bytes,
+            large: files.iter().filter(is_large).count() as u64,
+            share_of_bytes: share(bytes, bytes_of(all)),
+            share_of_files: share(files.len() as u64, stored),
             modelled_read: self.throughput(&files, disk, false),
             modelled_write: self.throughput(&files, disk, true),
         }
@@ -129,7 +177,7 @@ impl Simulator {
 
     /// Bytes a second of going through files in an order: the inode, the indirect blocks, the
     /// pieces. Overwriting changes the inode too.
-    fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
+    pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
         for file in files {

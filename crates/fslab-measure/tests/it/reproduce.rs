@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fslab_measure::Plan;
 use fslab_measure::plan::Form;
 use fslab_measure::report::Report;
-use fslab_measure::reproduce::{Agreement, Figure, Findings, Outcome, Paper, Probes, Ran, Runs};
+use fslab_measure::reproduce::{Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Runs};
 use fslab_measure::sample::{Record, Sample};
 use fslab_sys::signals::Interrupt;
 
@@ -52,8 +52,14 @@ fn wrong_claims_are_named_with_line_and_key() {
         (format!("{CLAIM}{MEASURE}"), "needs `against`"),
         (measure("\"b\"\n", "\"b\"\nstatistic = \"value\"\n"), "a value or rate none"),
         (
-            format!("{CLAIM}probe = {{ on = \"ext2 -b 4096\", attribute = \"blok-size\" }}"),
-            "`attribute`: unknown `blok-size`; nearest: `block-size`",
+            format!("{CLAIM}read = {{ from = \"prober\", at = \"a..b\" }}"),
+            "`a..b` is no way into an answer",
+        ),
+        (
+            format!(
+                "[[command]]\nname = \"prober\"\nrun = []\n{CLAIM}read = {{ from = \"probr\", at = \"a\" }}"
+            ),
+            "`from`: unknown `probr`; nearest: `prober`",
         ),
     ];
     for (text, expected) in cases {
@@ -126,7 +132,7 @@ fn figures_are_those_of_the_report_and_judged() {
             "{ from = 3 }",
             &format!("{}{AGAINST}", MEASURE.replace("\"write\"", "[\"write\", \"overwrite\"]")),
         ),
-        claim("sizes", "1", &format!("{sweep}each_size = true\n{AGAINST}")),
+        claim("sizes", "1", &format!("{sweep}each = \"size\"\n{AGAINST}")),
         claim("one-size", "2", &format!("{sweep}size = \"2 KiB\"\n{AGAINST}")),
         claim("rate", "5", &format!("{MEASURE}statistic = \"rate\"\n")),
         claim("tape", "2", &format!("{}{AGAINST}", MEASURE.replace("\"b\"", "\"not there\""))),
@@ -136,7 +142,7 @@ fn figures_are_those_of_the_report_and_judged() {
     let records = doubled();
     let report = Report::against(&records, &["a".to_owned()]).unwrap();
     let ran = BTreeMap::from([("tiny".to_owned(), Ran::Records(Form::Full, records))]);
-    let runs = Runs::new(std::slice::from_ref(&paper), ran, Probes::new());
+    let runs = Runs::new(std::slice::from_ref(&paper), ran, Answers::new());
     let found = Findings::new(paper, &runs, "form", Vec::new());
     let row = |id: &str| found.rows.iter().find(|row| row.id == id).unwrap();
     let (ratio, theirs) =
@@ -149,8 +155,8 @@ fn figures_are_those_of_the_report_and_judged() {
         [Agrees, Differs, Agreement::SameDirection, Differs, Agrees, NotCompared, Missing, Missing];
     assert_eq!(agreements, expected);
     let sizes: Vec<_> =
-        figures(&row("sizes").outcome).iter().map(|figure| figure.size_bytes).collect();
-    assert_eq!(sizes, [Some(0), Some(1024), Some(2048)]);
+        figures(&row("sizes").outcome).iter().map(|figure| figure.at.unwrap().value).collect();
+    assert_eq!(sizes, [0.0, 1024.0, 2048.0]);
     assert!(row("tape").sentence.contains("a tape"), "{}", row("tape").sentence);
     let (page, text) = (found.html().unwrap(), found.markdown());
     assert!(page.contains("s &#60;b&#62;") && !page.contains("s <b>"), "texts are escaped");
