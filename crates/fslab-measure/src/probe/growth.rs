@@ -1,6 +1,6 @@
-//! What the device is sent for each block of a file that grows by synced appends: the original's
-//! argument for the number of direct pointers. With a direct pointer two writes, of the inode and
-//! of the data; with an indirect block a third.
+//! The blocks that a device is sent for each block of a file that grows by synced appends: the
+//! original's argument for the number of direct pointers. With a direct pointer two, the inode's and
+//! the data's; with an indirect block a third. Blocks are counted, not requests: a flush is one too.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use fslab_sys::block_counters::BlockCounters;
 use serde::Serialize;
 
 use super::finding::Point;
-use super::ground::Ground;
+use super::ground::{Ground, SECTOR};
 use super::search::most_common;
 
 /// Files that are grown: the counts of a busy device differ, and most of them must not.
@@ -18,7 +18,7 @@ const FILES: u64 = 5;
 const BLOCKS: u64 = 24;
 const DIRECT: u64 = 12;
 
-/// Writes for a block of a growing file.
+/// Blocks written for a block of a growing file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
     /// For most blocks that the inode maps itself; `None` where the counts differ too much.
@@ -45,7 +45,7 @@ pub fn growth(ground: &Ground, block_bytes: u64) -> io::Result<Growth> {
             scratch.fill(block as u64 * block_bytes, block_bytes)?;
             scratch.file.sync_data()?;
             let sent = BlockCounters::read(device)? - before;
-            counts.push(sent.writes + sent.writes_merged);
+            counts.push(sent.sectors_written * SECTOR / block_bytes);
         }
     }
     let of = |from: u64, to: u64| {

@@ -220,8 +220,12 @@ fn kinds(chart: &Chart) -> String {
     format!("{} by fslab", kinds.into_iter().flatten().collect::<Vec<_>>().join(" and "))
 }
 
-/// A number on an axis, without needless zeros.
+/// A number on an axis, without needless zeros; long ones with a power of ten.
 fn short(value: f64) -> String {
+    const LONG: f64 = 1e7;
+    if value.abs() >= LONG {
+        return format!("{value:e}");
+    }
     let text = significant(value);
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -87,6 +87,22 @@ fn unit_name<S: serde::Serializer>(
     serializer.serialize_str(unit.name)
 }
 
+/// Half of what the last digit of a number counts, as it is written; whole numbers are counted to
+/// the last one.
+fn half_of_last_digit(number: f64) -> f64 {
+    let decimals = number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
+}
+
+/// Numbers below are written with a power of ten.
+const TINY: f64 = 1e-3;
+
+/// A number as people read it.
+fn readable(value: f64) -> String {
+    let tiny = value != 0.0 && value.abs() < TINY;
+    if tiny { format!("{value:.3e}") } else { value.to_string() }
+}
+
 impl Published {
     /// Whether there is a number.
     #[must_use]
@@ -94,18 +110,32 @@ impl Published {
         self.low.or(self.high).is_some()
     }
 
-    /// Its ends in the unit's base, open ends at infinity.
+    /// Its ends in the unit's base, open ends at infinity. A single number stands for all that
+    /// round to it: 13 % for 12.5 to 13.5.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
+        let rounded = match (self.low, self.high) {
+            (Some(low), Some(high)) if low == high => half_of_last_digit(low),
+            _ => 0.0,
+        };
         let base = |end: Option<f64>, open| end.map_or(open, |end| self.unit.to_base(end));
-        (base(self.low, f64::NEG_INFINITY), base(self.high, f64::INFINITY))
+        (
+            base(self.low.map(|low| low - rounded), f64::NEG_INFINITY),
+            base(self.high.map(|high| high + rounded), f64::INFINITY),
+        )
+    }
+
+    /// The number in the base, where it is a single one.
+    pub(super) fn middle(&self) -> Option<f64> {
+        let low = self.low.filter(|low| Some(*low) == self.high)?;
+        Some(self.unit.to_base(low))
     }
 
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
         let unit = self.unit.name;
-        match (self.low, self.high) {
+        match (self.low.map(readable), self.high.map(readable)) {
             (Some(low), Some(high)) if low == high => format!("{low} {unit}"),
             (Some(low), Some(high)) => format!("{low} to {high} {unit}"),
             (Some(low), None) => format!("at least {low} {unit}"),
@@ -139,6 +169,7 @@ impl Unit {
         let value = self.of_base(base);
         // What is counted is not rounded.
         let whole = self.scale == Scale::Exact && value.fract() == 0.0;
-        if whole { value.to_string() } else { significant(value) }
+        let tiny = value != 0.0 && value.abs() < TINY;
+        if whole || tiny { readable(value) } else { significant(value) }
     }
 }

@@ -4,6 +4,9 @@ use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, dot, of_axis, short
 use crate::report::html::drawing::Drawing;
 use crate::report::html::scale::Scale;
 
+/// More points than this are drawn small.
+const DOTS_MOST: usize = 30;
+
 /// Numbers below an axis of sizes.
 const TICKS_MOST: usize = 9;
 
@@ -26,7 +29,8 @@ pub(super) fn plot(drawn: &Drawn) -> String {
         }
         let line: Vec<_> = points.iter().map(|(x, figure)| place(*x, figure.value)).collect();
         drawing.line(&line);
-        drawing.dots(&line.into_iter().map(dot).collect::<Vec<_>>(), true);
+        let small = line.len() > DOTS_MOST;
+        drawing.dots(&line.into_iter().map(dot).collect::<Vec<_>>(), small);
         drawing.close();
     }
     drawing.into_body()
