@@ -25,7 +25,7 @@ pub const STEP: Step = Step {
         process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
         let folder = tempfile::tempdir()?;
         let fslab = context.target_directory()?.join("debug/fslab");
-        trial::run(&make(&fslab, folder.path())?)
+        trial::run(&make(&fslab, folder.path(), QUICK)?)
     },
 };
 
@@ -49,7 +49,7 @@ impl Args {
         let target = context.target_directory()?;
         let out = self.out.clone().unwrap_or_else(|| target.join("debian"));
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-        let package = make(&target.join("release/fslab"), &out)?;
+        let package = make(&target.join("release/fslab"), &out, SMALL)?;
         println!("deb: {}", package.display());
         if self.no_trial {
             return Ok(ExitCode::SUCCESS);
@@ -62,13 +62,17 @@ impl Args {
     }
 }
 
-/// Makes the package of a programme in a folder.
-fn make(fslab: &Path, out: &Path) -> Result<PathBuf> {
+/// How dpkg-deb packs what is to be kept, and what is only tried.
+const SMALL: &str = "-Zxz";
+const QUICK: &str = "-Znone";
+
+/// Makes the package of a program in a folder.
+fn make(fslab: &Path, out: &Path, packing: &str) -> Result<PathBuf> {
     let tree = tempfile::tempdir().context("cannot make a folder for the package")?;
     let name = layout::lay_out(fslab, tree.path())?;
     let package = out.join(format!("{name}.deb"));
     let mut command = Command::new("dpkg-deb");
-    command.args(["--root-owner-group", "-Zxz", "--build"]).arg(tree.path()).arg(&package);
+    command.args(["--root-owner-group", packing, "--build"]).arg(tree.path()).arg(&package);
     process::capture(&mut command)?;
     Ok(package)
 }

@@ -130,7 +130,7 @@ impl Step {
             Self::With(pairs) => from.as_array()?.iter().find(|element| {
                 pairs.iter().all(|(key, value)| match element.get(key) {
                     Some(Value::String(text)) => text == value,
-                    Some(other) => other.to_string() == *value,
+                    Some(other) => value.parse().is_ok_and(|wanted: Value| wanted == *other),
                     None => false,
                 })
             }),

@@ -153,6 +153,8 @@ impl Drawn {
     fn legend(&self, drawing: &mut Drawing, from: f64) -> f64 {
         let (mut x, mut y) = (8.0, from);
         for (index, name) in self.names().iter().enumerate() {
+            let missing = !self.series().any(|(series, _)| self.colour_of(series) == index);
+            let name = if missing { format!("{name} (missing)") } else { (*name).to_owned() };
             // Letters are not measured here: a little more than their usual width.
             let width = 40.0 + 7.0 * name.chars().count() as f64;
             if x > 8.0 && x + width > WIDTH {
@@ -164,7 +166,7 @@ impl Drawn {
                 Form::Bars => drawing.column(x + 6.0, 12.0, y - 10.0, y + 2.0),
             }
             drawing.close();
-            drawing.text("", "start", (x + 30.0, y), name);
+            drawing.text("", "start", (x + 30.0, y), &name);
             x += width;
         }
         y + LINE - 6.0
