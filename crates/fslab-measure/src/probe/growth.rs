@@ -1,6 +1,6 @@
 //! The blocks that a device is sent for each block of a file that grows by synced appends: the
-//! original's argument for the number of direct pointers. With a direct pointer two, the inode's and
-//! the data's; with an indirect block a third. Blocks are counted, not requests: a flush is one too.
+//! original's argument for the number of direct pointers. With a direct pointer two, the inode's
+//! and the data's; with an indirect block a third. Not requests: a flush is one of those too.
 
 use std::io;
 

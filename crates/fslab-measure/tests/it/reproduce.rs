@@ -57,7 +57,8 @@ fn wrong_claims_are_named_with_line_and_key() {
         ),
         (
             format!(
-                "[[command]]\nname = \"prober\"\nrun = []\n{CLAIM}read = {{ from = \"probr\", at = \"a\" }}"
+                "[[command]]\nname = \"prober\"\nrun = []\n{CLAIM}\
+                 read = {{ from = \"probr\", at = \"a\" }}"
             ),
             "`from`: unknown `probr`; nearest: `prober`",
         ),
@@ -187,7 +188,10 @@ y = { label = "score", unit = "of 1" }
 kind = "simulated"
 [[chart.line]]
 name = "simulated"
-read = { from = "ask", at = "rows[name=a].scores", each = { at = "day", is = "score", unit = "days" } }
+[chart.line.read]
+from = "ask"
+at = "rows[name=a].scores"
+each = { at = "day", is = "score", unit = "days" }
 [[chart.line]]
 name = "real"
 read = { from = "ask", at = "rows[name=c].scores" }

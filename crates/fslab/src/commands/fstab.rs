@@ -1,7 +1,8 @@
 //! `mount.fslab`: how mount(8) calls the program for a line of /etc/fstab such as
 //! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
 //!
-//! It is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`.
+//! It is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes
+//! `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`.
 
 use std::ffi::OsString;
 use std::path::Path;
