@@ -41,6 +41,9 @@ pub struct Args {
     /// Only pages whose paths contain this
     #[arg(long)]
     page: Option<String>,
+    /// Run this `fslab` instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
     /// List the blocks and do nothing
     #[arg(long)]
     list: bool,
@@ -56,20 +59,31 @@ impl Args {
             return Ok(ExitCode::SUCCESS);
         }
         let start = Instant::now();
-        let context = Context::new()?;
-        let profile = if self.quick { "debug" } else { "release" };
-        if self.quick {
-            build(&context)?;
-        } else {
-            let build = ["build", "--release", "--locked", "--package", "fslab"];
-            process::run_ok(context.cargo().args(build))?;
-        }
-        let fslab = context.target_directory()?.join(profile).join("fslab");
+        let fslab = match &self.program {
+            Some(program) => {
+                fs::canonicalize(program).with_context(|| program.display().to_string())?
+            }
+            None => self.built()?,
+        };
         let tally = Guide { fslab, slow: !self.quick }.run(self.page.as_deref())?;
         let done = [Done { name: "guide", time: start.elapsed(), tally }];
         print!("{}", summary::render(&done));
         let good = done.iter().all(|step| step.tally.is_good());
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl Args {
+    /// The program, built as the blocks need it.
+    fn built(&self) -> Result<PathBuf> {
+        let context = Context::new()?;
+        if self.quick {
+            build(&context)?;
+            return Ok(context.target_directory()?.join("debug/fslab"));
+        }
+        let build = ["build", "--release", "--locked", "--package", "fslab"];
+        process::run_ok(context.cargo().args(build))?;
+        Ok(context.target_directory()?.join("release/fslab"))
     }
 }
 
