@@ -27,7 +27,9 @@ use crate::stored::{Version, residency};
 use crate::surroundings::Surroundings;
 
 mod archiving;
+mod asking;
 mod changing;
+mod counts;
 mod file;
 mod marks;
 mod namespace;
@@ -98,6 +100,7 @@ pub struct Tier {
     /// Objects that were read from lately, by archive and object.
     readers: Cache<(Id, Id), Arc<ObjectReader>>,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    counted: counts::Counted,
 }
 
 /// Objects kept open; each takes some kilobytes, and a page of a table.
@@ -128,6 +131,7 @@ impl Tier {
             queue: Arc::default(),
             readers: Cache::new(READERS),
             movers: Mutex::default(),
+            counted: counts::Counted::default(),
         });
         tier.start_movers(movers)?;
         tier.settle_pending()?;

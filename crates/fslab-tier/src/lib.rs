@@ -16,11 +16,14 @@
 
 pub mod archive;
 pub mod catalogue;
+pub mod command;
 mod engine;
 mod error;
+pub mod home;
 mod id;
 mod layer;
 mod lower;
+pub mod policy;
 pub mod queue;
 pub mod rebuild;
 mod runs;

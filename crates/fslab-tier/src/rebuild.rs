@@ -80,16 +80,7 @@ pub fn rebuild(
     tier: Id,
     request: &Request,
 ) -> Result<Rebuilt> {
-    let mut rebuilder = Rebuilder {
-        lower,
-        archives,
-        catalogue,
-        around,
-        tier,
-        rebuilt: Rebuilt::default(),
-        rows: Vec::new(),
-        named: HashMap::new(),
-    };
+    let mut rebuilder = Rebuilder::new(lower, archives, catalogue, around, tier);
     let tree = rebuilder.last_tree()?;
     if let Some(tree) = &tree {
         rebuilder.rebuilt.tree_made = Some(tree.heading().created.seconds);
@@ -104,6 +95,23 @@ pub fn rebuild(
         entries(tree, request, &mut |entry| rebuilder.finish_directory(&entry))?;
     }
     Ok(rebuilder.rebuilt)
+}
+
+/// Makes one file whose bytes are in archives, for good.
+pub(crate) fn make_one_stub(
+    lower: &Arc<dyn FileSystem>,
+    around: &Surroundings,
+    tier: Id,
+    attributes: &Attributes,
+    archived: (Id, Version),
+) -> Result<()> {
+    let catalogue = Catalogue::in_memory()?;
+    let mut rebuilder = Rebuilder::new(lower, &[], &catalogue, around, tier);
+    rebuilder.make_stub(attributes, Some(archived))?;
+    match rebuilder.rebuilt.problems.pop() {
+        Some(what) => Err(Error::Refused { what }),
+        None => Ok(()),
+    }
 }
 
 /// The trees of an archive that can be read.
@@ -167,7 +175,18 @@ fn entries(
     Ok(())
 }
 
-impl Rebuilder<'_> {
+impl<'a> Rebuilder<'a> {
+    fn new(
+        lower: &'a Arc<dyn FileSystem>,
+        archives: &'a [Arc<dyn Archive>],
+        catalogue: &'a Catalogue,
+        around: &'a Surroundings,
+        tier: Id,
+    ) -> Self {
+        let (rebuilt, rows, named) = (Rebuilt::default(), Vec::new(), HashMap::new());
+        Self { lower, archives, catalogue, around, tier, rebuilt, rows, named }
+    }
+
     fn last_tree(&self) -> Result<Option<ObjectReader>> {
         let mut last: Option<ObjectReader> = None;
         for archive in self.archives {

@@ -297,6 +297,7 @@ impl Tier {
             rows.push(ObjectRow { state: ObjectState::Replaced, since: now, ..old });
         }
         self.catalogue.put(&rows)?;
+        self.counted.archived(job.attr.size);
         Ok(Archived::Now { bytes: job.attr.size })
     }
 

@@ -184,6 +184,7 @@ impl Tier {
     /// Does one recall; called by threads of the engine.
     pub(super) fn serve(&self, recall: &Recall) {
         let outcome = self.fetch_and_apply(recall);
+        self.counted.recalled(&outcome);
         recall.file.lock().flight.remove(&recall.block);
         recall.end(outcome.map_err(|error| error.errno()));
     }

@@ -37,7 +37,9 @@ impl Tier {
         if !wanted.is_empty() {
             self.make_offline(file, &mut state, &wanted).map_err(below())?;
         }
-        Ok(Released { bytes: bytes.min(version.size) })
+        let bytes = bytes.min(version.size);
+        self.counted.released(bytes);
+        Ok(Released { bytes })
     }
 
     /// The version that archives hold, if the file may lose its bytes.

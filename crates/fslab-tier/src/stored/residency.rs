@@ -13,6 +13,9 @@ use super::format::{
 use crate::id::Id;
 use crate::runs::Runs;
 
+/// The xattr on the root of a tree that says which tier it belongs to.
+pub const TREE_XATTR: &str = TREE_NAME;
+
 /// Where an object lies in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
