@@ -209,9 +209,12 @@ pub fn execute(
         }
         Command::Release { paths, keep_bytes } => {
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-            each_file(tier, paths, request, tell, &mut |place, tell| {
-                let released = tier.release(place.found.ino(), place.path, kept)?;
-                tell_done(tell, "released", place, released.bytes)
+            each_file(tier, paths, request, tell, &mut |place, tell| match tier
+                .release(place.found.ino(), place.path, kept)?
+                .bytes
+            {
+                0 => Ok(()),
+                bytes => tell_done(tell, "released", place, bytes),
             })
         }
         Command::Recall { paths, range } => {

@@ -12,7 +12,9 @@ use parking_lot::{Condvar, Mutex};
 use super::Tier;
 use super::file::{FileState, TieredFile};
 use super::marks::Durable;
+use crate::lower::OwnFile;
 use crate::queue::Class;
+use crate::stored::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
 /// How often somebody who waits looks whether he has been signalled.
@@ -250,7 +252,7 @@ impl Tier {
         let before = own.attr()?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
-        let written = own.write(offset, &bytes);
+        let written = fill(own, offset, &bytes);
         own.set_modified(before.modified)?;
         written?;
         if let Some(known) = state.known_mut() {
@@ -266,5 +268,29 @@ impl Tier {
         let Some(recorded) = recorded else { return Ok(()) };
         let residency = Residency { moving: true, ..recorded.clone() };
         self.write_mark(file, state, residency, Durable::Later)
+    }
+}
+
+/// Pieces of zeros of this size stay holes.
+const PIECE: usize = 4096;
+
+/// Puts a block into its place, where nothing is of use, and leaves holes where it has zeros.
+fn fill(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
+    // What an earlier recall or a torn write left there.
+    if own.has_data(offset, offset + BLOCK_BYTES)? {
+        own.punch(offset, BLOCK_BYTES)?;
+    }
+    let mut pending: Option<Range<usize>> = None;
+    for start in (0..bytes.len()).step_by(PIECE) {
+        let piece = start..(start + PIECE).min(bytes.len());
+        if !is_zero(&bytes[piece.clone()]) {
+            pending = Some(pending.map_or(piece.start, |pending| pending.start)..piece.end);
+        } else if let Some(ready) = pending.take() {
+            own.write(offset + ready.start as u64, &bytes[ready])?;
+        }
+    }
+    match pending {
+        Some(ready) => own.write(offset + ready.start as u64, &bytes[ready]),
+        None => Ok(()),
     }
 }

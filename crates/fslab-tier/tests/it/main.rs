@@ -2,6 +2,7 @@
 
 mod archives;
 mod conformance;
+mod crashes;
 mod offline;
 mod rebuilding;
 mod support;

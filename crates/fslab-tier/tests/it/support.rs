@@ -54,7 +54,6 @@ impl Bench {
         Self::over(Arc::new(MemFs::default()))
     }
 
-
     pub fn over(lower: Arc<dyn FileSystem>) -> Self {
         Self::with(lower, Settings::of(TIER), 1)
     }
@@ -123,7 +122,7 @@ impl Bench {
     }
 }
 
-fn open(
+pub fn open(
     lower: &Arc<dyn FileSystem>,
     settings: &Settings,
     archives: &[Arc<MemoryArchive>],
