@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Archived, Place, Tier, Visit};
 use crate::error::{Error, Result, shown};
-use crate::lower::{Found, own_request};
+use crate::lower::Found;
 use crate::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::blocks_met;
@@ -353,7 +353,7 @@ pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
     let attr = &place.found.attr;
     let known = match tier.in_use(attr.ino) {
         Some(file) => tier.present_residency(&file),
-        None => residency::read(&**tier.lower(), &own_request(), attr.ino),
+        None => residency::read(&**tier.lower(), &tier.request(), attr.ino),
     };
     let path = shown(place.path);
     let known = match known {
@@ -443,7 +443,7 @@ fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
 }
 
 fn pin(tier: &Arc<Tier>, place: &Place<'_>, stays: bool, tell: &mut Tell<'_>) -> Result<()> {
-    let (lower, request, ino) = (tier.lower(), own_request(), place.found.ino());
+    let (lower, request, ino) = (tier.lower(), tier.request(), place.found.ino());
     let name = std::ffi::OsStr::new(PIN_NAME);
     let done = if stays {
         lower.setxattr(&request, ino, name, b"1", XattrMode::empty())
@@ -463,7 +463,7 @@ pub(crate) fn is_pinned(tier: &Tier, found: &Found) -> bool {
 }
 
 fn is_pinned_ino(tier: &Tier, ino: Ino) -> bool {
-    tier.lower().getxattr(&own_request(), ino, std::ffi::OsStr::new(PIN_NAME)).is_ok()
+    tier.lower().getxattr(&tier.request(), ino, std::ffi::OsStr::new(PIN_NAME)).is_ok()
 }
 
 fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {

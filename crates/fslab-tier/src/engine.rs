@@ -9,10 +9,10 @@
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fslab_vfs::{Claim, Errno, FileSystem};
+use fslab_vfs::{Claim, Errno, FileSystem, Ino, Request};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 
@@ -20,7 +20,7 @@ use crate::archive::Archive;
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::own_request;
+use crate::lower::{OwnFile, own_request, request_at};
 use crate::queue::Queue;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Version, residency};
@@ -90,6 +90,8 @@ impl Settings {
 
 /// A tree whose files may be in archives.
 pub struct Tier {
+    /// Itself, for uses of files that outlast a call.
+    me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
@@ -121,7 +123,8 @@ impl Tier {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier)?;
         let movers = settings.movers;
-        let tier = Arc::new(Self {
+        let tier = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             lower,
             settings,
             archives: RwLock::new(archives),
@@ -174,6 +177,15 @@ impl Tier {
         &self.around
     }
 
+    /// A request of the engine's own.
+    pub(crate) fn request(&self) -> Request {
+        request_at(&*self.around.calendar)
+    }
+
+    fn open_own(&self, ino: Ino, writes: bool) -> fslab_vfs::Result<OwnFile> {
+        OwnFile::open(&self.lower, &self.around.calendar, ino, writes)
+    }
+
     /// Attaches one more archive.
     pub fn attach(&self, archive: Arc<dyn Archive>) {
         self.archives.write().push(archive);
@@ -223,8 +235,14 @@ impl Tier {
     /// What the file system below answers.
     pub fn shutdown(&self) -> fslab_vfs::Result<()> {
         self.queue.close();
+        self.queue.list().iter().for_each(|recall| {
+            if self.queue.cancel(recall) {
+                recall.file.lock().flight.remove(&recall.block);
+                recall.end(Err(Errno::INTR));
+            }
+        });
         self.files.all().iter().try_for_each(|file| self.settle(file))?;
-        self.lower.syncfs(&own_request(), fslab_vfs::Ino::ROOT)
+        self.lower.syncfs(&self.request(), Ino::ROOT)
     }
 }
 

@@ -9,15 +9,24 @@ use fslab_vfs::{
     SetAttr, SetTime, Timestamp, WriteOptions,
 };
 
+use crate::surroundings::Calendar;
+
 /// A request of the engine's own, where there is none of a caller.
 #[must_use]
 pub fn own_request() -> Request {
     Request::default()
 }
 
+/// The same, for what changes something: leaves take the time from it.
+#[must_use]
+pub fn request_at(calendar: &dyn Calendar) -> Request {
+    Request { now: calendar.now(), ..Request::default() }
+}
+
 /// A file that the engine has opened; closed when dropped.
 pub struct OwnFile {
     fs: Arc<dyn FileSystem>,
+    calendar: Arc<dyn Calendar>,
     ino: Ino,
     handle: Handle,
 }
@@ -33,15 +42,25 @@ impl OwnFile {
     ///
     /// # Errors
     /// What the file system below answers.
-    pub fn open(fs: &Arc<dyn FileSystem>, ino: Ino, writes: bool) -> Result<Self> {
+    pub fn open(
+        fs: &Arc<dyn FileSystem>,
+        calendar: &Arc<dyn Calendar>,
+        ino: Ino,
+        writes: bool,
+    ) -> Result<Self> {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
-        let request = own_request();
+        let request = request_at(&**calendar);
         let opened = match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
             // Only the owner of a file may leave its time.
             Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode)?,
             opened => opened?,
         };
-        Ok(Self { fs: Arc::clone(fs), ino, handle: opened.handle })
+        let calendar = Arc::clone(calendar);
+        Ok(Self { fs: Arc::clone(fs), calendar, ino, handle: opened.handle })
+    }
+
+    fn request(&self) -> Request {
+        request_at(&*self.calendar)
     }
 
     /// Its attributes.
@@ -49,7 +68,7 @@ impl OwnFile {
     /// # Errors
     /// As all of these, what the file system below answers.
     pub fn attr(&self) -> Result<Attr> {
-        self.fs.getattr(&own_request(), self.ino, Some(self.handle))
+        self.fs.getattr(&self.request(), self.ino, Some(self.handle))
     }
 
     /// Reads until the buffer is full or the file ends.
@@ -60,7 +79,13 @@ impl OwnFile {
         let mut done = 0;
         while done < buffer.len() {
             let rest = &mut buffer[done..];
-            match self.fs.read(&own_request(), self.ino, self.handle, offset + done as u64, rest)? {
+            match self.fs.read(
+                &self.request(),
+                self.ino,
+                self.handle,
+                offset + done as u64,
+                rest,
+            )? {
                 0 => break,
                 count => done += count,
             }
@@ -73,7 +98,7 @@ impl OwnFile {
     /// # Errors
     /// What the file system below answers.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (request, options) = (own_request(), WriteOptions::default());
+        let (request, options) = (self.request(), WriteOptions::default());
         let mut done = 0;
         while done < data.len() {
             let place = offset + done as u64;
@@ -90,7 +115,7 @@ impl OwnFile {
     /// # Errors
     /// What the file system below answers.
     pub fn sync(&self) -> Result<()> {
-        self.fs.fsync(&own_request(), self.ino, self.handle, false)
+        self.fs.fsync(&self.request(), self.ino, self.handle, false)
     }
 
     /// Frees the bytes of a range; the size stays.
@@ -99,7 +124,7 @@ impl OwnFile {
     /// What the file system below answers.
     pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
-        self.fs.fallocate(&own_request(), self.ino, self.handle, offset, length, mode)
+        self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
     }
 
     /// Sets the time of the last modification.
@@ -108,7 +133,7 @@ impl OwnFile {
     /// What the file system below answers.
     pub fn set_modified(&self, modified: Timestamp) -> Result<()> {
         let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
-        self.fs.setattr(&own_request(), self.ino, Some(self.handle), &changes).map(drop)
+        self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
     }
 
     /// Whether anything but a hole is between two offsets.
@@ -116,7 +141,7 @@ impl OwnFile {
     /// # Errors
     /// What the file system below answers.
     pub fn has_data(&self, from: u64, to: u64) -> Result<bool> {
-        match self.fs.lseek(&own_request(), self.ino, self.handle, from, SeekTo::Data) {
+        match self.fs.lseek(&self.request(), self.ino, self.handle, from, SeekTo::Data) {
             Ok(found) => Ok(found < to),
             Err(error) => match error.errno() {
                 Errno::NXIO => Ok(false),
@@ -130,7 +155,7 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        if let Err(error) = self.fs.release(&own_request(), self.ino, self.handle) {
+        if let Err(error) = self.fs.release(&self.request(), self.ino, self.handle) {
             tracing::warn!(%error, ino = self.ino.0, "closing a file below");
         }
     }

@@ -18,7 +18,7 @@ use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{Catalogue, ObjectRow, ObjectState};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
-use crate::lower::{Found, own_request};
+use crate::lower::{Found, request_at};
 use crate::runs::Runs;
 use crate::stored::bytes::Cursor;
 use crate::stored::format::{KIND_FILE, KIND_TREE, TREE_ENTRY_BYTES_MAX, blocks_of};
@@ -187,6 +187,10 @@ impl<'a> Rebuilder<'a> {
         Self { lower, archives, catalogue, around, tier, rebuilt, rows, named }
     }
 
+    fn request(&self) -> Request {
+        request_at(&*self.around.calendar)
+    }
+
     fn last_tree(&self) -> Result<Option<ObjectReader>> {
         let mut last: Option<ObjectReader> = None;
         for archive in self.archives {
@@ -238,7 +242,7 @@ impl<'a> Rebuilder<'a> {
 
     /// What is there may name an object: its row is kept.
     fn note_kept(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
-        let known = residency::read(&**self.lower, &own_request(), found.ino());
+        let known = residency::read(&**self.lower, &self.request(), found.ino());
         let own = known.ok().flatten().filter(|known| {
             known.tier == self.tier && known.inode == (self.around.tell)(&found.attr)
         });
@@ -285,7 +289,7 @@ impl<'a> Rebuilder<'a> {
         let (parent, name) = self.parent(path)?;
         let linked = Name::new(name)
             .map_err(fslab_vfs::Error::from)
-            .and_then(|name| self.lower.link(&own_request(), source.ino(), parent.ino(), name));
+            .and_then(|name| self.lower.link(&self.request(), source.ino(), parent.ino(), name));
         let entry = linked.map_err(Error::below(path))?;
         self.lower.forget(entry.attr.ino, 1);
         self.rebuilt.links += 1;
@@ -315,7 +319,7 @@ impl<'a> Rebuilder<'a> {
                 let (above, last) = self.parent(parent)?;
                 let made = Name::new(last)
                     .map_err(fslab_vfs::Error::from)
-                    .and_then(|last| self.lower.mkdir(&own_request(), above.ino(), last, 0o755));
+                    .and_then(|last| self.lower.mkdir(&self.request(), above.ino(), last, 0o755));
                 let made = made.map_err(Error::below(parent))?;
                 self.lower.forget(made.attr.ino, 1);
                 Found::at(self.lower, parent)
@@ -334,7 +338,7 @@ impl<'a> Rebuilder<'a> {
         let path = &attributes.path;
         let (parent, name) = self.parent(path)?;
         let below = || Error::below(path);
-        let request = own_request();
+        let request = self.request();
         let flags = OpenMode::READ_WRITE | OpenMode::EXCLUSIVE;
         let name = Name::new(name).map_err(fslab_vfs::Error::from).map_err(below())?;
         // Nobody reads it before it is whole.
@@ -360,7 +364,7 @@ impl<'a> Rebuilder<'a> {
         attr: &Attr,
         handle: Handle,
     ) -> Result<()> {
-        let (request, ino) = (own_request(), attr.ino);
+        let (request, ino) = (self.request(), attr.ino);
         let below = || Error::below(&attributes.path);
         if let Some((file, version)) = archived {
             let blocks = blocks_of(version.size);
@@ -370,7 +374,7 @@ impl<'a> Rebuilder<'a> {
                 inode: (self.around.tell)(attr),
                 changed: false,
                 moving: false,
-                offline: Runs::from_iter([0..blocks]),
+                offline: Runs::of(0..blocks),
                 version: version.clone(),
             };
             residency::write(&**self.lower, &request, ino, &residency).map_err(below())?;
@@ -399,7 +403,7 @@ impl<'a> Rebuilder<'a> {
 
     /// Gives an inode its owner, xattrs, permissions and times, in the order in which they last.
     fn dress(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
-        let request = own_request();
+        let request = self.request();
         let below = || Error::below(&attributes.path);
         let owner =
             SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
@@ -432,7 +436,7 @@ impl<'a> Rebuilder<'a> {
         let path = &attributes.path;
         let (parent, name) = self.parent(path)?;
         let name = Name::new(name).map_err(fslab_vfs::Error::from).map_err(Error::below(path))?;
-        let (request, parent) = (own_request(), parent.ino());
+        let (request, parent) = (self.request(), parent.ino());
         let (mode, device) = (attributes.mode, attributes.device);
         let made = match attributes.kind() {
             Some(FileKind::Directory) => self.lower.mkdir(&request, parent, name, 0o700),
@@ -465,7 +469,7 @@ impl<'a> Rebuilder<'a> {
         if path.is_empty() {
             self.dress(attributes, found.ino())?;
         }
-        let set = self.lower.setattr(&own_request(), found.ino(), None, &times);
+        let set = self.lower.setattr(&self.request(), found.ino(), None, &times);
         set.map(drop).map_err(Error::below(path))
     }
 
@@ -541,9 +545,9 @@ impl<'a> Rebuilder<'a> {
         attributes: &Attributes,
     ) -> Result<()> {
         let path = &attributes.path;
-        let known = residency::read(&**self.lower, &own_request(), found.ino()).ok().flatten();
+        let known = residency::read(&**self.lower, &self.request(), found.ino()).ok().flatten();
         let is_stub = known.as_ref().is_some_and(|known| {
-            let whole = Runs::from_iter([0..blocks_of(known.version.size)]);
+            let whole = Runs::of(0..blocks_of(known.version.size));
             known.file == file
                 && known.inode == (self.around.tell)(&found.attr)
                 && !known.changed
@@ -557,7 +561,7 @@ impl<'a> Rebuilder<'a> {
         let (parent, name) = self.parent(path)?;
         let name = Name::new(name).map_err(fslab_vfs::Error::from).map_err(Error::below(path))?;
         drop(found);
-        let gone = self.lower.unlink(&own_request(), parent.ino(), name);
+        let gone = self.lower.unlink(&self.request(), parent.ino(), name);
         gone.map_err(Error::below(path))?;
         self.rebuilt.younger += 1;
         self.make_stub(attributes, Some((file, version.clone()))).map(drop)

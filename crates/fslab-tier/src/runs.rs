@@ -17,6 +17,14 @@ impl Runs {
         Self::default()
     }
 
+    /// One run.
+    #[must_use]
+    pub fn of(range: Range<u64>) -> Self {
+        let mut runs = Self::new();
+        runs.insert(range);
+        runs
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

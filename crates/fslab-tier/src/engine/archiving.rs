@@ -16,7 +16,7 @@ use crate::archive::{Archive, ContainerKind, Upload};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::{OwnFile, own_request};
+
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::attributes::Attributes;
@@ -110,7 +110,7 @@ impl Tier {
                 self.recall(file, 0..u64::MAX, request, Class::Bulk).map_err(below())?;
                 continue;
             }
-            let attr = self.lower.getattr(&own_request(), file.ino(), None).map_err(below())?;
+            let attr = self.lower.getattr(&self.request(), file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
                 return Err(not_now("is no regular file"));
             }
@@ -214,7 +214,7 @@ impl Tier {
         };
         let mut writer = ObjectWriter::begin(sink, &heading, &attributes, self.settings.level)?;
         let below = || Error::below(job.path);
-        let own = OwnFile::open(&self.lower, job.file.ino(), false).map_err(below())?;
+        let own = self.open_own(job.file.ino(), false).map_err(below())?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];
         for block in 0..blocks_of(job.attr.size) {
             request.cancellation.check().or(Err(Error::Interrupted))?;
@@ -238,7 +238,7 @@ impl Tier {
         let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(attr) };
         let below = || Error::below(path);
         if attr.kind == FileKind::Symlink {
-            let target = self.lower.readlink(&own_request(), attr.ino).map_err(below())?;
+            let target = self.lower.readlink(&self.request(), attr.ino).map_err(below())?;
             attributes.target = target.into_encoded_bytes();
         }
         attributes.xattrs = self.xattrs(attr.ino).map_err(below())?;
@@ -253,7 +253,7 @@ impl Tier {
 
     fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         use std::os::unix::ffi::OsStrExt;
-        let request = own_request();
+        let request = self.request();
         let names = match self.lower.listxattr(&request, ino) {
             Err(error) if error.errno() == fslab_vfs::Errno::OPNOTSUPP => return Ok(Vec::new()),
             names => names?,
@@ -273,7 +273,7 @@ impl Tier {
     fn commit(&self, job: &Job<'_>, row: ObjectRow, version: Version) -> Result<Archived> {
         let below = || Error::below(job.path);
         let mut state = self.state(job.file).map_err(below())?;
-        let attr = self.lower.getattr(&own_request(), job.file.ino(), None).map_err(below())?;
+        let attr = self.lower.getattr(&self.request(), job.file.ino(), None).map_err(below())?;
         let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
         if state.changes != job.changes || state.writers > 0 || !is_same {
             return Err(changed_meanwhile(job.path));
@@ -307,11 +307,11 @@ impl Tier {
         state: &mut FileState,
         residency: Residency,
     ) -> fslab_vfs::Result<()> {
-        state.own(&self.lower, file.ino())?.sync()?;
-        residency::write(&*self.lower, &own_request(), file.ino(), &residency)?;
+        state.own(self, file.ino())?.sync()?;
+        residency::write(&*self.lower, &self.request(), file.ino(), &residency)?;
         let offline = residency.offline.clone();
         state.set_known(Known { recorded: residency, offline, unsynced: true });
-        state.own(&self.lower, file.ino())?.sync()
+        state.own(self, file.ino())?.sync()
     }
 
     /// Removes an object that no file needs. What can't be removed now is found by the next scan.
@@ -345,7 +345,7 @@ pub(super) fn residency_names(
     if (tier.around.tell)(&found.attr) != row.inode {
         return true;
     }
-    match residency::read(lower, &own_request(), found.ino()) {
+    match residency::read(lower, &tier.request(), found.ino()) {
         Ok(Some(residency)) => residency.version.object == row.version.object,
         Ok(None) => false,
         Err(_) => true,

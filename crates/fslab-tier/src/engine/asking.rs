@@ -8,7 +8,7 @@ use super::{Recall, Tier, TieredFile};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, shown};
 use crate::id::Id;
-use crate::lower::{Found, own_request};
+use crate::lower::Found;
 use crate::stored::residency::{self, Unreadable};
 use crate::stored::{BLOCK_BYTES, Residency};
 
@@ -34,7 +34,7 @@ impl Tier {
                 offline: known.offline.clone(),
                 ..known.recorded.clone()
             })),
-            Err(_) => residency::read(&*self.lower, &own_request(), file.ino()),
+            Err(_) => residency::read(&*self.lower, &self.request(), file.ino()),
         }
     }
 
@@ -58,6 +58,8 @@ impl Tier {
             state.flight.remove(&recall.block);
             recall.end(Err(Errno::CANCELED));
         }
+        // A recall is a use of its file, and the last one locks it.
+        drop(state);
         cancelled.len() as u64
     }
 

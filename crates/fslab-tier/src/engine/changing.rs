@@ -13,7 +13,6 @@ use parking_lot::MutexGuard;
 use super::Tier;
 use super::file::{FileState, TieredFile};
 use super::marks::{Durable, PIECES_MAX};
-use crate::lower::own_request;
 use crate::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
@@ -64,7 +63,7 @@ impl Tier {
     ) -> Result<(MutexGuard<'a, FileState>, u64, Change)> {
         loop {
             let mut state = self.state(file)?;
-            let size = self.lower.getattr(&own_request(), file.ino(), None)?.size;
+            let size = self.lower.getattr(&self.request(), file.ino(), None)?.size;
             let change = change(size);
             match missing(&state, change, size) {
                 Some(blocks) => {
@@ -218,7 +217,7 @@ impl Tier {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (source_file.ino(), target_file.ino());
-        let size = self.lower.getattr(&own_request(), from, None)?.size;
+        let size = self.lower.getattr(&self.request(), from, None)?.size;
         let length = length.min(size.saturating_sub(source_offset)).min(COPY_BYTES_MAX);
         self.recall(source_file, blocks_met(source_offset, length), request, Class::Waiting)?;
         // Whole: a copy that ends early must leave no block half of one and half of the other.
@@ -341,7 +340,7 @@ impl Tier {
         if let Some(file) = self.in_use(ino) {
             return Ok(self.state(&file)?.has_offline());
         }
-        match residency::read(&*self.lower, &own_request(), ino) {
+        match residency::read(&*self.lower, &self.request(), ino) {
             Ok(residency) => Ok(residency.is_some_and(|known| !known.offline.is_empty())),
             Err(Unreadable::Below(error)) => Err(error),
             Err(Unreadable::Corrupt(_)) => Ok(true),

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Tier;
 use super::recall::Recall;
-use crate::lower::{OwnFile, own_request};
+use crate::lower::OwnFile;
 use crate::runs::Runs;
 use crate::stored::Residency;
 use crate::stored::residency::{self, Unreadable};
@@ -137,7 +137,9 @@ pub struct FileUse {
 
 impl Drop for FileUse {
     fn drop(&mut self) {
-        let in_order = |file: &TieredFile| file.lock().is_in_order();
+        // Who has the state locked is about to leave it otherwise.
+        let in_order =
+            |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
         // Somebody may come and go while the file is being left in order.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
@@ -176,7 +178,7 @@ impl Tier {
     }
 
     fn load(&self, ino: Ino) -> Result<Loaded> {
-        let request = own_request();
+        let request = self.request();
         let recorded = match residency::read(&*self.lower, &request, ino) {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
@@ -271,10 +273,10 @@ impl FileState {
     }
 
     /// The file below, opened for reading and writing.
-    pub(super) fn own(&mut self, lower: &Arc<dyn FileSystem>, ino: Ino) -> Result<&OwnFile> {
+    pub(super) fn own(&mut self, tier: &Tier, ino: Ino) -> Result<&OwnFile> {
         let own = match self.own.take() {
             Some(own) => own,
-            None => OwnFile::open(lower, ino, true)?,
+            None => tier.open_own(ino, true)?,
         };
         Ok(self.own.insert(own))
     }

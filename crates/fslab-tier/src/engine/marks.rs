@@ -13,7 +13,7 @@ use fslab_vfs::{Attr, Ino, Result};
 
 use super::Tier;
 use super::file::{FileState, Known, TieredFile};
-use crate::lower::{OwnFile, own_request};
+
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{Residency, residency};
@@ -38,7 +38,7 @@ impl Tier {
         state: &mut FileState,
         durable: Durable,
     ) -> Result<()> {
-        state.own(&self.lower, file.ino())?.sync()?;
+        state.own(self, file.ino())?.sync()?;
         let Some(known) = state.known_mut() else { return Ok(()) };
         let offline = if known.recorded.changed {
             known.offline.clone()
@@ -59,13 +59,13 @@ impl Tier {
         residency: Residency,
         durable: Durable,
     ) -> Result<()> {
-        residency::write(&*self.lower, &own_request(), file.ino(), &residency)?;
+        residency::write(&*self.lower, &self.request(), file.ino(), &residency)?;
         if let Some(known) = state.known_mut() {
             known.recorded = residency;
             known.unsynced = true;
         }
         if durable == Durable::Now {
-            state.own(&self.lower, file.ino())?.sync()?;
+            state.own(self, file.ino())?.sync()?;
             if let Some(known) = state.known_mut() {
                 known.unsynced = false;
             }
@@ -100,7 +100,7 @@ impl Tier {
         if recorded.changed || is_same && !recorded.moving {
             return Ok(());
         }
-        let own = OwnFile::open(&self.lower, ino, true)?;
+        let own = self.open_own(ino, true)?;
         let residency = if recorded.moving && attr.size == version.size {
             own.set_modified(version.modified)?;
             Residency { moving: false, ..recorded.clone() }
@@ -108,7 +108,7 @@ impl Tier {
             tracing::warn!("{}: changed behind the mount since it was archived", self.name(ino));
             Residency { changed: true, moving: false, ..recorded.clone() }
         };
-        residency::write(&*self.lower, &own_request(), ino, &residency)?;
+        residency::write(&*self.lower, &self.request(), ino, &residency)?;
         own.sync()?;
         known.recorded = residency;
         Ok(())

@@ -13,7 +13,7 @@ use super::walk::Visit;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::{Found, own_request};
+use crate::lower::Found;
 use crate::stored::format::{KIND_TREE, blocks_of};
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, TreeEntry, residency};
@@ -51,7 +51,7 @@ impl Tier {
         let attributes = self.attributes(&found.attr, path)?;
         let residency = match found.attr.kind {
             FileKind::Regular => {
-                residency::read(&*self.lower, &own_request(), found.ino()).ok().flatten()
+                residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
             }
             _ => None,
         };

@@ -10,7 +10,7 @@ use fslab_vfs::{Errno, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::Tier;
-use super::file::{FileState, TieredFile};
+use super::file::{FileState, FileUse, TieredFile};
 use super::marks::Durable;
 use crate::lower::OwnFile;
 use crate::queue::Class;
@@ -37,6 +37,8 @@ pub struct Recall {
     class: AtomicU8,
     /// Programs that wait for it.
     waiters: AtomicUsize,
+    /// The file stays in use until this is done: a later use must not find it otherwise than this.
+    _used: FileUse,
     outcome: Mutex<Option<std::result::Result<(), Errno>>>,
     done: Condvar,
 }
@@ -109,8 +111,10 @@ impl Tier {
                 }
                 state.flight.get(&first).cloned()
             };
-            if let Some(wanted) = wanted {
-                self.wait(&wanted, request, begun_ns)?;
+            match wanted {
+                Some(wanted) => self.wait(&wanted, request, begun_ns)?,
+                // The engine is being ended.
+                None => return Err(Errno::IO.into()),
             }
         }
     }
@@ -123,7 +127,7 @@ impl Tier {
         request: &Request,
         class: Class,
     ) {
-        let Some(known) = state.known() else { return };
+        let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return };
         let wanted: Vec<u64> = blocks.filter(|block| known.offline.contains(*block)).collect();
         for block in wanted {
             if let Some(recall) = state.flight.get(&block) {
@@ -137,6 +141,7 @@ impl Tier {
                 asked_ns: self.around.clock.now_ns(),
                 class: AtomicU8::new(class as u8),
                 waiters: AtomicUsize::new(0),
+                _used: tier.enter(file.ino()),
                 outcome: Mutex::new(None),
                 done: Condvar::new(),
             });
@@ -248,7 +253,7 @@ impl Tier {
             return Ok(());
         }
         self.mark_moving(file, state)?;
-        let own = state.own(&self.lower, file.ino())?;
+        let own = state.own(self, file.ino())?;
         let before = own.attr()?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);

@@ -9,7 +9,6 @@ use super::file::{FileState, TieredFile};
 use super::marks::Durable;
 use super::{Tier, marks::PIECES_MAX};
 use crate::error::{Error, Result};
-use crate::lower::own_request;
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
@@ -53,7 +52,7 @@ impl Tier {
             return Err(not_now("was changed since it was archived"));
         }
         let version = &known.recorded.version;
-        let attr = self.lower.getattr(&own_request(), file.ino(), None);
+        let attr = self.lower.getattr(&self.request(), file.ino(), None);
         let attr = attr.map_err(Error::below(path))?;
         let is_same = (attr.size, attr.modified) == (version.size, version.modified);
         if attr.kind != FileKind::Regular || !is_same {
@@ -90,7 +89,7 @@ impl Tier {
         state: &mut FileState,
         blocks: Range<u64>,
     ) -> fslab_vfs::Result<Vec<Range<u64>>> {
-        let own = state.own(&self.lower, file.ino())?;
+        let own = state.own(self, file.ino())?;
         let mut runs: Vec<Range<u64>> = Vec::new();
         for block in blocks {
             if !own.has_data(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)? {
@@ -121,7 +120,7 @@ impl Tier {
         if let Some(known) = state.known_mut() {
             known.offline = residency.offline.clone();
         }
-        let own = state.own(&self.lower, file.ino())?;
+        let own = state.own(self, file.ino())?;
         let punch = |run: &Range<u64>| {
             own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
         };

@@ -11,7 +11,6 @@ use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::own_request;
 use crate::stored::reader::{ObjectReader, walk_container};
 use crate::stored::residency::{self, Residency};
 
@@ -72,7 +71,7 @@ impl Tier {
     ) -> Result<Option<ObjectRow>> {
         scanned.files += 1;
         let attr = &place.found.attr;
-        let residency = match residency::read(&*self.lower, &own_request(), attr.ino) {
+        let residency = match residency::read(&*self.lower, &self.request(), attr.ino) {
             Ok(None) => return Ok(None),
             Ok(Some(residency)) => residency,
             Err(residency::Unreadable::Below(error)) => {

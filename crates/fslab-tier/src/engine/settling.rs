@@ -10,7 +10,7 @@ use crate::archive::ContainerKind;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::{Found, own_request};
+use crate::lower::Found;
 use crate::stored::residency::{self, Residency};
 
 /// What expiry did.
@@ -59,7 +59,7 @@ impl Tier {
         if (self.around.tell)(&found.attr) != row.inode {
             return None;
         }
-        residency::read(&*self.lower, &own_request(), found.ino()).ok().flatten()
+        residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
     }
 
     /// Removes rows, and the containers that held nothing else.
@@ -84,7 +84,7 @@ impl Tier {
         if found.attr.kind != FileKind::Regular || found.attr.links != 1 {
             return None;
         }
-        let residency = residency::read(&*self.lower, &own_request(), found.ino()).ok()??;
+        let residency = residency::read(&*self.lower, &self.request(), found.ino()).ok()??;
         let is_own = residency.inode == (self.around.tell)(&found.attr);
         is_own.then_some(residency.version.object)
     }

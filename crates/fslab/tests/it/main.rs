@@ -14,3 +14,4 @@ mod observe;
 mod probing;
 mod reproducing;
 mod support;
+mod tiering;
