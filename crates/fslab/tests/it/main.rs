@@ -13,5 +13,6 @@ mod mounting;
 mod observe;
 mod probing;
 mod reproducing;
+mod set_id;
 mod support;
 mod tiering;
