@@ -16,3 +16,4 @@ mod probing;
 mod reproducing;
 mod set_id;
 mod support;
+mod tiering;
