@@ -63,6 +63,10 @@ pub struct Log {
     pub leftover: Option<Range<u64>>,
     /// Recovery left something out, and no checkpoint says so yet.
     pub has_left_out: bool,
+    /// What lies behind the end is the file as it was before it was packed.
+    pub is_superseding: bool,
+    /// Nothing may be written from here on: the file is being packed into a gap of what it was.
+    pub limit: Option<u64>,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
     /// Where the end must be before anybody looks again whether the file is to be cleaned.
@@ -132,6 +136,8 @@ impl Log {
             has_head: false,
             leftover: None,
             has_left_out: false,
+            is_superseding: false,
+            limit: None,
             closing_bytes: 0,
             next_look: 0,
             hot: None,
@@ -144,12 +150,13 @@ impl Log {
 
     /// Whether ordinary tools decode the file to exactly its content.
     pub fn is_packed(&self) -> bool {
-        self.in_order && self.content_end == self.size && self.leftover.is_none()
+        let ends_well = self.leftover.is_none() && !self.is_superseding;
+        self.in_order && self.content_end == self.size && ends_well
     }
 
     /// Whether the next who opens the file finds what is here without looking at bodies.
     pub fn is_whole(&self) -> bool {
-        self.has_head && self.leftover.is_none() && !self.has_left_out
+        self.has_head && self.leftover.is_none() && !self.has_left_out && !self.is_superseding
     }
 
     /// What the index says of a chunk.

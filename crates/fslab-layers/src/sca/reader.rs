@@ -168,7 +168,7 @@ impl Log {
     }
 
     /// Where in the logical file a chunk's content begins and ends.
-    fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
+    pub fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
         let base = chunk * self.chunk_bytes();
         let segments = self.segments.get(&chunk).into_iter().flatten().copied();
         let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();

@@ -239,10 +239,16 @@ impl Log {
             }
             self.apply(io, frame, payload)?;
         }
-        if self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
-            self.sync(io, true)?;
+        match self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
+            // Pages only, so that they need not all be in memory: no slot leads there yet.
+            true if self.limit.is_some() => {
+                let retired = self.write_checkpoint(io)?;
+                self.dead.extend(retired);
+                Ok(())
+            }
+            true => self.sync(io, true),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The beginning of what is written next, and where it goes.
@@ -258,6 +264,11 @@ impl Log {
         out: &[u8],
         options: WriteOptions,
     ) -> Result<()> {
+        if let Some(limit) = self.limit {
+            // What was written of it lies in a gap, where it means nothing.
+            let fits = base + out.len() as u64 <= limit;
+            return if fits { io.lower.write(io.request, base, out, options) } else { full() };
+        }
         if let Err(error) = io.lower.write(io.request, base, out, options) {
             if let Err(second) = io.lower.truncate(io.request, base) {
                 tracing::warn!(%second, "could not cut off a write that failed");
@@ -297,6 +308,11 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// There was less room than expected.
+fn full() -> Result<()> {
+    Err(Errno::NOSPC.into())
 }
 
 fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
