@@ -6,8 +6,8 @@
 //! what lies before is given back as a whole. A crash on the way finds chunks in the old place or
 //! in the new one, which hold the same.
 //!
-//! This is not packing (see `pack`): the stored file stays in log form, and its length grows although
-//! the space it takes does not.
+//! This is not packing (see `pack`): the stored file stays in log form, and its length grows
+//! although the space it takes does not.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub const MOVED_BYTES: u64 = 8 << 20;
 /// Bytes moved with one write.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Bytes written after which a file is looked at again at the latest: so much more than twice what is
-/// of use may it take.
+/// Bytes written after which a file is looked at again at the latest: so much more than twice what
+/// is of use may it take.
 const LOOK_BYTES: u64 = 8 << 20;
 
 /// Room that must be left below, besides what is moved at a time.

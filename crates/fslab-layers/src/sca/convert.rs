@@ -204,7 +204,7 @@ impl Conversion {
             Ok(lease) => Ok(Some(lease)),
             Err(rustix::io::Errno::AGAIN) => Err(Why::InUse),
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::ACCESS) => Ok(None),
-            Err(error) => Err(Why::Failed(Errno::from(error).into())),
+            Err(error) => Err(Why::Failed(error.into())),
         }
     }
 

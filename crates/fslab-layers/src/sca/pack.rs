@@ -1,10 +1,10 @@
 //! Packing: content in the order of the logical file and without garbage, in the same stored file.
 //!
 //! Names, links and open handles need no care, because no second file is made. First everything is
-//! moved behind the end, as by cleaning, so that the file begins with gaps. What lies in a gap means
-//! nothing: there, frames in order and an index are written. Once they are durable, a slot leads to
-//! them, and with that one write the file is packed. Then the gap before them is cut short, and what
-//! it was before is cut off behind.
+//! moved behind the end, as by cleaning, so that the file begins with gaps. What lies in a gap
+//! means nothing: there, frames in order and an index are written. Once they are durable, a slot
+//! leads to them, and with that one write the file is packed. Then the gap before them is cut
+//! short, and what the file was before is cut off behind.
 //!
 //! It goes on a mebibyte at a time, between which others may use the file. If they change it while
 //! it is copied into the gap, the copy is given up; nothing is lost by that.

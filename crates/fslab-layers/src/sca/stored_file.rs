@@ -393,7 +393,8 @@ impl StoredFile {
     }
 }
 
-/// Packs at close. Where there is no room for that, or a part can't be read, the file stays as it is.
+/// Packs at close. Where there is no room for that, or a part can't be read, the file stays as it
+/// is.
 fn pack_for_good_order(io: Io<'_>, log: &mut Log) -> Result<()> {
     match log.pack(io) {
         Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),

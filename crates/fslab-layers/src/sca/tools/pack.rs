@@ -27,8 +27,8 @@ pub struct PackedFile {
 /// how many bytes were written so far.
 ///
 /// # Errors
-/// That a mount uses it; that it is no stored file; that there is no room for a copy of its content;
-/// what the file system below answers. The file is whole in any case.
+/// That a mount uses it; that it is no stored file; that there is no room for a copy of its
+/// content; what the file system below answers. The file is whole in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
     let mode = OpenMode::READ_WRITE;

@@ -54,9 +54,11 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
-        bug: "a packed file is cut off before its slot is durable",
+        bug: "what packing takes away goes before the slot that does not need it is durable",
         layer: PACKED,
-        plant: |inner| late_sync(inner, |next| matches!(next, Next::Cut)),
+        plant: |inner| {
+            late_sync(inner, |next| matches!(next, Next::Cut | Next::Write { offset: HEAD_BYTES }))
+        },
     },
     Mutant {
         bug: "dead frames are punched before the new ones are durable",
@@ -105,6 +107,10 @@ impl LateSync {
         };
         if (self.is_overtaking)(next) {
             let answer = work()?;
+            if matches!(next, Next::Write { offset: HEAD_BYTES }) {
+                *self.pending.lock() = pending;
+                return Ok(answer);
+            }
             sync()?;
             return Ok(answer);
         }
@@ -119,7 +125,7 @@ impl FileSystem for LateSync {
     }
 
     fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.around(&Next::Other, || Ok(()))?;
+        // One that waits already is done with this one.
         *self.pending.lock() = Some((request.clone(), ino, handle, data_only));
         Ok(())
     }
