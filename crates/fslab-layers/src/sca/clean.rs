@@ -158,7 +158,7 @@ impl Log {
             let (frame, body) = self.read_frame(io.of_chunk(chunk), entry.frame)?;
             let Frame { kind, position, raw, from, length, .. } = frame;
             if (kind, position, frame.entry()) == (Kind::Data, chunk, entry) {
-                return Ok(self.data_frame(chunk, raw, (from, length), body));
+                return Ok(self.data_frame(chunk, raw, (from, length), body.to_vec()));
             }
         }
         self.encoded(io, chunk, &self.chunk_content(io, chunk)?)

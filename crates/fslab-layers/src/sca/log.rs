@@ -4,7 +4,7 @@
 //! was found by recovery, so that both always agree.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,6 +73,20 @@ pub struct Log {
     pub next_look: u64,
     /// The chunk written last, decoded.
     pub hot: Option<Hot>,
+}
+
+/// The body of a frame, as it was read with its header.
+pub struct Body {
+    bytes: Vec<u8>,
+    header_bytes: usize,
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.header_bytes..]
+    }
 }
 
 /// A chunk's content, decoded.
@@ -192,7 +206,7 @@ impl Log {
     }
 
     /// Reads a frame that must be there, header and body, with every checksum.
-    pub fn read_frame(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Vec<u8>)> {
+    pub fn read_frame(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Body)> {
         let offset = reference.offset;
         if reference.is_none() {
             return Err(io.damaged(offset, "content that was lost"));
@@ -201,13 +215,14 @@ impl Log {
         if length as u64 > super::format::FRAME_BYTES_MAX || length < self.identity.header_bytes() {
             return Err(io.damaged(offset, "a frame of impossible length"));
         }
-        let mut bytes = io.lower.read(io.request, offset, length)?;
+        let bytes = io.lower.read(io.request, offset, length)?;
         if bytes.len() < length {
             return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
         }
-        let body = bytes.split_off(self.identity.header_bytes());
+        let body = Body { bytes, header_bytes: self.identity.header_bytes() };
         // As the walk does: what it took for a frame must be one for everybody.
-        let frame = parse_mending(&self.identity, &bytes, offset)
+        let header = &body.bytes[..body.header_bytes];
+        let frame = parse_mending(&self.identity, header, offset)
             .map_err(|what| io.damaged(offset, what))?;
         if frame.reference != reference {
             return Err(io.damaged(offset, "another frame than the index says"));

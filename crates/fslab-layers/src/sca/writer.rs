@@ -31,6 +31,8 @@ pub struct NewFrame {
 enum Plan<'a> {
     /// A new frame for all that the chunk holds.
     Replace(Content),
+    /// A new frame for a full chunk, of which nothing else need be known.
+    Whole(&'a [u8]),
     /// A raw frame for what was added.
     Append(&'a [u8]),
 }
@@ -72,6 +74,9 @@ impl Log {
         let data = &data[piece.at..piece.at + (piece.end - piece.start) as usize];
         if self.takes_raw(io, piece)? {
             return Ok(Plan::Append(data));
+        }
+        if data.len() as u64 == self.chunk_bytes() {
+            return Ok(Plan::Whole(data));
         }
         // What is overwritten as a whole need not be read.
         let covers_all = piece.start == 0
@@ -117,7 +122,7 @@ impl Log {
             .iter()
             .map(|plan| match plan {
                 Plan::Replace(content) => content.bytes.as_slice(),
-                Plan::Append(data) => data,
+                Plan::Append(data) | Plan::Whole(data) => data,
             })
             .collect();
         encode_all(io.settings, codec, &contents)
@@ -126,6 +131,7 @@ impl Log {
     fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
         match plan {
             Plan::Replace(content) => self.hot = Some(Hot { chunk: piece.chunk, content }),
+            Plan::Whole(_) => self.hot = None,
             Plan::Append(data) => match self.hot.as_mut().filter(|hot| hot.chunk == piece.chunk) {
                 Some(hot) => merge(&mut hot.content, piece.start, data),
                 None => self.hot = None,
@@ -318,6 +324,7 @@ fn full() -> Result<()> {
 fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
     let (kind, from, length) = match plan {
         Plan::Replace(content) => (Kind::Data, content.from, content.bytes.len() as u32),
+        Plan::Whole(data) => (Kind::Data, 0, data.len() as u32),
         Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
     };
     let position = piece.chunk;
