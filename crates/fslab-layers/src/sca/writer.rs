@@ -4,6 +4,8 @@
 //! If the file below does not take them, nothing has changed: what was written of them is cut off
 //! again, and if even that fails it is written over next time.
 
+use std::sync::Arc;
+
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::{Io, too_large};
@@ -63,6 +65,11 @@ impl Log {
             frames.push(content_frame(piece, plan, encoded, size));
         }
         self.append_frames(io, frames, options)?;
+        for (piece, plan) in pieces.iter().zip(&plans) {
+            if let Plan::Replace(content) = plan {
+                self.keep_decoded(io, piece.chunk, content)?;
+            }
+        }
         if let Some((piece, plan)) = pieces.into_iter().zip(plans).next_back() {
             self.keep_hot(piece, plan);
         }
@@ -155,7 +162,17 @@ impl Log {
     ) -> Result<()> {
         let frame = self.encoded(io, chunk, &content)?;
         self.append_frames(io, vec![frame], options)?;
+        self.keep_decoded(io, chunk, &content)?;
         self.hot = Some(Hot { chunk, content });
+        Ok(())
+    }
+
+    /// What was changed in part was known as a whole: who reads or changes it next need not decode.
+    fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
+        if let Some(entry) = self.entry(io, chunk)? {
+            let key = (self.identity.file_id, entry.frame.offset);
+            io.settings.cache.insert(key, Arc::clone(&content.bytes));
+        }
         Ok(())
     }
 
