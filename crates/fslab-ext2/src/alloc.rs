@@ -156,7 +156,7 @@ pub struct BlockRequest {
 }
 
 /// Blocks that an inode maps itself.
-pub(crate) const DIRECT_BLOCKS: u32 = 12;
+pub const DIRECT_BLOCKS: u32 = 12;
 
 /// What policies remember of an open file. Goes with the file from one request to the next.
 #[derive(Clone, Debug, Default)]

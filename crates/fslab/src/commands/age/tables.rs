@@ -23,6 +23,8 @@ pub(super) struct Series {
 const PAPER: &[(&str, &str, &str)] = &[
     ("files", "33,797", "33,797"),
     ("split files", "4,312 (12.8 %)", "9,155 (27.1 %)"),
+    ("hot files", "3,207", "3,207"),
+    ("hot files: over 12 blocks", "119", "119"),
     ("hot files: layout score", "0.928", "0.931"),
     ("hot files: split", "327", "594"),
     ("hot files: read, MB/s", "0.81", "0.84"),
@@ -91,6 +93,7 @@ const FIGURES: &[Figure] = &[
     ("split files", |row| split(&row.aged.score.total)),
     ("hot files", |row| row.aged.hot.sums.files.to_string()),
     ("hot files: bytes", |row| bytes(row.aged.hot.bytes)),
+    ("hot files: over 12 blocks", |row| row.aged.hot.large.to_string()),
     ("hot files: layout score", |row| score(row.aged.hot.score)),
     ("hot files: split", |row| row.aged.hot.sums.split.to_string()),
     ("hot files: read, MB/s", |row| megabytes(row.aged.hot.modelled_read)),
