@@ -83,6 +83,13 @@ pub trait Policy: Send {
         request: &BlockRequest,
     ) -> Result<Preference>;
 
+    /// Whether the first indirect block lies between the twelfth block and the thirteenth. Clusters
+    /// are not moved across it then: the file would be read past a block that stays behind, and back.
+    /// (FreeBSD has had that rule since it keeps that block there; 4.4BSD had neither.)
+    fn keeps_indirect_in_line(&self) -> bool {
+        false
+    }
+
     /// An inode became free.
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {}
 

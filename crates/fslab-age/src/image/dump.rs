@@ -18,8 +18,16 @@ pub fn dump(image: &AgedImage) -> String {
     );
     for (key, value) in &image.identity().facts {
         // Whatever the file holds must not move the cursor.
-        let written = writeln!(text, "{}: {}", key.escape_debug(), value.escape_debug());
+        let written = writeln!(text, "{}: {}", harmless(key), harmless(value));
         debug_assert!(written.is_ok(), "a string takes everything");
     }
     text
+}
+
+fn harmless(text: &str) -> String {
+    let escape = |character: char| match character.is_control() {
+        true => character.escape_debug().collect(),
+        false => String::from(character),
+    };
+    text.chars().map(escape).collect()
 }

@@ -47,6 +47,8 @@ pub struct Hot {
 /// An aged volume.
 #[derive(Clone, Debug)]
 pub struct Aged {
+    /// Size of the volume, in bytes.
+    pub volume_bytes: u64,
     /// Operations done.
     pub operations: u64,
     /// Bytes written.
@@ -96,6 +98,7 @@ impl Simulator {
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
+            volume_bytes: u64::from(self.geometry().blocks) * self.block_bytes(),
             operations: self.operations,
             written: self.written,
             days: self.last_ns as f64 / DAY_NS as f64,

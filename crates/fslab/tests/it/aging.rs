@@ -324,7 +324,7 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
         )
     };
     let text_of_plan = format!(
-        "name = \"aged\"\nrounds = 1\nimage_size = \"96 MiB\"\nbaseline = \"aged\"\n{}{}\
+        "name = \"aged\"\nrounds = 1\nimage_size = \"320 MiB\"\nbaseline = \"aged\"\n{}{}\
          [[workload]]\nname = \"names\"\nfiles = 10\n",
         target("aged", &hash[..16]),
         target("other", wrong),
@@ -336,7 +336,8 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
         .output()
         .unwrap();
     let message = String::from_utf8_lossy(&compared.stderr).into_owned();
-    let samples = std::fs::read_to_string(scratch.path().join("out/samples.jsonl")).unwrap();
+    let samples = std::fs::read_to_string(scratch.path().join("out/samples.jsonl"));
+    let samples = samples.unwrap_or_default();
     assert!(samples.contains(&format!("\"aged_workload\":\"{hash}\"")), "{samples} {message}");
     assert!(samples.contains(&format!("not of the workload {wrong}")), "{samples} {message}");
     let works_on = |name: &str| {

@@ -70,6 +70,11 @@ impl Files {
         Some(file)
     }
 
+    /// Whether all of them are to be there at the end.
+    pub fn all_stay(&self) -> bool {
+        self.others.is_empty()
+    }
+
     /// The place of the size that lacks most.
     pub fn lacking_size(&self, distributions: &Distributions) -> usize {
         lacking(&self.sizes, self.count(), distributions.sizes.iter().map(|size| size.share))

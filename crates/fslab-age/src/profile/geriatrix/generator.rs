@@ -242,10 +242,12 @@ impl Iterator for GeriatrixGenerator {
             if let Some(operation) = self.due.pop_front() {
                 return Some(Ok(operation));
             }
-            if self.tick >= self.ticks {
-                return None;
+            match self.tick < self.ticks {
+                true => self.step(),
+                // What the last ticks did not get to.
+                false if !self.files.all_stay() => self.remove(),
+                false => return None,
             }
-            self.step();
         }
     }
 }

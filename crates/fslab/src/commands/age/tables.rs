@@ -82,6 +82,7 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
 type Figure = (&'static str, fn(&Row) -> String);
 
 const FIGURES: &[Figure] = &[
+    ("volume", |row| bytes(row.aged.volume_bytes)),
     ("operations", |row| row.aged.operations.to_string()),
     ("written", |row| bytes(row.aged.written)),
     ("days", |row| format!("{:.0}", row.aged.days)),
@@ -117,6 +118,7 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
         json!({
             "policy": row.variant.policy,
             "clustering": row.variant.clustering.name(),
+            "volume_bytes": row.aged.volume_bytes,
             "operations": row.aged.operations,
             "bytes_written": row.aged.written,
             "days": row.aged.days,
