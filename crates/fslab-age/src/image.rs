@@ -1,5 +1,5 @@
-//! Aged images: a file system as a workload has left it, packed into a file that says which workload
-//! that was; `docs/formats/aged.md` describes it. `zstd -d` makes the image of it too.
+//! Aged images: a file system as a workload has left it, packed into a file that says which
+//! workload that was; `docs/formats/aged.md` describes it. `zstd -d` makes the image of it too.
 
 mod dump;
 mod format;

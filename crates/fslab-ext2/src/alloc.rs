@@ -84,7 +84,7 @@ pub trait Policy: Send {
     ) -> Result<Preference>;
 
     /// Whether the first indirect block lies between the twelfth block and the thirteenth. Clusters
-    /// are not moved across it then: the file would be read past a block that stays behind, and back.
+    /// are not moved across it then: reading would go past a block that stays behind, and back.
     /// (FreeBSD has had that rule since it keeps that block there; 4.4BSD had neither.)
     fn keeps_indirect_in_line(&self) -> bool {
         false

@@ -123,10 +123,10 @@ pub enum Error {
     },
     /// A recorded image is not of the workload that the plan asks for.
     #[error(
-        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}; make it anew \
+        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew \
          by `fslab age image make`",
         path.display(),
-        found.as_ref().map_or("an image that tells of none".to_owned(), |found| format!("of {found}"))
+        found.as_ref().map_or("tells of none".to_owned(), |found| format!("of {found}"))
     )]
     OtherWorkload {
         /// The file.

@@ -1,5 +1,5 @@
-//! Numbers of files in a workload: an inode's, while it stands for the first thing that it is, and a
-//! fresh one when it is used again.
+//! Numbers of files in a workload: an inode's, while it stands for the first thing that it is, and
+//! a fresh one when it is used again.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! Opens aged images and unpacks them. They may come from anywhere: what they claim is bounded before
-//! it is believed, and what comes out is compared with the hash of what went in.
+//! Opens aged images and unpacks them. They may come from anywhere: what they claim is bounded
+//! before it is believed, and what comes out is compared with the hash of what went in.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -61,7 +61,7 @@ impl AgedImage {
             return Err(wrong(path, "its header is damaged"));
         }
         let text = String::from_utf8(facts);
-        let text = text.or_else(|_| Err(wrong(path, "its facts are no text")))?;
+        let text = text.map_err(|_not_utf8| wrong(path, "its facts are no text"))?;
         let facts: Option<BTreeMap<String, String>> = text.lines().map(fact).collect();
         let identity = Identity {
             workload: blake3::Hash::from_bytes(header.workload_hash).to_hex().to_string(),
@@ -107,7 +107,13 @@ impl AgedImage {
         let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 1 << 20]);
         let (mut at, end) = (0, self.header.image_bytes.get());
         loop {
-            let length = read_full(&mut decoder, &mut buffer).or_else(|_| Err(damaged()))?;
+            let length = read_full(&mut decoder, &mut buffer).map_err(|error| {
+                match error.raw_os_error() {
+                    // What the system answers, and not the decoder.
+                    Some(_) => Error::file(&path)(error),
+                    None => damaged(),
+                }
+            })?;
             if length as u64 > end - at {
                 return Err(damaged());
             }

@@ -75,8 +75,8 @@ fn facts_text(identity: &Identity) -> Result<String> {
 }
 
 fn parse_hash(text: &str) -> Result<[u8; 32]> {
-    let hash = blake3::Hash::from_hex(text).or_else(|_| {
-        Err(Error::parameter(format!("'{text}' is no hash of 64 hexadecimal digits")))
+    let hash = blake3::Hash::from_hex(text).map_err(|_unfit| {
+        Error::parameter(format!("'{text}' is no hash of 64 hexadecimal digits"))
     })?;
     Ok(*hash.as_bytes())
 }

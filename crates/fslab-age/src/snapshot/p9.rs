@@ -2,8 +2,8 @@
 //! day, and a trace has every block of every dump, without contents and without names.
 //!
 //! A tree is walked from its super block as the server would. Blocks of directories and of pointers
-//! are kept in a file while traces are read, and found by their addresses, so that memory grows with
-//! their number and not with what they hold. Blocks that no trace has, as where only some of a
+//! are kept in a file while traces are read, and found by their addresses, so that memory grows
+//! with their number and not with what they hold. Blocks that no trace has, as where only some of a
 //! server's traces are there, are counted, and what lies behind them is left out.
 
 mod block;

@@ -122,7 +122,7 @@ impl<R: Row> Reader<R> {
     /// [`Error::Fact`] where there is none.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
         // Why the number can't be read shows in the text, which the error holds.
-        self.text(key)?.parse().or_else(|_| Err(self.wrong_fact(key)))
+        self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
     }
 
     /// What is told of `key` can't be so.

@@ -1,7 +1,7 @@
 //! Traces of Plan 9 file servers, made here as their description has them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fslab_age::derive::{Options, derive};
 use fslab_age::snapshot::{Entry, EntryKind, P9Dumps, P9Written, SnapshotReader};
@@ -120,8 +120,8 @@ fn import(scratch: &Path, bytes: &[u8]) -> fslab_age::Result<(usize, P9Written)>
     Ok((dumps.dumps(), dumps.write(&output)?))
 }
 
-fn read(path: &PathBuf) -> Vec<Entry> {
-    SnapshotReader::open(path).unwrap().map(|entry| entry.unwrap()).collect()
+fn read(path: impl AsRef<Path>) -> Vec<Entry> {
+    SnapshotReader::open(path.as_ref()).unwrap().map(|entry| entry.unwrap()).collect()
 }
 
 #[test]

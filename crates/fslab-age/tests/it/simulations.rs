@@ -38,8 +38,8 @@ fn seven_months_of_1997_have_the_figures_that_the_slides_tell() {
     assert!((83e9..92e9).contains(&(written as f64)), "{written} bytes");
 }
 
-/// A quarter of the paper's volume for two months, as full as the paper's, whose small files ended in
-/// fragments.
+/// A quarter of the paper's volume for two months, as full as the paper's, whose small files ended
+/// in fragments.
 #[test]
 fn policies_differ_as_in_the_paper() {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);

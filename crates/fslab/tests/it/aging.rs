@@ -243,8 +243,8 @@ fn sources(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab-age").join(name)
 }
 
-/// A live tree before and after people worked in it: what is derived of the two snapshots makes, on a
-/// file system of its own, a population that `verify` finds to be the real one. A tree that was not
+/// A live tree before and after people worked in it: what is derived of the two snapshots makes, in
+/// a directory of its own, a population that `verify` finds to be the real one. A tree that was not
 /// changed so is told from it.
 #[test]
 fn captured_churn_of_a_live_tree_is_verified() {

@@ -212,8 +212,8 @@ impl GeriatrixGenerator {
         self.files.add(File { number, size, depth }, stays, bytes);
     }
 
-    /// Of files made in this tick, how many are to be there at the end: as many as make the share of
-    /// their age, over all ticks of that age.
+    /// Of files made in this tick, how many are to be there at the end: as many as make the share
+    /// of their age, over all ticks of that age.
     fn share_that_stays(&self) -> f64 {
         let ages = &self.distributions.ages;
         let oldest = ages.last().map_or(1.0, |age| age.value);

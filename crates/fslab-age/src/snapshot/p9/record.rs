@@ -121,7 +121,7 @@ impl Records {
     fn inflate(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut inflated = vec![0; RECORD_BYTES_MAX];
         let answer = self.inflater.deflate_decompress(bytes, &mut inflated);
-        let length = answer.or_else(|_| Err(self.wrong("it can't be inflated to 32 KiB")))?;
+        let length = answer.map_err(|_unfit| self.wrong("it can't be inflated to 32 KiB"))?;
         inflated.truncate(length);
         Ok(inflated)
     }
