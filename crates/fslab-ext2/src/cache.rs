@@ -92,9 +92,14 @@ impl BlockCache {
     }
 
     fn load(&self, block: BlockNo) -> Result<Block> {
-        let mut bytes = vec![0; self.block_size.bytes()];
-        self.device.read_at(self.offset(block), &mut bytes)?;
-        Ok(bytes.into())
+        let mut bytes = self.zeros();
+        self.device.read_at(self.offset(block), Arc::make_mut(&mut bytes))?;
+        Ok(bytes)
+    }
+
+    /// A block of zeros, made in place: no vector is copied.
+    fn zeros(&self) -> Block {
+        std::iter::repeat_n(0, self.block_size.bytes()).collect()
     }
 
     fn offset(&self, block: BlockNo) -> u64 {
@@ -126,7 +131,7 @@ impl BlockCache {
     /// Makes a block zeros, whatever it held. It will be written first of all.
     pub fn create(&self, block: BlockNo) {
         self.clean.remove(&block);
-        let bytes = vec![0; self.block_size.bytes()].into();
+        let bytes = self.zeros();
         self.dirty.write().insert(block, Dirty { role: Role::Map, bytes, fresh: true });
     }
 

@@ -63,6 +63,8 @@ pub struct Stopwatch {
     laps: u64,
     /// Laps between two milestones; 0 for none.
     stride: u64,
+    /// Laps to go to the next milestone.
+    to_go: u64,
     longest: u64,
     histogram: Option<Histogram<u64>>,
     along: Vec<Milestone>,
@@ -78,6 +80,7 @@ impl Stopwatch {
             last: now,
             laps: 0,
             stride: 0,
+            to_go: 0,
             longest: 0,
             histogram: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok(),
             along: Vec::new(),
@@ -89,7 +92,8 @@ impl Stopwatch {
     #[must_use]
     pub fn start_along(operations: u64) -> Self {
         let stride = operations.div_ceil(MILESTONES).max(1);
-        Self { stride, along: Vec::with_capacity(MILESTONES as usize), ..Self::start() }
+        let along = Vec::with_capacity(MILESTONES as usize);
+        Self { stride, to_go: stride, along, ..Self::start() }
     }
 
     /// An operation ends here, and the next begins.
@@ -99,7 +103,16 @@ impl Stopwatch {
         self.record(now - self.last);
         self.last = now;
         self.laps += 1;
-        if self.stride > 0 && self.laps.is_multiple_of(self.stride) {
+        if self.stride > 0 {
+            self.come_along(now);
+        }
+    }
+
+    #[inline]
+    fn come_along(&mut self, now: Instant) {
+        self.to_go -= 1;
+        if self.to_go == 0 {
+            self.to_go = self.stride;
             let elapsed_ns = nanoseconds(now - self.started);
             self.along.push(Milestone { operations: self.laps, elapsed_ns });
         }

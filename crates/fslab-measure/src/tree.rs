@@ -52,6 +52,11 @@ pub trait Tree: Sync {
     /// Creates a file that must not exist and opens it for writing.
     fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>>;
 
+    /// Creates an empty file that must not exist.
+    fn create_empty(&self, path: &str) -> Result<()> {
+        self.create(path)?.close()
+    }
+
     /// Opens a file that exists.
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>>;
 

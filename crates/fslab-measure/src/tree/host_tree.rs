@@ -11,6 +11,9 @@ use rustix::io::Errno;
 use super::{Access, Status, Tree, TreeFile};
 use crate::error::{Error, Result};
 
+/// How files that must not exist are opened.
+const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
+
 /// A directory of this machine.
 #[derive(Debug)]
 pub(crate) struct HostTree {
@@ -29,10 +32,14 @@ impl HostTree {
     }
 
     fn open_file(&self, path: &str, flags: OFlags) -> Result<Box<dyn TreeFile + '_>> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(0o644))
-            .map_err(failed("open", path))?;
+        let file = self.descriptor(path, flags)?;
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
+    }
+
+    fn descriptor(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(0o644))
+            .map_err(failed("open", path))
     }
 }
 
@@ -51,7 +58,14 @@ impl Tree for HostTree {
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
-        self.open_file(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+        self.open_file(path, NEW)
+    }
+
+    // Without the memory that `create` takes for the file's name: it would show beside the two
+    // system calls.
+    fn create_empty(&self, path: &str) -> Result<()> {
+        let file = self.descriptor(path, NEW)?;
+        fslab_sys::descriptor::close(file).map_err(failed("close", path))
     }
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {

@@ -122,7 +122,7 @@ impl FileAppend {
         let appends = pieces.len() as u64;
         let mut stopwatch = Stopwatch::start_along(appends);
         if way.reopen {
-            tree.create(&path)?.close()?;
+            tree.create_empty(&path)?;
             for piece in pieces {
                 timed.check()?;
                 append_once(tree, &path, piece)?;

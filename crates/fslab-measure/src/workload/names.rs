@@ -99,9 +99,7 @@ impl Names {
         self.make_directories(session.tree()?, order)?;
         draw(&mut numbers);
         session.measure(Phase::new(order.create), |timed| {
-            self.for_each(timed, order, &numbers, "create", |tree, path| {
-                tree.create(path)?.close()
-            })?;
+            self.for_each(timed, order, &numbers, "create", |tree, path| tree.create_empty(path))?;
             timed.flush()
         })?;
         session.make_cold()?;
@@ -142,16 +140,12 @@ impl Names {
         operation: &'static str,
         act: impl Fn(&dyn Tree, &str) -> Result<()>,
     ) -> Result<()> {
-        let (tree, per_directory) = (timed.tree(), self.per_directory());
-        let mut path = String::with_capacity(64);
+        let tree = timed.tree();
+        let mut paths = Paths::new(order, self.per_directory());
         let mut stopwatch = Stopwatch::start_along(self.files);
         for number in numbers {
             timed.check()?;
-            path.clear();
-            let directory = number / per_directory;
-            // Writing to a string can't fail.
-            write!(path, "{}-{directory}/name{number}", order.prefix).unwrap_or_default();
-            act(tree, &path)?;
+            act(tree, paths.of(*number))?;
             stopwatch.lap();
         }
         timed.record(operation, stopwatch);
@@ -161,10 +155,10 @@ impl Names {
 
     /// Looks at every file once, so that those that follow find them known.
     fn warm_up(&self, session: &Session<'_>, order: &Order) -> Result<()> {
+        let mut paths = Paths::new(order, self.per_directory());
         for number in 0..self.files {
             session.check()?;
-            let directory = number / self.per_directory();
-            session.tree()?.status(&format!("{}-{directory}/name{number}", order.prefix))?;
+            session.tree()?.status(paths.of(number))?;
         }
         Ok(())
     }
@@ -177,5 +171,41 @@ impl Names {
             session.tree()?.list(&format!("{}-{directory}", order.prefix), &mut |_| found += 1)?;
         }
         expect("names listed", expected, found)
+    }
+}
+
+/// The paths of files, one at a time, in one piece of memory. What stays the same from one to the
+/// next is written once: it is timed with the operation.
+struct Paths {
+    path: String,
+    prefix: &'static str,
+    per_directory: u64,
+    /// The directory that `path` begins with, and how long this beginning is.
+    beginning: Option<(u64, usize)>,
+}
+
+impl Paths {
+    fn new(order: &Order, per_directory: u64) -> Self {
+        let path = String::with_capacity(64);
+        Self { path, prefix: order.prefix, per_directory, beginning: None }
+    }
+
+    fn of(&mut self, number: u64) -> &str {
+        let directory = number / self.per_directory;
+        let length = match self.beginning {
+            Some((begun, length)) if begun == directory => length,
+            _ => self.begin(directory),
+        };
+        self.path.truncate(length);
+        // Writing to a string can't fail.
+        write!(self.path, "{number}").unwrap_or_default();
+        &self.path
+    }
+
+    fn begin(&mut self, directory: u64) -> usize {
+        self.path.clear();
+        write!(self.path, "{}-{directory}/name", self.prefix).unwrap_or_default();
+        self.beginning = Some((directory, self.path.len()));
+        self.path.len()
     }
 }

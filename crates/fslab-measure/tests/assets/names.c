@@ -1,7 +1,7 @@
 /*
  * The minimal loop that does the system calls of the workload `names`: create COUNT empty files
- * below the directory ROOT and remove them, in order of their numbers. Prints the nanoseconds of
- * both. Nothing is timed but the whole.
+ * below the directory ROOT, write them back, look at each twice and remove them, in order of their
+ * numbers. Prints the nanoseconds of creating and of removing. Nothing is timed but the whole.
  *
  * Usage: names ROOT COUNT
  */
@@ -31,6 +31,7 @@ int main(int argc, char **argv)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     char path[64];
+    struct stat status;
     long count = argc > 2 ? atol(argv[2]) : 0, start, created;
     int root = open(argc > 1 ? argv[1] : "", O_RDONLY | O_DIRECTORY), file;
 
@@ -45,6 +46,13 @@ int main(int argc, char **argv)
     }
     created = now();
     printf("%ld", created - start);
+    if (syncfs(root) < 0)
+        fail("syncfs");
+    for (long i = 0; i < 2 * count; i++) {
+        snprintf(path, sizeof path, "ordered-0/name%ld", i % count);
+        if (fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) < 0)
+            fail(path);
+    }
     start = now();
     for (long i = 0; i < count; i++) {
         snprintf(path, sizeof path, "ordered-0/name%ld", i);

@@ -39,7 +39,7 @@ fn by_loop(program: &Path, directory: &Path) -> (f64, f64) {
 }
 
 /// Interleaved pairs, the first of each in turn, in the directory FSLAB_COST_DIR, else in the
-/// current one. Seen on ext4 on an image in memory: create 1.005, delete 0.97. On tmpfs, where a
+/// current one. Seen on ext4 on an image in memory: create 1.009, delete 1.004. On tmpfs, where a
 /// creation takes 2 us and nothing is stored, the 60 ns of the harness are 3 %.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]

@@ -13,4 +13,5 @@ mod mounting;
 mod observe;
 mod probing;
 mod reproducing;
+mod set_id;
 mod support;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fslab_sys::descriptor::close;
 use fslab_sys::mounts::Mount;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, is_mounted, require_mounting, run, soon};
@@ -214,35 +214,6 @@ fn a_running_program_is_not_emptied() {
         assert_ne!(fs::metadata(path).unwrap().len(), 0, "{arguments:?}");
         running.kill().unwrap();
         running.wait().unwrap();
-        place.umount();
-    }
-}
-
-/// Root keeps the bits, as on any file system.
-#[test]
-fn writing_by_root_keeps_set_id_bits() {
-    require_mounting!();
-    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
-    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
-        let place = Place::mounted(&arguments);
-        let path = place.point.join("file");
-        fs::write(&path, "xxx").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-        fs::write(place.point.join("other"), "").unwrap();
-        let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        // Registering a file lays down on the daemon's thread what lets a write keep the bits.
-        pass_another_through();
-        file.write_all(b"y").unwrap();
-        pass_another_through();
-        file.set_len(1).unwrap();
-        pass_another_through();
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
-        pass_another_through();
-        OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
-        drop(file);
-        let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
-        assert_eq!(mode, 0o6777, "{arguments:?}: {mode:o}");
         place.umount();
     }
 }
