@@ -44,3 +44,85 @@ impl Anchor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::Arc;
+
+    use fslab_vfs::Errno;
+    use parking_lot::Mutex;
+
+    use super::Anchor;
+    use crate::channel::{Channel, Reading, Received};
+
+    /// Numbers what is registered as the kernel does: one after the other, never again.
+    #[derive(Debug, Default)]
+    struct Table {
+        next: Mutex<i32>,
+        held: Mutex<Vec<i32>>,
+        is_full: bool,
+    }
+
+    impl Channel for Table {
+        fn receive(&self, _buffer: &mut [u8]) -> Result<Received, Errno> {
+            Err(Errno::NOSYS)
+        }
+
+        fn reply(&self, _unique: u64, _answer: Result<&[u8], Errno>) -> Result<(), Errno> {
+            Err(Errno::NOSYS)
+        }
+
+        fn notify(&self, _code: i32, _parts: &[&[u8]]) -> Result<(), Errno> {
+            Err(Errno::NOSYS)
+        }
+
+        fn another(&self, _reading: Reading) -> Result<Arc<dyn Channel>, Errno> {
+            Err(Errno::NOSYS)
+        }
+
+        fn register_backing(&self, _file: BorrowedFd<'_>) -> Result<i32, Errno> {
+            if self.is_full {
+                return Err(Errno::NOSPC);
+            }
+            let mut next = self.next.lock();
+            *next += 1;
+            self.held.lock().push(*next);
+            Ok(*next)
+        }
+
+        fn release_backing(&self, identifier: i32) -> Result<(), Errno> {
+            self.held.lock().retain(|held| *held != identifier);
+            Ok(())
+        }
+    }
+
+    /// Opens and closes a file, and answers its number.
+    fn pass_a_file_through(anchor: &mut Anchor, table: &Table) -> i32 {
+        let number = table.register_backing(anchor.file.as_ref().unwrap().as_fd()).unwrap();
+        anchor.follow(number, table);
+        table.release_backing(number).unwrap();
+        number
+    }
+
+    #[test]
+    fn one_number_stays_registered_in_the_leaf_of_the_newest() {
+        let (mut anchor, table) = (Anchor::new(), Table::default());
+        for _ in 0..500 {
+            let number = pass_a_file_through(&mut anchor, &table);
+            let held = table.held.lock().clone();
+            assert_eq!(held.len(), 1, "one anchor, the earlier one released: {held:?}");
+            assert!((held[0] - number).abs() < 64, "{held:?} is far from {number}");
+        }
+        assert!(*table.next.lock() < 520, "it moves once a leaf, not once a file");
+    }
+
+    #[test]
+    fn a_full_table_only_costs_the_anchor() {
+        let (mut anchor, table) = (Anchor::new(), Table { is_full: true, ..Table::default() });
+        anchor.follow(1, &table);
+        assert!(anchor.file.is_none());
+        anchor.follow(100, &table);
+        assert!(table.held.lock().is_empty());
+    }
+}
