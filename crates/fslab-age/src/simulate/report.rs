@@ -1,5 +1,9 @@
 //! What a simulation ends with.
 
+use std::collections::BTreeSet;
+
+use fslab_ext2::alloc::DIRECT_BLOCKS;
+use fslab_ext2::alloc::volume::Asked;
 use serde::Serialize;
 
 use super::disk::Disk;
@@ -32,6 +36,8 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Bytes in them.
     pub bytes: u64,
+    /// Those of more than twelve blocks, which a policy may move on to another group.
+    pub large: u64,
     /// Modelled: reading all of them, in bytes a second.
     pub modelled_read: f64,
     /// Modelled: overwriting all of them, in bytes a second.
@@ -41,6 +47,8 @@ pub struct Hot {
 /// An aged volume.
 #[derive(Clone, Debug)]
 pub struct Aged {
+    /// Size of the volume, in bytes.
+    pub volume_bytes: u64,
     /// Operations done.
     pub operations: u64,
     /// Bytes written.
@@ -90,6 +98,7 @@ impl Simulator {
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
+            volume_bytes: u64::from(self.geometry().blocks) * self.block_bytes(),
             operations: self.operations,
             written: self.written,
             days: self.last_ns as f64 / DAY_NS as f64,
@@ -114,9 +123,14 @@ impl Simulator {
             sums,
             score: sums.score(),
             bytes: files.iter().map(|file| file.size).sum(),
+            large: files.iter().filter(|file| self.is_large(file)).count() as u64,
             modelled_read: self.throughput(&files, disk, false),
             modelled_write: self.throughput(&files, disk, true),
         }
+    }
+
+    fn is_large(&self, file: &SimulatedFile) -> bool {
+        self.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
     /// Calls with the place and the blocks of every piece of a file.
@@ -127,24 +141,33 @@ impl Simulator {
         }
     }
 
-    /// Bytes a second of going through files in an order: the inode, the indirect blocks, the
-    /// pieces. Overwriting changes the inode too.
+    /// Bytes a second of going through files in an order. What is asked for comes as a file system
+    /// asks: the inode, then the blocks, each indirect block when it is needed. Blocks of inodes
+    /// are asked for once, for they stay cached; after overwriting they are written back once.
     fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
+        let mut inodes = BTreeSet::new();
         for file in files {
             let inode = self.inode_offset(file);
-            arm.read(inode, block);
-            for indirect in self.indirect_blocks(file.inode) {
-                arm.read(self.geometry().offset_of(indirect), block);
+            if inodes.insert(inode) {
+                arm.read(inode, block);
             }
-            self.pieces(file, |at, blocks| match writes {
-                true => arm.write(at, blocks * block),
-                false => arm.read(at, blocks * block),
-            });
-            if writes {
-                arm.write(inode, block);
+            let asked = self.read_order(file.inode);
+            let together = |one: &Asked, next: &Asked| {
+                next.block.0 == one.block.0 + 1 && (!writes || one.is_indirect == next.is_indirect)
+            };
+            for piece in asked.chunk_by(together) {
+                let at = self.geometry().offset_of(piece[0].block);
+                let bytes = piece.len() as u64 * block;
+                match writes && !piece[0].is_indirect {
+                    true => arm.write(at, bytes),
+                    false => arm.read(at, bytes),
+                }
             }
+        }
+        if writes {
+            inodes.into_iter().for_each(|inode| arm.write(inode, block));
         }
         let bytes: u64 = files.iter().map(|file| file.size).sum();
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }
