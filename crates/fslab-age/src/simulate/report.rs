@@ -1,14 +1,15 @@
 //! What a simulation ends with.
 
+use std::collections::BTreeSet;
+
+use fslab_ext2::alloc::DIRECT_BLOCKS;
+use fslab_ext2::alloc::volume::Asked;
 use serde::Serialize;
 
 use super::disk::Disk;
 use super::volume::{SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
-
-/// Blocks that an inode maps itself.
-const DIRECT_BLOCKS: usize = 12;
 
 /// The state of a volume on a day.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -35,7 +36,7 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Bytes in them.
     pub bytes: u64,
-    /// Those of more blocks than an inode maps itself.
+    /// Those of more blocks than an inode maps itself, which a policy may move on to another group.
     pub large: u64,
     /// Their share of the bytes in all files, from 0 to 1.
     pub share_of_bytes: f64,
@@ -59,7 +60,7 @@ pub struct Distant {
 /// An aged volume.
 #[derive(Clone, Debug)]
 pub struct Aged {
-    /// Bytes of the volume.
+    /// Size of the volume, in bytes.
     pub volume_bytes: u64,
     /// Operations done.
     pub operations: u64,
@@ -153,18 +154,21 @@ impl Simulator {
         let bytes_of = |files: &[SimulatedFile]| files.iter().map(|file| file.size).sum::<u64>();
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let bytes = bytes_of(&files);
-        let is_large = |file: &&SimulatedFile| self.blocks(file.inode).len() > DIRECT_BLOCKS;
         let stored = all.iter().filter(|file| file.size > 0).count() as u64;
         Hot {
             sums,
             score: sums.score(),
             bytes,
-            large: files.iter().filter(is_large).count() as u64,
+            large: files.iter().filter(|file| self.is_large(file)).count() as u64,
             share_of_bytes: share(bytes, bytes_of(all)),
             share_of_files: share(files.len() as u64, stored),
             modelled_read: self.throughput(&files, disk, false),
             modelled_write: self.throughput(&files, disk, true),
         }
+    }
+
+    fn is_large(&self, file: &SimulatedFile) -> bool {
+        self.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
     /// Calls with the place and the blocks of every piece of a file.
@@ -175,24 +179,33 @@ impl Simulator {
         }
     }
 
-    /// Bytes a second of going through files in an order: the inode, the indirect blocks, the
-    /// pieces. Overwriting changes the inode too.
+    /// Bytes a second of going through files in an order. What is asked for comes as a file system
+    /// asks: the inode, then the blocks, each indirect block when it is needed. Blocks of inodes
+    /// are asked for once, for they stay cached; after overwriting they are written back once.
     pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
+        let mut inodes = BTreeSet::new();
         for file in files {
             let inode = self.inode_offset(file);
-            arm.read(inode, block);
-            for indirect in self.indirect_blocks(file.inode) {
-                arm.read(self.geometry().offset_of(indirect), block);
+            if inodes.insert(inode) {
+                arm.read(inode, block);
             }
-            self.pieces(file, |at, blocks| match writes {
-                true => arm.write(at, blocks * block),
-                false => arm.read(at, blocks * block),
-            });
-            if writes {
-                arm.write(inode, block);
+            let asked = self.read_order(file.inode);
+            let together = |one: &Asked, next: &Asked| {
+                next.block.0 == one.block.0 + 1 && (!writes || one.is_indirect == next.is_indirect)
+            };
+            for piece in asked.chunk_by(together) {
+                let at = self.geometry().offset_of(piece[0].block);
+                let bytes = piece.len() as u64 * block;
+                match writes && !piece[0].is_indirect {
+                    true => arm.write(at, bytes),
+                    false => arm.read(at, bytes),
+                }
             }
+        }
+        if writes {
+            inodes.into_iter().for_each(|inode| arm.write(inode, block));
         }
         let bytes: u64 = files.iter().map(|file| file.size).sum();
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fslab_ext2::alloc::volume::{Grown, Volume};
+use fslab_ext2::alloc::volume::{Asked, Grown, Volume};
 use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
 use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
 
@@ -260,8 +260,9 @@ impl Simulator {
         self.volume.blocks(inode)
     }
 
-    pub(super) fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
-        self.volume.indirect_blocks(inode)
+    /// The blocks of a file and its indirect blocks, in the order in which it is read.
+    pub(super) fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
+        self.volume.read_order(inode)
     }
 
     /// Sums over the files that are wanted.

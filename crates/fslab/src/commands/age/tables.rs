@@ -24,6 +24,8 @@ pub(super) struct Series {
 const PAPER: &[(&str, &str, &str)] = &[
     ("files", "33,797", "33,797"),
     ("split files", "4,312 (12.8 %)", "9,155 (27.1 %)"),
+    ("hot files", "3,207", "3,207"),
+    ("hot files: over 12 blocks", "119", "119"),
     ("hot files: layout score", "0.928", "0.931"),
     ("hot files: split", "327", "594"),
     ("hot files: read, MB/s", "0.81", "0.84"),
@@ -81,6 +83,7 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
 type Figure = (&'static str, fn(&Row) -> String);
 
 const FIGURES: &[Figure] = &[
+    ("volume", |row| bytes(row.aged.volume_bytes)),
     ("operations", |row| row.aged.operations.to_string()),
     ("written", |row| bytes(row.aged.written)),
     ("days", |row| format!("{:.0}", row.aged.days)),
@@ -92,6 +95,7 @@ const FIGURES: &[Figure] = &[
     ("split files", |row| split(&row.aged.score.total)),
     ("hot files", |row| row.aged.hot.sums.files.to_string()),
     ("hot files: bytes", |row| bytes(row.aged.hot.bytes)),
+    ("hot files: over 12 blocks", |row| row.aged.hot.large.to_string()),
     ("hot files: layout score", |row| score(row.aged.hot.score)),
     ("hot files: split", |row| row.aged.hot.sums.split.to_string()),
     ("hot files: read, MB/s", |row| megabytes(row.aged.hot.modelled_read)),
@@ -139,6 +143,7 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
         json!({
             "policy": row.variant.policy,
             "clustering": row.variant.clustering.name(),
+            "volume_bytes": row.aged.volume_bytes,
             "operations": row.aged.operations,
             "bytes_written": row.aged.written,
             "days": row.aged.days,
