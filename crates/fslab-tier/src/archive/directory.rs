@@ -293,7 +293,7 @@ impl Drop for DirectoryUpload {
         if !self.is_finished
             && let Err(error) = fs::remove_file(&self.incoming)
         {
-            tracing::warn!(%error, "{} is left behind until the next start", self.incoming.display());
+            tracing::warn!(%error, "{} stays until the next start", self.incoming.display());
         }
     }
 }
