@@ -171,7 +171,7 @@ impl Conversion {
     }
 
     fn convert(&self, place: &Place<'_>) -> Kept<Outcome> {
-        let attr = self.lower.getattr(&self.request, place.ino, None)?;
+        let attr = self.attr(place.ino)?;
         if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
             return Ok(Outcome::Already);
         }
@@ -183,6 +183,15 @@ impl Conversion {
         self.lower.forget(copy.ino, 1);
         let (before_bytes, after_bytes) = (attr.blocks * 512, after?.blocks * 512);
         Ok(Outcome::Converted { before_bytes, after_bytes })
+    }
+
+    /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is no
+    /// change by somebody else: so one has looked before.
+    fn attr(&self, ino: Ino) -> Result<Attr> {
+        if self.direction == Direction::Decode {
+            self.layered.getattr(&self.request, ino, None)?;
+        }
+        self.lower.getattr(&self.request, ino, None)
     }
 
     /// Whether a file below is a stored file.

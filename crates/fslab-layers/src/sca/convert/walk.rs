@@ -148,7 +148,7 @@ impl Conversion {
         paths: &[PathBuf],
         made: Option<PathBuf>,
     ) -> Kept<Outcome> {
-        let attr = self.lower.getattr(&self.request, place.ino, None)?;
+        let attr = self.attr(place.ino)?;
         if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
             return Ok(Outcome::Already);
         }
