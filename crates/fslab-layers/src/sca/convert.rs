@@ -14,7 +14,7 @@ mod walk;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ impl Conversion {
         if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
             return Ok(Outcome::Already);
         }
-        let lease = self.lease(place.ino)?;
+        let lease = self.lease(&attr)?;
         let copy = self.copy(place, &attr)?;
         self.trade(place, &attr, &copy, lease.as_ref())?;
         self.remove(place.parent, &copy.name)?;
@@ -205,11 +205,18 @@ impl Conversion {
 
     /// A lease on the file, where it has a path and the file system has leases. Without one, what
     /// changes is found by its times only.
-    fn lease(&self, ino: Ino) -> Kept<Option<Lease>> {
-        let Some(path) = self.lower.path_below(ino) else { return Ok(None) };
+    fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
+        let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = File::options().read(true).custom_flags(flags).open(&path);
-        match Lease::take(file.map_err(fslab_vfs::Error::from)?) {
+        let file = file.map_err(fslab_vfs::Error::from)?;
+        // A path may lead to another file by now.
+        let found = file.metadata().map_err(fslab_vfs::Error::from)?;
+        let changed = (attr.changed.seconds, i64::from(attr.changed.nanoseconds));
+        if (found.len(), found.ctime(), found.ctime_nsec()) != (attr.size, changed.0, changed.1) {
+            return Err(Why::Changed);
+        }
+        match Lease::take(file) {
             Ok(lease) => Ok(Some(lease)),
             Err(rustix::io::Errno::AGAIN) => Err(Why::InUse),
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::ACCESS) => Ok(None),

@@ -157,7 +157,7 @@ impl Conversion {
         if outside > 0 {
             return Err(Why::NamesOutside { outside, links });
         }
-        let lease = self.lease(place.ino)?;
+        let lease = self.lease(&attr)?;
         let copy = match made {
             Some(path) => self.take_up(&attr, &path)?,
             None => self.first_name(place, &attr, lease.as_ref())?,

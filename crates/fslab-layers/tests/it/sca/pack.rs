@@ -215,3 +215,41 @@ fn damaged_files_are_not_packed() {
     Tool::open(&path).unwrap().cat(&mut found).unwrap();
     assert!(found == data);
 }
+
+/// Files are packed while nobody asks for anything, and what is read meanwhile and afterwards is
+/// right.
+#[test]
+fn idle_mounts_pack() {
+    let below = Below::new();
+    let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
+    let fs = below.mount(layer);
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 100);
+    let grown = below.bytes("file").len();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while below.bytes("file").len() * 2 > grown {
+        assert!(std::time::Instant::now() < deadline, "not packed: {grown} bytes");
+        std::thread::yield_now();
+    }
+    assert!(read_file(&*fs, "file").unwrap() == data);
+    drop(fs);
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
+
+/// Whoever writes while a file is packed in the background finds what he wrote.
+#[test]
+fn packing_gives_way_to_writers() {
+    let below = Below::new();
+    let layer = "zstd:chunk=4KiB,level=1,pack-after=0s,pack-rate=1GiB,garbage=4KiB,cache=64KiB";
+    let fs = below.mount(layer);
+    let mut data = mixed(200_000);
+    write_file(&*fs, "file", &data);
+    for round in 0..60 {
+        rewrite(&*fs, &mut data, 5 + round % 40);
+        assert!(read_file(&*fs, "file").unwrap() == data, "round {round}");
+    }
+    // A kill in the midst of it.
+    drop(fs);
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
