@@ -117,6 +117,14 @@ pub enum Error {
         /// Why.
         source: crate::leaf::ForeignError,
     },
+    /// A layer of another crate can't be put there.
+    #[error("layer '{layer}': {source}")]
+    ForeignLayer {
+        /// The layer.
+        layer: &'static str,
+        /// Why.
+        source: crate::leaf::ForeignError,
+    },
     /// A layer can't work over what is below it.
     #[error("layer '{layer}' can't work here: {source}")]
     Layer {

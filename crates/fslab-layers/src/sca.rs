@@ -50,6 +50,7 @@ pub mod testing;
 mod tools;
 mod writer;
 
+pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};
 pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};
 pub use stored_file::Packed;
 pub use tools::{Figures, Finding, PackedFile, Salvaged, Tool, pack};

@@ -24,6 +24,8 @@ pub(crate) mod open_table;
 mod set;
 mod xattr;
 
+pub use attr::encode_device;
+
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};

@@ -64,6 +64,7 @@ impl Levels {
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 
     /// Whether there is no choice.
+    #[must_use]
     pub fn is_none(&self) -> bool {
         self.range.end() == self.range.start()
     }
@@ -73,7 +74,7 @@ impl Levels {
 pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
 
 /// How frames are wrapped so that the ordinary tools take them.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Container {
     /// Bytes before the body of any frame: the wrapped record.
     pub header_bytes: usize,

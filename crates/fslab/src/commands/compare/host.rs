@@ -1,14 +1,16 @@
 //! What `fslab-measure` must be told about layers: this binary mounts them.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::{LayerChoice, Stack};
-use fslab_measure::{Host, HostError};
+use fslab_age::image::{AgedImage, is_aged_image};
+use fslab_layers::{Foreign, LayerChoice, Stack};
+use fslab_measure::{Host, HostError, Unpacked};
 use fslab_vfs::FileSystem;
 
-use crate::leaves::FOREIGN;
+use crate::{layers, leaves};
 
 /// This binary, called again for every mount.
 pub struct Binary {
@@ -34,7 +36,7 @@ impl Host for Binary {
 
     fn check_layers(&self, layers: &[String]) -> Result<(), HostError> {
         for layer in layers {
-            layer.parse::<LayerChoice>()?;
+            LayerChoice::parse(layer, layers::FOREIGN)?;
         }
         Ok(())
     }
@@ -47,9 +49,23 @@ impl Host for Binary {
         Some(self.path.clone())
     }
 
+    fn unpack(&self, recorded: &Path, to: &Path) -> Result<Option<Unpacked>, HostError> {
+        if !is_aged_image(recorded)? {
+            return Ok(None);
+        }
+        let image = AgedImage::open(recorded)?;
+        let identity = image.identity().clone();
+        image.unpack(to, &File::create(to)?)?;
+        let told = |key: &str| identity.facts.get(key).map(|value| format!(", {value}"));
+        let details: String = ["source", "policy", "data"].into_iter().filter_map(told).collect();
+        let description = format!("aged by the workload {}{details}", &identity.workload);
+        Ok(Some(Unpacked { workload: identity.workload, description }))
+    }
+
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
+        let foreign = Foreign { leaves: leaves::FOREIGN, layers: layers::FOREIGN };
         Ok(Box::new(
-            Stack::parse(specification, FOREIGN)?.build_in(&crate::surroundings::of_program())?,
+            Stack::parse(specification, foreign)?.build_in(&crate::surroundings::of_program())?,
         ))
     }
 }
