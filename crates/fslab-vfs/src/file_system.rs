@@ -291,6 +291,14 @@ pub trait FileSystem: Send + Sync {
         forward!(self.readdir(request, ino, handle, offset, sink))
     }
 
+    /// Says that a range of an open file will not be read again soon, because what it holds is kept
+    /// in another form: pages of it need not stay in memory. A hint: nothing depends on it.
+    fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
+        if let Some(inner) = self.fallback() {
+            inner.drop_pages(ino, handle, range);
+        }
+    }
+
     /// Called once when an open directory is no longer used.
     fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
         forward!(self.releasedir(request, ino, handle))

@@ -27,6 +27,7 @@ mod xattr;
 pub use attr::encode_device;
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -34,7 +35,9 @@ use std::sync::Arc;
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx};
+use rustix::fs::{
+    Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx,
+};
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Error, Result};
@@ -424,6 +427,15 @@ impl FileSystem for HostFs {
     fn opendir(&self, _request: &Request, ino: Ino) -> Result<Handle> {
         let descriptor = self.lower.open_directory(ino)?;
         Ok(self.directories.insert(OpenDirectory::new(descriptor)))
+    }
+
+    fn drop_pages(&self, _ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
+        let Ok(file) = self.files.get(handle) else { return };
+        let Some(length) = NonZeroU64::new(range.end - range.start) else { return };
+        let dropped = rustix::fs::fadvise(&*file, range.start, Some(length), Advice::DontNeed);
+        if let Err(error) = dropped {
+            tracing::debug!(%error, "pages stay in memory that nobody needs");
+        }
     }
 
     fn readdir(

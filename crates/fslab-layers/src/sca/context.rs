@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fslab_vfs::{Errno, Error, Ino, Request};
 use quick_cache::Weighter;
@@ -56,8 +57,8 @@ pub struct Settings {
 /// When files are packed that hold much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// While nobody asks for anything; so many bytes a second.
-    Idle { rate: u64 },
+    /// While nobody asks for anything, nor has for so long; so many bytes a second.
+    Idle { after: Duration, rate: u64 },
     /// When the last who writes one closes it, who waits for it.
     Close,
     /// Only by `fslab sca pack`.

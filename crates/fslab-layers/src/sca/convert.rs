@@ -14,7 +14,7 @@ mod walk;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,11 +171,11 @@ impl Conversion {
     }
 
     fn convert(&self, place: &Place<'_>) -> Kept<Outcome> {
-        let attr = self.lower.getattr(&self.request, place.ino, None)?;
+        let attr = self.attr(place.ino)?;
         if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
             return Ok(Outcome::Already);
         }
-        let lease = self.lease(place.ino)?;
+        let lease = self.lease(&attr)?;
         let copy = self.copy(place, &attr)?;
         self.trade(place, &attr, &copy, lease.as_ref())?;
         self.remove(place.parent, &copy.name)?;
@@ -183,6 +183,15 @@ impl Conversion {
         self.lower.forget(copy.ino, 1);
         let (before_bytes, after_bytes) = (attr.blocks * 512, after?.blocks * 512);
         Ok(Outcome::Converted { before_bytes, after_bytes })
+    }
+
+    /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is no
+    /// change by somebody else: so one has looked before.
+    fn attr(&self, ino: Ino) -> Result<Attr> {
+        if self.direction == Direction::Decode {
+            self.layered.getattr(&self.request, ino, None)?;
+        }
+        self.lower.getattr(&self.request, ino, None)
     }
 
     /// Whether a file below is a stored file.
@@ -196,11 +205,18 @@ impl Conversion {
 
     /// A lease on the file, where it has a path and the file system has leases. Without one, what
     /// changes is found by its times only.
-    fn lease(&self, ino: Ino) -> Kept<Option<Lease>> {
-        let Some(path) = self.lower.path_below(ino) else { return Ok(None) };
+    fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
+        let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = File::options().read(true).custom_flags(flags).open(&path);
-        match Lease::take(file.map_err(fslab_vfs::Error::from)?) {
+        let file = file.map_err(fslab_vfs::Error::from)?;
+        // A path may lead to another file by now.
+        let found = file.metadata().map_err(fslab_vfs::Error::from)?;
+        let changed = (attr.changed.seconds, i64::from(attr.changed.nanoseconds));
+        if (found.len(), found.ctime(), found.ctime_nsec()) != (attr.size, changed.0, changed.1) {
+            return Err(Why::Changed);
+        }
+        match Lease::take(file) {
             Ok(lease) => Ok(Some(lease)),
             Err(rustix::io::Errno::AGAIN) => Err(Why::InUse),
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::ACCESS) => Ok(None),

@@ -76,6 +76,13 @@ impl LowerFile {
         Ok(())
     }
 
+    /// Pages that hold a range need not stay in memory; those that a range before it shares go too.
+    pub fn drop_pages(&self, offset: u64, length: u64) {
+        const PAGE_BYTES: u64 = 4096;
+        let start = offset / PAGE_BYTES * PAGE_BYTES;
+        self.fs.drop_pages(self.ino, self.handle, start..offset + length);
+    }
+
     pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
         self.fs.fsync(request, self.ino, self.handle, data_only)
     }

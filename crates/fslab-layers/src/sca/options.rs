@@ -79,6 +79,13 @@ pub const PACK: OptionSpec = OptionSpec {
     value: ValueKind::Choice(&["idle", "close", "off"]),
 };
 
+pub const PACK_AFTER: OptionSpec = OptionSpec {
+    name: "pack-after",
+    help: "how long nobody must have asked for anything before files are packed",
+    default: "5s",
+    value: ValueKind::Duration,
+};
+
 pub const PACK_RATE: OptionSpec = OptionSpec {
     name: "pack-rate",
     help: "bytes a second that packing may write while nothing else is asked for",
@@ -139,7 +146,10 @@ pub fn settings(
 
 fn when_to_pack(options: &Options) -> WhenToPack {
     match options.choice("pack") {
-        "idle" => WhenToPack::Idle { rate: options.number("pack-rate") },
+        "idle" => WhenToPack::Idle {
+            after: options.duration("pack-after"),
+            rate: options.number("pack-rate"),
+        },
         "close" => WhenToPack::Close,
         _ => WhenToPack::Never,
     }

@@ -18,19 +18,25 @@ use super::context::WhenToPack;
 use super::layer::own_request;
 use super::stored_file::{Packed, StoredFile};
 
-/// So long, nobody must have asked for anything.
-const IDLE: Duration = Duration::from_secs(5);
-
 /// Files remembered. What is offered beyond that comes again when it is used again.
 const OFFERED_MAX: usize = 4096;
 
 /// Packs files that were offered.
 pub struct Packer {
     access: Arc<Access>,
-    /// Bytes a second; nothing where files are not packed in the background.
-    rate: Option<u64>,
+    /// Nothing where files are not packed in the background.
+    pace: Option<Pace>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How patient and how fast it is.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// So long, nobody must have asked for anything.
+    after: Duration,
+    /// Bytes a second.
+    rate: u64,
 }
 
 #[derive(Default)]
@@ -49,23 +55,23 @@ struct Queue {
 
 impl Packer {
     pub fn new(access: Arc<Access>) -> Self {
-        let rate = match access.settings().packing {
-            WhenToPack::Idle { rate } => Some(rate),
+        let pace = match access.settings().packing {
+            WhenToPack::Idle { after, rate } => Some(Pace { after, rate }),
             WhenToPack::Close | WhenToPack::Never => None,
         };
-        Self { access, rate, shared: Arc::default(), thread: Mutex::default() }
+        Self { access, pace, shared: Arc::default(), thread: Mutex::default() }
     }
 
     /// A request came.
     pub fn note_request(&self) {
-        if self.rate.is_some() {
+        if self.pace.is_some() {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Somebody is done with a file.
     pub fn offer(&self, ino: Ino, file: &StoredFile) {
-        let Some(rate) = self.rate.filter(|_| file.wants_packing()) else { return };
+        let Some(pace) = self.pace.filter(|_| file.wants_packing()) else { return };
         let mut queue = self.shared.queue.lock();
         if queue.ends || queue.files.len() >= OFFERED_MAX || queue.files.contains(&ino) {
             return;
@@ -73,16 +79,16 @@ impl Packer {
         queue.files.push_back(ino);
         drop(queue);
         self.shared.changed.notify_all();
-        self.begin(rate);
+        self.begin(pace);
     }
 
-    fn begin(&self, rate: u64) {
+    fn begin(&self, pace: Pace) {
         let mut thread = self.thread.lock();
         if thread.is_some() {
             return;
         }
         let (access, shared) = (Arc::clone(&self.access), Arc::clone(&self.shared));
-        let work = move || run(&access, &shared, rate);
+        let work = move || run(&access, &shared, pace);
         match std::thread::Builder::new().name("packer".to_owned()).spawn(work) {
             Ok(begun) => *thread = Some(begun),
             Err(error) => tracing::warn!(%error, "files are not packed: no thread can be had"),
@@ -107,15 +113,16 @@ impl Drop for Packer {
     }
 }
 
-fn run(access: &Access, shared: &Shared, rate: u64) {
+fn run(access: &Access, shared: &Shared, pace: Pace) {
     while let Some(ino) = shared.next() {
-        if !shared.wait_until_idle() {
+        if !shared.wait_until_idle(pace.after) {
             return;
         }
         let mut seen = shared.requests.load(Ordering::Relaxed);
         let mut goes_on = |bytes: u64| {
-            let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
-            let goes_on = shared.wait(pause) && (shared.is_quiet(seen) || shared.wait_until_idle());
+            let pause = Duration::from_secs_f64(bytes as f64 / pace.rate as f64);
+            let goes_on =
+                shared.wait(pause) && (shared.is_quiet(seen) || shared.wait_until_idle(pace.after));
             seen = shared.requests.load(Ordering::Relaxed);
             goes_on
         };
@@ -142,10 +149,10 @@ impl Shared {
     }
 
     /// Waits until nobody asked for anything for a while; answers whether to go on at all.
-    fn wait_until_idle(&self) -> bool {
+    fn wait_until_idle(&self, after: Duration) -> bool {
         loop {
             let seen = self.requests.load(Ordering::Relaxed);
-            if !self.wait(IDLE) {
+            if !self.wait(after) {
                 return false;
             }
             if self.is_quiet(seen) {

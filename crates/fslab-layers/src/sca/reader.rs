@@ -164,7 +164,11 @@ impl Log {
             return Ok(false);
         }
         match self.identity.codec.decode_exactly(&body, target) {
-            true => Ok(true),
+            // A page in memory of what was decoded is enough.
+            true => {
+                io.lower.drop_pages(frame.reference.offset, frame.reference.stored_length.into());
+                Ok(true)
+            }
             false => Err(io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED)),
         }
     }

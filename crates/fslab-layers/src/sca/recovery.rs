@@ -219,15 +219,16 @@ impl<'a> Walk<'a> {
             "a frame is not whole and was left out"
         );
         (log.in_order, log.has_left_out) = (false, true);
-        let entry = Entry { frame: Reference::NONE, ..frame.entry() };
+        // What it added lay behind the end, where there were zeros; what the chunk held before may
+        // have been synced, and must not be refused together with it.
         if frame.kind == Kind::Segment {
-            log.segments.entry(frame.position).or_default().push(entry);
             return Ok(());
         }
         let was_emptied = self.emptied.iter().any(|chunks| chunks.contains(&frame.position));
         if was_emptied || log.entry(self.io, frame.position)?.is_some() {
             return Ok(());
         }
+        let entry = Entry { frame: Reference::NONE, ..frame.entry() };
         log.mark_lost(self.io, frame.position, entry)
     }
 

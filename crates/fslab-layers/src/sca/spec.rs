@@ -7,7 +7,8 @@ use fslab_vfs::FileSystem;
 use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
 use super::layer::{Sca, own_request};
 use super::options::{
-    CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_RATE, SIZE_XATTR, TAILS, THREADS, VERIFY, settings,
+    CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_AFTER, PACK_RATE, SIZE_XATTR, TAILS, THREADS,
+    VERIFY, settings,
 };
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
@@ -18,8 +19,10 @@ use crate::surroundings::Surroundings;
 /// planned.
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
-const COMMON: &[OptionSpec] =
-    &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_RATE];
+const COMMON: &[OptionSpec] = &[
+    CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_AFTER,
+    PACK_RATE,
+];
 
 const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
     let (least, most) = (*codec.levels.range.start() as u64, *codec.levels.range.end() as u64);
@@ -38,6 +41,7 @@ const GZIP_OPTIONS: &[OptionSpec] = &[
     SIZE_XATTR,
     GARBAGE,
     PACK,
+    PACK_AFTER,
     PACK_RATE,
 ];
 
@@ -52,6 +56,7 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
     SIZE_XATTR,
     GARBAGE,
     PACK,
+    PACK_AFTER,
     PACK_RATE,
 ];
 

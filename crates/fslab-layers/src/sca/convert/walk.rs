@@ -148,7 +148,7 @@ impl Conversion {
         paths: &[PathBuf],
         made: Option<PathBuf>,
     ) -> Kept<Outcome> {
-        let attr = self.lower.getattr(&self.request, place.ino, None)?;
+        let attr = self.attr(place.ino)?;
         if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
             return Ok(Outcome::Already);
         }
@@ -157,7 +157,7 @@ impl Conversion {
         if outside > 0 {
             return Err(Why::NamesOutside { outside, links });
         }
-        let lease = self.lease(place.ino)?;
+        let lease = self.lease(&attr)?;
         let copy = match made {
             Some(path) => self.take_up(&attr, &path)?,
             None => self.first_name(place, &attr, lease.as_ref())?,

@@ -106,6 +106,8 @@ fn scripts_that_once_failed_pass() {
         (LAYERS[1], 1021, Order::Independent, Plan::full, 64),
         // A header that the walk had mended could not be read by anybody else.
         (LAYERS[3], 7058, Order::Independent, Plan::quick, 8),
+        // A torn piece of a tail made what was synced before it unreadable.
+        (LAYERS[4], 6_106_317_495_334_488_584, Order::Independent, Plan::full, 64),
     ];
     for (layer, seed, order, plan, again) in found {
         let case = Case { layer, seed, order, plan: plan(seed), again };

@@ -1,5 +1,6 @@
 //! Packing: rewritten files come into the order of their content, in place.
 
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use super::below::{Below, CODECS, mixed, random, read_file, text, write_file};
 use super::piped;
 
 /// Writes over places of a file, and closes it.
-fn rewrite(fs: &dyn FileSystem, data: &mut [u8], writes: u64) {
+fn rewrite(fs: &dyn FileSystem, data: &mut [u8], rounds: Range<u64>) {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    for round in 0..writes {
+    for round in rounds {
         let offset = (round * 7919 * 31 % (data.len() as u64 - 3000)) as usize;
         let piece = random(round, 3000);
         file.write_all(offset as u64, &piece).unwrap();
@@ -31,7 +32,7 @@ fn rewritten(layer: &str) -> (Below, Vec<u8>) {
     let fs = below.mount(layer);
     let mut data = mixed(600_000);
     write_file(&*fs, "file", &data);
-    rewrite(&*fs, &mut data, 60);
+    rewrite(&*fs, &mut data, 0..60);
     (below, data)
 }
 
@@ -94,9 +95,9 @@ fn nothing_stale_is_read_after_packing() {
     let fs = below.mount("copy:chunk=4KiB,pack=close,garbage=4KiB");
     let mut data = random(1, 200_000);
     write_file(&*fs, "file", &data);
-    for _ in 0..3 {
+    for round in 0..4 {
         assert!(read_pieces(&*fs) == data);
-        rewrite(&*fs, &mut data, 40);
+        rewrite(&*fs, &mut data, round * 40..round * 40 + 40);
         assert!(read_pieces(&*fs) == data);
     }
 }
@@ -153,7 +154,7 @@ fn the_tool_keeps_everything_but_the_garbage() {
     let fs = stack("gzip:chunk=16KiB,level=1,pack=off");
     let mut data = mixed(600_000);
     write_file(&*fs, "file", &data);
-    rewrite(&*fs, &mut data, 60);
+    rewrite(&*fs, &mut data, 0..60);
     let path = scratch.path().join("file");
     let busy = sca::pack(&path, &|_| ()).unwrap_err().to_string();
     assert!(busy.contains("using it"), "{busy}");
@@ -214,4 +215,42 @@ fn damaged_files_are_not_packed() {
     let mut found = Vec::new();
     Tool::open(&path).unwrap().cat(&mut found).unwrap();
     assert!(found == data);
+}
+
+/// Files are packed while nobody asks for anything, and what is read meanwhile and afterwards is
+/// right.
+#[test]
+fn idle_mounts_pack() {
+    let below = Below::new();
+    let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
+    let fs = below.mount(layer);
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 0..100);
+    let grown = below.bytes("file").len();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while below.bytes("file").len() * 2 > grown {
+        assert!(std::time::Instant::now() < deadline, "not packed: {grown} bytes");
+        std::thread::yield_now();
+    }
+    assert!(read_file(&*fs, "file").unwrap() == data);
+    drop(fs);
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
+
+/// Whoever writes while a file is packed in the background finds what he wrote.
+#[test]
+fn packing_gives_way_to_writers() {
+    let below = Below::new();
+    let layer = "zstd:chunk=4KiB,level=1,pack-after=0s,pack-rate=1GiB,garbage=4KiB,cache=64KiB";
+    let fs = below.mount(layer);
+    let mut data = mixed(200_000);
+    write_file(&*fs, "file", &data);
+    for round in 0..60 {
+        rewrite(&*fs, &mut data, round * 50..round * 50 + 5 + round % 40);
+        assert!(read_file(&*fs, "file").unwrap() == data, "round {round}");
+    }
+    // A kill in the midst of it.
+    drop(fs);
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
