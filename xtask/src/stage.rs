@@ -114,6 +114,7 @@ impl Stage {
         if let Target::Ext2(_) = stage.target {
             stage.make_engine_image()?;
         }
+        stage.make_tier()?;
         let upper = stage.mount_upper()?;
         if let Some(upper) = &upper {
             stage.directory.clone_from(&upper.point);
@@ -169,6 +170,19 @@ impl Stage {
         let mut mkfs = Command::new(&self.fslab);
         mkfs.args(["ext2", "mkfs"]).arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"));
         process::capture(&mut mkfs).map(drop)
+    }
+
+    /// The layer tier is mounted over trees that were given to a tier.
+    fn make_tier(&self) -> Result<()> {
+        let is_tier = |layer: &String| layer == "tier" || layer.starts_with("tier:");
+        let Target::Fslab(layers) = &self.target else { return Ok(()) };
+        if !layers.iter().any(is_tier) {
+            return Ok(());
+        }
+        let mut init = Command::new(&self.fslab);
+        init.args(["tier", "init", "--archive"]).arg(self.folder.path().join("archive"));
+        init.arg("--home").arg(self.folder.path().join("home")).arg(&self.lower.point);
+        process::capture(&mut init).map(drop)
     }
 
     /// What lies below the layers, as `fslab mount` takes it.

@@ -4,11 +4,13 @@
 mod disk;
 mod picture;
 mod report;
+mod sequential;
 mod volume;
 
 pub use disk::{DISKS, Disk};
 pub use picture::picture;
-pub use report::{Aged, Hot, Point};
+pub use report::{Aged, Distant, Hot, Point};
+pub use sequential::{BySize, FirstSwitch};
 pub use volume::Simulator;
 
 use std::num::NonZeroU32;

@@ -29,11 +29,23 @@ impl LayerChoice {
         name: &str,
         given: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
-        let spec =
-            LAYERS.iter().find(|layer| layer.name == name).ok_or_else(|| Error::UnknownLayer {
-                name: name.to_owned(),
-                nearest: Nearest::to(name, LAYERS.iter().map(|layer| layer.name)),
-            })?;
+        Self::of(&[], name, given)
+    }
+
+    /// As [`Self::new`], where the layer may be one of `foreign`.
+    ///
+    /// # Errors
+    /// Names the nearest layer, option or value that exists.
+    pub fn of<'a>(
+        foreign: &'static [LayerSpec],
+        name: &str,
+        given: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self> {
+        let all = || LAYERS.iter().chain(foreign);
+        let spec = all().find(|layer| layer.name == name).ok_or_else(|| Error::UnknownLayer {
+            name: name.to_owned(),
+            nearest: Nearest::to(name, all().map(|layer| layer.name)),
+        })?;
         let mut options = Options::new(spec.name);
         for option in spec.options {
             set(&mut options, spec, option, option.default)?;
@@ -106,8 +118,18 @@ impl FromStr for LayerChoice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text, &[])
+    }
+}
+
+impl LayerChoice {
+    /// Reads `NAME[:key=value,...]`, where the layer may be one of `foreign`.
+    ///
+    /// # Errors
+    /// Names the layer, option or value that does not exist.
+    pub fn parse(text: &str, foreign: &'static [LayerSpec]) -> Result<Self> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
-        let bare = Self::new(name, [])?;
+        let bare = Self::of(foreign, name, [])?;
         let mut given = BTreeMap::new();
         for text in options.split(',').filter(|text| !text.is_empty()) {
             let bad = || Error::BadOption { layer: bare.spec.name, text: text.to_owned() };
@@ -116,7 +138,7 @@ impl FromStr for LayerChoice {
                 return Err(bad());
             }
         }
-        Self::new(name, given)
+        Self::of(foreign, name, given)
     }
 }
 

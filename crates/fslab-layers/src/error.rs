@@ -117,6 +117,14 @@ pub enum Error {
         /// Why.
         source: crate::leaf::ForeignError,
     },
+    /// A layer of another crate can't be put there.
+    #[error("layer '{layer}': {source}")]
+    ForeignLayer {
+        /// The layer.
+        layer: &'static str,
+        /// Why.
+        source: crate::leaf::ForeignError,
+    },
     /// A layer can't work over what is below it.
     #[error("layer '{layer}' can't work here: {source}")]
     Layer {
@@ -149,6 +157,12 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: fslab_vfs::Error,
+    },
+    /// A layer does not encode.
+    #[error("layer '{layer}' does not encode; use gzip, zstd, lz4, uuencode or copy")]
+    NoCodec {
+        /// The layer.
+        layer: &'static str,
     },
     /// A file is no stored file.
     #[error("{} is not a stored file of an fslab layer", path.display())]

@@ -23,5 +23,5 @@ pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafSpec};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
-pub use stack::Stack;
-pub use surroundings::{Draws, SteadyDraws, Surroundings};
+pub use stack::{Foreign, Stack};
+pub use surroundings::{Draws, Service, SteadyDraws, Surroundings};

@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
 use crate::leaf::{ForeignLeaf, Leaf};
+use crate::registry::LayerSpec;
 use crate::surroundings::Surroundings;
 
 /// What separates the parts of a stack written in one line.
@@ -25,6 +26,15 @@ pub struct Stack {
     pub layers: Vec<LayerChoice>,
     /// What they lie over.
     pub leaf: Leaf,
+}
+
+/// Leaves and layers of other crates, told to this one by the program that joins them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Foreign {
+    /// Leaves.
+    pub leaves: &'static [ForeignLeaf],
+    /// Layers.
+    pub layers: &'static [LayerSpec],
 }
 
 /// The layers of a stack as a TOML file: `[[layer]]` tables, top first.
@@ -64,27 +74,31 @@ impl Stack {
         Ok(top)
     }
 
-    /// Reads `LAYER / LAYER / LEAF`, where the leaf may be one of `foreign`.
+    /// Reads `LAYER / LAYER / LEAF`, where layers and leaf may be some of `foreign`.
     ///
     /// # Errors
     /// Names the layer, option or value that does not exist.
-    pub fn parse(text: &str, foreign: &'static [ForeignLeaf]) -> Result<Self> {
+    pub fn parse(text: &str, foreign: Foreign) -> Result<Self> {
         let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
-        let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign);
-        let layers = parts.into_iter().map(str::parse).collect::<Result<_>>()?;
+        let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign.leaves);
+        let layer = |text: &str| LayerChoice::parse(text, foreign.layers);
+        let layers = parts.into_iter().map(layer).collect::<Result<_>>()?;
         Ok(Self { layers, leaf })
     }
 
-    /// Reads the layers of a stack from a TOML file, top first.
+    /// Reads the layers of a stack from a TOML file, top first; they may be some of `foreign`.
     ///
     /// # Errors
     /// Names file, line and key.
-    pub fn read_layers(path: &Path) -> Result<Vec<LayerChoice>> {
+    pub fn read_layers(path: &Path, foreign: &'static [LayerSpec]) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
         let path = path.to_owned();
         match toml::from_str::<LayersFile>(&text) {
-            Ok(file) => file.layer.iter().map(|table| choose_at(table, &path, &text)).collect(),
+            Ok(file) => {
+                let choose = |table| choose_at(table, foreign, &path, &text);
+                file.layer.iter().map(choose).collect()
+            }
             Err(reason) => {
                 let line = line_of(&text, reason.span().map_or(0, |span| span.start));
                 Err(Error::BadFile { path, line, reason: Box::new(reason) })
@@ -93,8 +107,13 @@ impl Stack {
     }
 }
 
-fn choose_at(table: &Spanned<LayerTable>, path: &Path, text: &str) -> Result<LayerChoice> {
-    table.get_ref().choose().map_err(|error| Error::BadLayer {
+fn choose_at(
+    table: &Spanned<LayerTable>,
+    foreign: &'static [LayerSpec],
+    path: &Path,
+    text: &str,
+) -> Result<LayerChoice> {
+    table.get_ref().choose(foreign).map_err(|error| Error::BadLayer {
         path: path.to_owned(),
         line: line_of(text, table.span().start),
         source: Box::new(error),
@@ -107,11 +126,11 @@ fn line_of(text: &str, position: usize) -> usize {
 }
 
 impl LayerTable {
-    fn choose(&self) -> Result<LayerChoice> {
+    fn choose(&self, foreign: &'static [LayerSpec]) -> Result<LayerChoice> {
         let texts: BTreeMap<_, _> =
             self.options.iter().map(|(key, value)| (key.as_str(), to_text(value))).collect();
         let given = texts.iter().map(|(key, value)| (*key, value.as_str()));
-        LayerChoice::new(&self.name, given)
+        LayerChoice::of(foreign, &self.name, given)
     }
 }
 
@@ -130,7 +149,7 @@ impl FromStr for Stack {
 
     /// Reads `LAYER / LAYER / LEAF`.
     fn from_str(text: &str) -> Result<Self> {
-        Self::parse(text, &[])
+        Self::parse(text, Foreign::default())
     }
 }
 
@@ -159,14 +178,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("layers.toml");
         std::fs::write(&path, "[[layer]]\nname = \"null\"\npassthrough = false\n").unwrap();
-        let layers = Stack::read_layers(&path).unwrap();
+        let layers = Stack::read_layers(&path, &[]).unwrap();
         assert_eq!(layers[0].to_string(), "null:passthrough=off");
         std::fs::write(&path, "[[layers]]\nname = \"null\"\n").unwrap();
-        let message = Stack::read_layers(&path).unwrap_err().to_string();
+        let message = Stack::read_layers(&path, &[]).unwrap_err().to_string();
         assert!(message.contains("layers.toml") && message.contains("line 1"), "{message}");
         assert!(message.contains("`layers`") && message.lines().count() == 1, "{message}");
         std::fs::write(&path, "[[layer]]\nname = \"null\"\n\n[[layer]]\nname = \"nil\"\n").unwrap();
-        let message = Stack::read_layers(&path).unwrap_err().to_string();
+        let message = Stack::read_layers(&path, &[]).unwrap_err().to_string();
         assert!(message.contains("layers.toml, line 4: unknown layer 'nil'"), "{message}");
     }
 }

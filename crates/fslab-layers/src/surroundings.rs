@@ -16,6 +16,7 @@ pub struct Surroundings {
     clock: Arc<dyn Clock>,
     draws: Arc<dyn Draws>,
     published: Arc<Mutex<Vec<Published>>>,
+    services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
     /// The layer that is being built, and its place from the top, from 1.
     layer: (usize, String),
 }
@@ -24,6 +25,21 @@ pub struct Surroundings {
 pub trait Draws: Send + Sync {
     /// The next number.
     fn draw(&self) -> u64;
+}
+
+/// A layer that can be asked to do something while it is mounted.
+pub trait Service: Send + Sync {
+    /// The word under which it is asked for.
+    fn name(&self) -> &'static str;
+
+    /// Answers a question, a line at a time, in a thread that it may keep for long. `tell` answers
+    /// `false` when nobody listens any more; `is_gone` tells that in between.
+    fn serve(
+        &self,
+        question: &str,
+        is_gone: &Arc<std::sync::atomic::AtomicBool>,
+        tell: &mut dyn FnMut(&str) -> bool,
+    );
 }
 
 /// The same numbers each time, for tests: layers get numbers that can't be guessed only from
@@ -48,7 +64,8 @@ impl Surroundings {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let draws = Arc::new(SteadyDraws::default());
-        Self { clock, draws, published: Arc::default(), layer: (0, String::new()) }
+        let (published, services) = (Arc::default(), Arc::default());
+        Self { clock, draws, published, services, layer: (0, String::new()) }
     }
 
     /// With a source of random numbers; without it they are the same each time.
@@ -73,6 +90,17 @@ impl Surroundings {
     pub fn publish(&self, reporter: Arc<dyn Reporter>) {
         let (position, layer) = self.layer.clone();
         self.published.lock().push(Published { position, layer, reporter });
+    }
+
+    /// Called by a layer that can be asked to do something, once, while it is built.
+    pub fn offer(&self, service: Arc<dyn Service>) {
+        self.services.lock().push(service);
+    }
+
+    /// What layers can be asked for.
+    #[must_use]
+    pub fn services(&self) -> Vec<Arc<dyn Service>> {
+        self.services.lock().clone()
     }
 
     /// Whether any layer has something to tell.

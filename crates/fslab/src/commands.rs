@@ -18,6 +18,7 @@ mod report;
 mod reproduce;
 mod sca;
 mod stats;
+mod tier;
 mod trace;
 mod umount;
 mod worker;
@@ -52,6 +53,8 @@ enum Command {
     Ext2(ext2::Args),
     /// Look at, check and mend stored files of SCA layers
     Sca(sca::Args),
+    /// Move files to archives and back
+    Tier(tier::Args),
     /// Find out from outside what a file system is
     Probe(probe::Args),
     /// List what can be named: layers and their options, leaves, workloads
@@ -86,6 +89,7 @@ impl Cli {
             Command::Reproduce(args) => args.run(),
             Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
+            Command::Tier(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),

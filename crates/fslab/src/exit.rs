@@ -46,6 +46,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_trace::Error>() {
         return Some(of_trace(error));
     }
+    if let Some(error) = cause.downcast_ref::<fslab_tier::Error>() {
+        return Some(of_tier(error));
+    }
     if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
         return Some(of_fuse(error));
     }
@@ -63,7 +66,7 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     match error {
         Error::Leaf { .. } | Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
         // Its cause tells.
-        Error::ForeignLeaf { .. } => None,
+        Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
             Some(Code::Failure)
         }
@@ -76,6 +79,18 @@ fn of_trace(error: &fslab_trace::Error) -> Code {
     match error {
         Error::Lost { .. } | Error::Populate { .. } => Code::Failure,
         _ => Code::BadInput,
+    }
+}
+
+fn of_tier(error: &fslab_tier::Error) -> Code {
+    use fslab_tier::Error;
+    match error {
+        Error::NoArchive { .. }
+        | Error::TooFewArchives { .. }
+        | Error::Settings { .. }
+        | Error::Refused { .. }
+        | Error::NotNow { .. } => Code::BadInput,
+        _ => Code::Failure,
     }
 }
 

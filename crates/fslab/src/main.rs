@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod commands;
 mod exit;
+mod layers;
 mod leaves;
 mod runtime;
 mod surroundings;

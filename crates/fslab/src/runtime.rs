@@ -24,16 +24,20 @@ fn places_of(uid: u32) -> [PathBuf; 2] {
     [run.join("fslab"), PathBuf::from(format!("/tmp/fslab-{uid}"))]
 }
 
-/// The name of a mount's socket.
+/// The name of the socket where a mount tells what its layers counted.
 pub fn socket_name(device: (u32, u32)) -> String {
     format!("{}-{}{SUFFIX}", device.0, device.1)
 }
 
-/// The socket of a mount of this user, if there is one.
-pub fn find_socket(uid: u32, device: (u32, u32)) -> Option<PathBuf> {
-    let name = socket_name(device);
+/// The name of the socket where a layer of a mount is asked to do something.
+pub fn service_socket_name(device: (u32, u32), service: &str) -> String {
+    format!("{}-{}.{service}{SUFFIX}", device.0, device.1)
+}
+
+/// A socket of this user's, if there is one.
+pub fn find_socket(uid: u32, name: &str) -> Option<PathBuf> {
     let directories = places_of(uid).into_iter().filter(|place| is_private(place, uid));
-    directories.map(|place| place.join(&name)).find(|socket| socket.exists())
+    directories.map(|place| place.join(name)).find(|socket| socket.exists())
 }
 
 /// The directory for sockets of the present user, made if need be; leftovers of daemons that were

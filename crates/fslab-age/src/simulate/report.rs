@@ -36,12 +36,25 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Bytes in them.
     pub bytes: u64,
-    /// Those of more than twelve blocks, which a policy may move on to another group.
+    /// Those of more blocks than an inode maps itself, which a policy may move on to another group.
     pub large: u64,
+    /// Their share of the bytes in all files, from 0 to 1.
+    pub share_of_bytes: f64,
+    /// Their share of all files.
+    pub share_of_files: f64,
     /// Modelled: reading all of them, in bytes a second.
     pub modelled_read: f64,
     /// Modelled: overwriting all of them, in bytes a second.
     pub modelled_write: f64,
+}
+
+/// How many split files lie how far from their directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Distant {
+    /// At most so many groups away.
+    pub groups: u32,
+    /// Split files that are.
+    pub files: u64,
 }
 
 /// An aged volume.
@@ -67,6 +80,8 @@ pub struct Aged {
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
+    /// Split files by how far they lie from their directories, cumulative: slide 41.
+    pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
     /// Modelled: reading all files in the order of their directories, in bytes a second.
@@ -78,7 +93,7 @@ pub struct Aged {
 impl Simulator {
     /// What has become of the volume.
     #[must_use]
-    pub fn finish(mut self, disk: &'static Disk) -> Aged {
+    pub fn finish(&mut self, disk: &'static Disk) -> Aged {
         let day = self.last_ns / DAY_NS;
         let last = self.point(day + 1);
         self.points.push(last);
@@ -107,6 +122,7 @@ impl Simulator {
             used: last.used,
             bytes: all.iter().map(|file| file.size).sum(),
             hot: self.hot(&all, disk),
+            distant: self.distant(&all),
             points: std::mem::take(&mut self.points),
             modelled_read: self.throughput(&all, disk, false),
             disk: disk.name,
@@ -114,16 +130,38 @@ impl Simulator {
         }
     }
 
+    fn distant(&self, all: &[SimulatedFile]) -> Vec<Distant> {
+        let mut counts = vec![0_u64; self.geometry().groups as usize];
+        for groups in all.iter().filter_map(|file| self.groups_from_home(file)) {
+            if let Some(count) = counts.get_mut(groups as usize) {
+                *count += 1;
+            }
+        }
+        // None away is not split.
+        let mut files = 0;
+        let split = counts.iter().enumerate().skip(1).map(|(groups, count)| {
+            files += count;
+            Distant { groups: groups as u32, files }
+        });
+        split.collect()
+    }
+
     fn hot(&self, all: &[SimulatedFile], disk: &Disk) -> Hot {
         let since = self.last_ns.saturating_sub(u64::from(self.settings().hot_days) * DAY_NS);
         let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
         let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
         let sums = self.sums(is_hot);
+        let bytes_of = |files: &[SimulatedFile]| files.iter().map(|file| file.size).sum::<u64>();
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let bytes = bytes_of(&files);
+        let stored = all.iter().filter(|file| file.size > 0).count() as u64;
         Hot {
             sums,
             score: sums.score(),
-            bytes: files.iter().map(|file| file.size).sum(),
+            bytes,
             large: files.iter().filter(|file| self.is_large(file)).count() as u64,
+            share_of_bytes: share(bytes, bytes_of(all)),
+            share_of_files: share(files.len() as u64, stored),
             modelled_read: self.throughput(&files, disk, false),
             modelled_write: self.throughput(&files, disk, true),
         }
@@ -144,7 +182,7 @@ impl Simulator {
     /// Bytes a second of going through files in an order. What is asked for comes as a file system
     /// asks: the inode, then the blocks, each indirect block when it is needed. Blocks of inodes
     /// are asked for once, for they stay cached; after overwriting they are written back once.
-    fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
+    pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
         let mut inodes = BTreeSet::new();

@@ -8,6 +8,7 @@ use fslab_measure::report::RENDERERS;
 use fslab_measure::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
 
+use crate::layers;
 use crate::leaves::FOREIGN;
 
 /// Arguments of `fslab list`.
@@ -35,8 +36,13 @@ fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
     LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
 }
 
+/// The layers of this house, and those joined to it.
+fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
+    LAYERS.iter().chain(layers::FOREIGN)
+}
+
 fn as_json() -> Value {
-    let layers: Vec<_> = LAYERS.iter().map(layer_as_json).collect();
+    let layers: Vec<_> = all_layers().map(layer_as_json).collect();
     let leaves: Vec<_> =
         all_leaves().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
     let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
@@ -97,7 +103,7 @@ fn workload_as_json(workload: &Workload) -> Value {
 
 fn as_tables() -> String {
     let mut layers = table(["layer", "kind", "what it does"]);
-    for layer in LAYERS {
+    for layer in all_layers() {
         layers.add_row([layer.name, layer.kind.name(), layer.help]);
         for option in layer.options {
             let name = format!("  {}={}", option.name, option.default);

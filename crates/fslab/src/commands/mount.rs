@@ -8,6 +8,7 @@ mod options;
 mod preflight;
 mod reports;
 mod serve;
+mod services;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 
 use options::Options;
 
+use crate::layers;
 use crate::leaves::FOREIGN;
 
 /// Arguments of `fslab mount`.
@@ -23,7 +25,7 @@ use crate::leaves::FOREIGN;
 #[command(after_help = options::HELP)]
 pub struct Args {
     /// A layer, NAME[:key=value,...]; the first is the top. `fslab list` shows all
-    #[arg(short, long = "layer", value_name = "LAYER")]
+    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
     layers: Vec<LayerChoice>,
     /// Layers from a TOML file with a `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]
@@ -55,6 +57,11 @@ pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
+/// A layer, as a user names it.
+pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
+    LayerChoice::parse(text, layers::FOREIGN)
+}
+
 /// A mount, checked and ready to be made.
 struct Plan {
     stack: Stack,
@@ -83,7 +90,7 @@ impl Args {
         let mut layers = self.layers;
         layers.extend(options.layers.iter().cloned());
         if let Some(path) = &self.layers_file {
-            layers.extend(Stack::read_layers(path)?);
+            layers.extend(Stack::read_layers(path, layers::FOREIGN)?);
         }
         preflight::check(&self.lower, &self.mount_point, options.non_empty)?;
         preflight::check_places(&layers, &self.lower, &self.mount_point)?;

@@ -78,7 +78,8 @@ fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
         );
         Coded { code: Code::BadInput, message }
     };
-    let socket = runtime::find_socket(owner, mount.device).ok_or_else(nothing)?;
+    let socket =
+        runtime::find_socket(owner, &runtime::socket_name(mount.device)).ok_or_else(nothing)?;
     let stream = match UnixStream::connect(&socket) {
         // A daemon that was killed left the socket; its number went to a mount that has none.
         Err(error) if is_left_over(&error, mount) => return Err(nothing().into()),

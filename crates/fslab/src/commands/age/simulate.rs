@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use bytesize::ByteSize;
 use fslab_age::profile::Generator;
 use fslab_age::simulate::{
-    Aged, DISKS, Disk, Settings, Simulator, Variant, picture, saved_by_fragments,
+    Aged, BySize, DISKS, Disk, FirstSwitch, Settings, Simulator, Variant, picture,
+    saved_by_fragments,
 };
 use fslab_age::workload::{Operation, Population, WorkloadReader};
 use fslab_ext2::alloc::{Clustering, POLICIES};
@@ -50,6 +51,9 @@ pub struct Args {
     /// The disk for what is modelled; `list` lists them
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
+    /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
+    #[arg(long)]
+    sequential: bool,
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
@@ -71,7 +75,17 @@ pub struct Args {
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
+    pub sequential: Option<Sequential>,
     pub took: Duration,
+}
+
+/// The slides' sequential benchmark, modelled.
+#[derive(serde::Serialize)]
+pub(super) struct Sequential {
+    pub empty: Vec<BySize>,
+    pub aged: Vec<BySize>,
+    /// Where the blocks of one file go, on the empty volume.
+    pub first_switch: FirstSwitch,
 }
 
 /// Where operations come from, as often as they are needed.
@@ -117,6 +131,7 @@ impl Args {
             return tables::print_json(&rows);
         }
         tables::print_simulations(&rows, self.paper);
+        tables::print_sequential(&rows);
         Ok(())
     }
 
@@ -199,7 +214,16 @@ impl Args {
             write_map(base, &simulator, variant)?;
         }
         let aged = simulator.finish(disk);
-        Ok(Row { variant, aged, took: start.elapsed() })
+        let took = start.elapsed();
+        let sequential = self.sequential.then(|| -> fslab_age::Result<Sequential> {
+            let mut empty = Simulator::new(settings, variant, self.chosen.seed)?;
+            Ok(Sequential {
+                first_switch: empty.first_switch()?,
+                empty: empty.sequential(disk)?,
+                aged: simulator.sequential(disk)?,
+            })
+        });
+        Ok(Row { variant, aged, sequential: sequential.transpose()?, took })
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use comfy_table::{CellAlignment, Table, presets};
-use fslab_age::score::{Score, Sums};
+use fslab_age::score::{Class, Score, Sums};
+use fslab_age::simulate::BySize;
 use serde_json::{Value, json};
 
 use super::simulate::Row;
@@ -112,6 +113,30 @@ const FIGURES: &[Figure] = &[
     ("took", |row| duration(row.took.as_nanos() as u64)),
 ];
 
+/// Prints the sequential benchmark where it was modelled: a line for each size.
+pub(super) fn print_sequential(rows: &[Row]) {
+    let told: Vec<_> =
+        rows.iter().filter_map(|row| Some((row.name(), row.sequential.as_ref()?))).collect();
+    let Some((_, first)) = told.first() else { return };
+    let names: Vec<String> = told
+        .iter()
+        .flat_map(|(name, _)| ["empty", "aged"].map(|on| format!("{name}, {on}")))
+        .collect();
+    let mut head = vec!["read, MB/s, modelled"];
+    head.extend(names.iter().map(String::as_str));
+    let mut table = table(&head);
+    for (index, size) in first.empty.iter().enumerate() {
+        let mut cells = vec![bytes(size.size_bytes)];
+        for (_, sequential) in &told {
+            let of = |sizes: &[BySize]| sizes.get(index).map(|one| megabytes(one.modelled_read));
+            cells
+                .extend([&sequential.empty, &sequential.aged].map(|on| of(on).unwrap_or_default()));
+        }
+        table.add_row(cells);
+    }
+    println!("\n{table}");
+}
+
 /// Prints simulations as JSON.
 pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     let row = |row: &Row| {
@@ -131,6 +156,9 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
             "modelled_disk": row.aged.disk,
             "modelled_read": row.aged.modelled_read,
             "over_time": row.aged.points,
+            "split_by_distance": row.aged.distant,
+            "sequential": row.sequential,
+            "volume_bytes": row.aged.volume_bytes,
             "took_ns": row.took.as_nanos() as u64,
         })
     };
@@ -141,11 +169,18 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
 
 /// A score as JSON.
 pub(super) fn score_json(value: &Score) -> Value {
+    let class = |class: &Class| {
+        let mut one = json!(class);
+        one["from_bytes"] = json!(class.from_blocks * value.block_bytes);
+        one
+    };
+    let classes: Vec<Value> = value.classes().iter().map(class).collect();
     json!({
         "block_bytes": value.block_bytes,
         "total": value.total,
         "score": value.total.score(),
-        "by_size": value.classes(),
+        "split_share": value.total.split_share(),
+        "by_size": classes,
         "pieces_by_log2_blocks": value.piece_sizes,
         "distance": value.distances.figures(),
         "free": value.free,

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_age::image::{AgedImage, is_aged_image};
-use fslab_layers::{LayerChoice, Stack};
+use fslab_layers::{Foreign, LayerChoice, Stack};
 use fslab_measure::{Host, HostError, Unpacked};
 use fslab_vfs::FileSystem;
 
-use crate::leaves::FOREIGN;
+use crate::{layers, leaves};
 
 /// This binary, called again for every mount.
 pub struct Binary {
@@ -36,7 +36,7 @@ impl Host for Binary {
 
     fn check_layers(&self, layers: &[String]) -> Result<(), HostError> {
         for layer in layers {
-            layer.parse::<LayerChoice>()?;
+            LayerChoice::parse(layer, layers::FOREIGN)?;
         }
         Ok(())
     }
@@ -63,8 +63,9 @@ impl Host for Binary {
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
+        let foreign = Foreign { leaves: leaves::FOREIGN, layers: layers::FOREIGN };
         Ok(Box::new(
-            Stack::parse(specification, FOREIGN)?.build_in(&crate::surroundings::of_program())?,
+            Stack::parse(specification, foreign)?.build_in(&crate::surroundings::of_program())?,
         ))
     }
 }

@@ -103,7 +103,7 @@ impl Options {
             "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
             "poll" => mount.poll = duration(value)?,
             "threads" => mount.threads = Some(count(value)?),
-            "layer" => self.layers.push(value.replace(';', ",").parse()?),
+            "layer" => self.layers.push(super::parse_layer(&value.replace(';', ","))?),
             "log" => self.log = Some(value.into()),
             other => return Ok(is_for_mount_8(other)),
         }

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 
 /// The socket of a mount; removed when dropped.
 pub struct Socket {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl Drop for Socket {
@@ -63,7 +63,7 @@ pub fn serve(
 
 /// Listens before the socket has its name, so that nobody finds it deaf and takes it for a
 /// leftover.
-fn listen(directory: &Path, path: &Path) -> std::io::Result<UnixListener> {
+pub(super) fn listen(directory: &Path, path: &Path) -> std::io::Result<UnixListener> {
     let beside = directory.join(format!(".{}", std::process::id()));
     match std::fs::remove_file(&beside) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -75,13 +75,18 @@ fn listen(directory: &Path, path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Whether whoever connected is the mounting user or root.
+pub(super) fn may_ask(stream: &UnixStream) -> std::io::Result<bool> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    Ok(peer.is_root() || peer == rustix::process::geteuid())
+}
+
 fn tell(
     mut stream: UnixStream,
     surroundings: &Surroundings,
     mount_point: &Path,
 ) -> std::io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    if !peer.is_root() && peer != rustix::process::geteuid() {
+    if !may_ask(&stream)? {
         return Ok(());
     }
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;

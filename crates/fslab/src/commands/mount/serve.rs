@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::Plan;
 use super::reports::{self, Socket};
+use super::services;
 use crate::runtime;
 
 /// Which messages are shown where `FSLAB_LOG` does not say otherwise.
@@ -36,7 +37,8 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let file_system = stack.build_in(&surroundings)?;
     say_cautions(&stack);
     // What may fail fails before there is a mount.
-    let told = surroundings.has_reporters().then(|| Told::prepare(surroundings, &mount_point));
+    let has_sockets = surroundings.has_reporters() || !surroundings.services().is_empty();
+    let told = has_sockets.then(|| Told::prepare(surroundings, &mount_point));
     let told = told.transpose()?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
@@ -77,10 +79,16 @@ impl Told {
         Ok(Self { surroundings, mount_point, directory: runtime::prepare()? })
     }
 
-    fn serve(self) -> Result<Socket> {
+    fn serve(self) -> Result<Vec<Socket>> {
         let mount = mounts::mounted_on(&self.mount_point).context("can't read the mounts")?;
         let device = mount.context("the mount is gone already")?.device;
-        reports::serve(self.surroundings, &self.mount_point, device, &self.directory)
+        let mut sockets = services::serve(&self.surroundings, device, &self.directory)?;
+        if self.surroundings.has_reporters() {
+            let directory = &self.directory;
+            let told = reports::serve(self.surroundings, &self.mount_point, device, directory);
+            sockets.push(told?);
+        }
+        Ok(sockets)
     }
 }
 

@@ -8,7 +8,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
 use fslab_vfs::{Credentials, FileSystem};
 
-use crate::commands::mount::parse_leaf;
+use crate::commands::mount::{parse_layer, parse_leaf};
 use crate::units::{bytes, duration};
 
 const HELP: &str = "\
@@ -22,7 +22,7 @@ of ownership are left out.";
 #[command(after_help = HELP)]
 pub struct Args {
     /// A layer over the target, NAME[:key=value,...]; the first is the top
-    #[arg(short, long = "layer", value_name = "LAYER")]
+    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
     layers: Vec<LayerChoice>,
     /// First make what the trace found rather than made: names, kinds, sizes and modes
     #[arg(long)]

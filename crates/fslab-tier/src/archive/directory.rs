@@ -1,0 +1,358 @@
+//! A directory as an archive: on another file system, on NFS, wherever a directory can be.
+//!
+//! ```text
+//! DIRECTORY/archive.toml     what it is, and whose
+//! DIRECTORY/lease            locked by who writes
+//! DIRECTORY/incoming/ID      a container that is being written
+//! DIRECTORY/files/xx/ID      containers of files, by the first two digits
+//! DIRECTORY/trees/ID         containers of trees
+//! ```
+//!
+//! Invariant: what has its name below `files` or `trees` is whole and durable. It got the name by a
+//! rename, after it was synced, and the directory was synced before anybody was told.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::{Archive, ContainerKind, Upload};
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+const SETTINGS: &str = "archive.toml";
+const LEASE: &str = "lease";
+const INCOMING: &str = "incoming";
+const VERSION: u32 = 1;
+
+/// What an archive says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Of the layout.
+    pub version: u32,
+    /// Its identity.
+    pub id: Id,
+    /// The tier that writes to it, and alone deletes from it.
+    pub owner: Id,
+}
+
+/// A directory as an archive.
+#[derive(Debug)]
+pub struct DirectoryArchive {
+    root: PathBuf,
+    label: String,
+    description: Description,
+    /// Held while this may write.
+    _lease: Option<File>,
+}
+
+impl DirectoryArchive {
+    /// Makes an archive in a directory that is empty or not there yet.
+    ///
+    /// # Errors
+    /// Where it holds something already.
+    pub fn init(root: &Path, id: Id, owner: Id) -> Result<()> {
+        fs::create_dir_all(root).map_err(Error::file(root))?;
+        if root.join(SETTINGS).exists() {
+            let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
+            return Err(Error::NoArchive { path: root.to_owned(), what });
+        }
+        let mut entries = fs::read_dir(root).map_err(Error::file(root))?;
+        if entries.any(|entry| entry.map_or(true, |entry| entry.file_name() != "lost+found")) {
+            let what = "is not empty; an archive wants a directory of its own".to_owned();
+            return Err(Error::NoArchive { path: root.to_owned(), what });
+        }
+        for name in
+            [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
+        {
+            let path = root.join(name);
+            fs::create_dir(&path).map_err(Error::file(&path))?;
+        }
+        let description = Description { version: VERSION, id, owner };
+        let text = toml::to_string(&description).unwrap_or_default();
+        write_durably(&root.join(SETTINGS), text.as_bytes()).map_err(Error::file(root))
+    }
+
+    /// Reads what a directory says of itself.
+    ///
+    /// # Errors
+    /// Where it is no archive, or one of a later fslab.
+    pub fn describe(root: &Path) -> Result<Description> {
+        let path = root.join(SETTINGS);
+        let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
+        let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => no_archive("is no archive: it has no archive.toml".to_owned()),
+            _ => Error::File { path: path.clone(), source: error },
+        })?;
+        let description: Description = toml::from_str(&text)
+            .map_err(|error| no_archive(format!("archive.toml: {}", error.message())))?;
+        if description.version != VERSION {
+            return Err(no_archive(format!("is of version {}", description.version)));
+        }
+        Ok(description)
+    }
+
+    /// Opens an archive of a tier to write to it; nobody else may meanwhile.
+    ///
+    /// # Errors
+    /// Where it belongs to another tier, or somebody writes to it.
+    pub fn open(root: &Path, owner: Id) -> Result<Self> {
+        let description = Self::describe(root)?;
+        if description.owner != owner {
+            let what = format!("belongs to tier {}, not to {owner}", description.owner);
+            return Err(Error::NoArchive { path: root.to_owned(), what });
+        }
+        let lease = take_lease(root)?;
+        let archive = Self::with(root, description, Some(lease));
+        archive.clear_incoming().map_err(Error::file(&root.join(INCOMING)))?;
+        Ok(archive)
+    }
+
+    /// Opens an archive to read from it.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn open_to_read(root: &Path) -> Result<Self> {
+        Ok(Self::with(root, Self::describe(root)?, None))
+    }
+
+    fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
+        let label = root.display().to_string();
+        Self { root: root.to_owned(), label, description, _lease: lease }
+    }
+
+    /// The tier it belongs to.
+    #[must_use]
+    pub fn owner(&self) -> Id {
+        self.description.owner
+    }
+
+    /// What was being written when its writer ended.
+    fn clear_incoming(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join(INCOMING))? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    fn directory(&self, kind: ContainerKind, container: Id) -> PathBuf {
+        let directory = self.root.join(directory_of(kind));
+        match kind {
+            ContainerKind::Files => directory.join(&container.to_string()[..2]),
+            ContainerKind::Tree => directory,
+        }
+    }
+
+    fn path(&self, kind: ContainerKind, container: Id) -> PathBuf {
+        self.directory(kind, container).join(container.to_string())
+    }
+}
+
+fn directory_of(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Files => "files",
+        ContainerKind::Tree => "trees",
+    }
+}
+
+fn take_lease(root: &Path) -> Result<File> {
+    let path = root.join(LEASE);
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let lease = opened.map_err(Error::file(&path))?;
+    match flock(&lease, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lease),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let what = "is being written by another fslab".to_owned();
+            Err(Error::NoArchive { path: root.to_owned(), what })
+        }
+        Err(error) => Err(Error::File { path, source: error.into() }),
+    }
+}
+
+/// Writes a small file so that it is there with its contents, or not at all.
+pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    sync_directory(path.parent().unwrap_or(Path::new("/")))
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+impl Archive for DirectoryArchive {
+    fn id(&self) -> Id {
+        self.description.id
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        let incoming = self.root.join(INCOMING).join(container.to_string());
+        let file = OpenOptions::new().create_new(true).write(true).open(&incoming)?;
+        let target = self.path(kind, container);
+        Ok(Box::new(DirectoryUpload { file, incoming, target, is_finished: false }))
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let file = File::open(self.path(kind, container))?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        Ok(fs::metadata(self.path(kind, container))?.len())
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        let top = self.root.join(directory_of(kind));
+        if kind == ContainerKind::Tree {
+            return list_directory(&top, visit);
+        }
+        for entry in fs::read_dir(top)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                list_directory(&entry.path(), visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        match fs::remove_file(self.path(kind, container)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Names that are no identities are none of ours, and left alone.
+fn list_directory(directory: &Path, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(id) = id {
+            visit(id, entry.metadata()?.len());
+        }
+    }
+    Ok(())
+}
+
+struct DirectoryUpload {
+    file: File,
+    incoming: PathBuf,
+    target: PathBuf,
+    is_finished: bool,
+}
+
+impl Upload for DirectoryUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.file.sync_all()?;
+        let directory = self.target.parent().unwrap_or(Path::new("/")).to_owned();
+        if !directory.exists() {
+            match fs::create_dir(&directory) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => sync_directory(directory.parent().unwrap_or(Path::new("/")))?,
+            }
+        }
+        fs::rename(&self.incoming, &self.target)?;
+        self.is_finished = true;
+        sync_directory(&directory)
+    }
+}
+
+impl Drop for DirectoryUpload {
+    fn drop(&mut self) {
+        if !self.is_finished
+            && let Err(error) = fs::remove_file(&self.incoming)
+        {
+            tracing::warn!(%error, "{} is left behind until the next start", self.incoming.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> (tempfile::TempDir, DirectoryArchive) {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("archive");
+        DirectoryArchive::init(&root, Id([1; 16]), Id([2; 16])).unwrap();
+        let archive = DirectoryArchive::open(&root, Id([2; 16])).unwrap();
+        (scratch, archive)
+    }
+
+    #[test]
+    fn nothing_is_seen_of_a_container_before_it_is_whole() {
+        let (_scratch, archive) = made();
+        for kind in [ContainerKind::Files, ContainerKind::Tree] {
+            let id = Id([7; 16]);
+            let mut upload = archive.begin(kind, id).unwrap();
+            upload.write(b"hello ").unwrap();
+            assert!(archive.length(kind, id).is_err());
+            drop(upload);
+            let mut upload = archive.begin(kind, id).unwrap();
+            upload.write(b"hello").unwrap();
+            upload.finish().unwrap();
+            let mut buffer = [0; 9];
+            assert_eq!(archive.read(kind, id, 1, &mut buffer).unwrap(), 4);
+            assert_eq!(&buffer[..4], b"ello");
+            let mut found = Vec::new();
+            archive.list(kind, &mut |id, length| found.push((id, length))).unwrap();
+            assert_eq!(found, [(id, 5)]);
+            archive.delete(kind, id).unwrap();
+            archive.delete(kind, id).unwrap();
+            assert!(archive.length(kind, id).is_err());
+        }
+    }
+
+    #[test]
+    fn one_writes_and_only_the_owner() {
+        let (_scratch, archive) = made();
+        let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
+        assert!(second.contains("being written by another fslab"), "{second}");
+        let other = DirectoryArchive::open(&archive.root, Id([3; 16])).unwrap_err().to_string();
+        assert!(other.contains("belongs to tier 0202"), "{other}");
+        assert!(DirectoryArchive::open_to_read(&archive.root).is_ok());
+        let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]));
+        assert!(again.unwrap_err().to_string().contains("is an archive already"));
+    }
+
+    #[test]
+    fn what_a_writer_left_unfinished_goes_at_the_next_start() {
+        let (_scratch, archive) = made();
+        let root = archive.root.clone();
+        fs::write(root.join(INCOMING).join("left"), "x").unwrap();
+        drop(archive);
+        DirectoryArchive::open(&root, Id([2; 16])).unwrap();
+        assert!(!root.join(INCOMING).join("left").exists());
+    }
+}

@@ -1,0 +1,179 @@
+//! An archive in memory that fails when it is told to: for tests of what archives do to users.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{Archive, ContainerKind, Upload};
+use crate::id::Id;
+
+type Containers = BTreeMap<(ContainerKind, Id), Arc<Vec<u8>>>;
+
+/// An archive in memory, with faults.
+#[derive(Debug, Default)]
+pub struct MemoryArchive {
+    id: Id,
+    label: String,
+    containers: Arc<Mutex<Containers>>,
+    faults: Arc<Faults>,
+}
+
+/// What goes wrong.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Reads wait until this is false again.
+    pub stalled: Mutex<bool>,
+    resumed: Condvar,
+    /// Reads that wait.
+    pub blocked: AtomicU64,
+    /// Reads answer EIO.
+    pub reads_fail: AtomicBool,
+    /// Writes answer ENOSPC.
+    pub full: AtomicBool,
+    /// Reads answer one flipped bit in each block.
+    pub flips: AtomicBool,
+    /// Reads answer half of what is asked for.
+    pub short: AtomicBool,
+    /// Reads so far.
+    pub reads: AtomicU64,
+    /// Bytes read so far.
+    pub bytes_read: AtomicU64,
+}
+
+impl Faults {
+    /// Ends a stall.
+    pub fn resume(&self) {
+        *self.stalled.lock() = false;
+        self.resumed.notify_all();
+    }
+
+    fn meet(&self) -> io::Result<()> {
+        let mut stalled = self.stalled.lock();
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        while *stalled {
+            self.resumed.wait(&mut stalled);
+        }
+        self.blocked.fetch_sub(1, Ordering::SeqCst);
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.reads_fail.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        Ok(())
+    }
+}
+
+impl MemoryArchive {
+    /// An empty one.
+    #[must_use]
+    pub fn new(id: Id, label: &str) -> Self {
+        Self { id, label: label.to_owned(), ..Self::default() }
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub fn faults(&self) -> Arc<Faults> {
+        Arc::clone(&self.faults)
+    }
+
+    /// Containers there are.
+    #[must_use]
+    pub fn containers(&self) -> usize {
+        self.containers.lock().len()
+    }
+
+    /// Changes a byte of every container at an offset from its end.
+    pub fn damage(&self, from_end: usize) {
+        for bytes in self.containers.lock().values_mut() {
+            let bytes = Arc::make_mut(bytes);
+            if let Some(index) = bytes.len().checked_sub(from_end) {
+                bytes[index] ^= 0x10;
+            }
+        }
+    }
+
+    fn get(&self, kind: ContainerKind, container: Id) -> io::Result<Arc<Vec<u8>>> {
+        let containers = self.containers.lock();
+        containers.get(&(kind, container)).cloned().ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Archive for MemoryArchive {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        let (containers, faults) = (Arc::clone(&self.containers), Arc::clone(&self.faults));
+        let key = (kind, container);
+        Ok(Box::new(MemoryUpload { key, bytes: Vec::new(), containers, faults }))
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        self.faults.meet()?;
+        let bytes = self.get(kind, container)?;
+        let start = usize::try_from(offset).map_or(bytes.len(), |offset| offset.min(bytes.len()));
+        let wanted = if self.faults.short.load(Ordering::SeqCst) {
+            buffer.len().div_ceil(2)
+        } else {
+            buffer.len()
+        };
+        let length = wanted.min(bytes.len() - start);
+        buffer[..length].copy_from_slice(&bytes[start..start + length]);
+        if self.faults.flips.load(Ordering::SeqCst) && length > 0 {
+            buffer[length / 2] ^= 4;
+        }
+        self.faults.bytes_read.fetch_add(length as u64, Ordering::SeqCst);
+        Ok(length)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        Ok(self.get(kind, container)?.len() as u64)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        let containers = self.containers.lock().clone();
+        let wanted = containers.iter().filter(|((found, _), _)| *found == kind);
+        wanted.for_each(|((_, id), bytes)| visit(*id, bytes.len() as u64));
+        Ok(())
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.containers.lock().remove(&(kind, container));
+        Ok(())
+    }
+}
+
+struct MemoryUpload {
+    key: (ContainerKind, Id),
+    bytes: Vec<u8>,
+    containers: Arc<Mutex<Containers>>,
+    faults: Arc<Faults>,
+}
+
+impl Upload for MemoryUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.faults.full.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        self.bytes.extend(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        self.containers.lock().insert(self.key, Arc::new(self.bytes));
+        Ok(())
+    }
+}

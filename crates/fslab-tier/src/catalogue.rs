@@ -1,0 +1,342 @@
+//! The catalogue: which objects archives hold, and since when nobody needs some of them.
+//!
+//! Invariant: it is an index. What a file's bytes are is told by the xattr on it alone; a catalogue
+//! that is lost or wrong can make an object stay for too long, and never makes one go that a file
+//! needs, because expiry asks the tree again (see `engine::expiry`).
+
+use std::path::{Path, PathBuf};
+
+use fslab_vfs::Timestamp;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::bytes::{Corrupt, Cursor, put_string, put_time};
+use crate::stored::{Location, Version};
+
+const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
+/// Rows of a container: it goes with the last.
+const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
+const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
+
+const SEQUENCE: &str = "sequence";
+const SCAN: &str = "scan";
+const VERSION: u8 = 1;
+
+/// What an object is to the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectState {
+    /// It is being written, or its writer ended before anybody knew.
+    Pending,
+    /// It is the last archived version of a file.
+    Live,
+    /// A later version has taken its place.
+    Replaced,
+    /// The file was removed.
+    Removed,
+}
+
+/// What is known of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRow {
+    /// What it is to the tree.
+    pub state: ObjectState,
+    /// The file.
+    pub file: Id,
+    /// The inode the file had.
+    pub inode: Id,
+    /// Where it is and what it holds.
+    pub version: Version,
+    /// Since when it has been in this state.
+    pub since: Timestamp,
+    /// The scan that saw it last.
+    pub seen: u64,
+    /// Where the file was, from the root of the tree.
+    pub path: Vec<u8>,
+}
+
+impl ObjectRow {
+    fn encode(&self) -> Vec<u8> {
+        let Self { state, file, inode, version, since, seen, path } = self;
+        let mut out = vec![VERSION, *state as u8];
+        out.extend(file.0);
+        out.extend(inode.0);
+        out.extend(version.location.container.0);
+        let Location { offset, length, .. } = version.location;
+        for number in [offset, length, version.size, version.sequence, *seen] {
+            out.extend(number.to_le_bytes());
+        }
+        put_time(&mut out, version.modified);
+        put_time(&mut out, *since);
+        out.extend(version.root);
+        out.extend((version.copies.len() as u32).to_le_bytes());
+        version.copies.iter().for_each(|archive| out.extend(archive.0));
+        put_string(&mut out, path);
+        out
+    }
+
+    fn decode(object: Id, bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut from = Cursor(bytes);
+        if from.byte()? != VERSION {
+            return Err(Corrupt("a row is of another version"));
+        }
+        let state = state_of(from.byte()?)?;
+        let (file, inode, container) = (from.id()?, from.id()?, from.id()?);
+        let [offset, length, size, sequence, seen] = [(); 5].map(|()| from.u64());
+        let (modified, since, root) = (from.time()?, from.time()?, from.hash()?);
+        let count = from.u32()?;
+        let copies = (0..count).map(|_| from.id()).collect::<Result<_, _>>()?;
+        let path = from.string()?;
+        from.end()?;
+        let location = Location { container, offset: offset?, length: length? };
+        let (size, sequence) = (size?, sequence?);
+        let version = Version { object, location, size, sequence, modified, root, copies };
+        Ok(Self { state, file, inode, version, since, seen: seen?, path })
+    }
+}
+
+fn state_of(number: u8) -> Result<ObjectState, Corrupt> {
+    use ObjectState::{Live, Pending, Removed, Replaced};
+    let all = [Pending, Live, Replaced, Removed];
+    let state = all.into_iter().find(|state| *state as u8 == number);
+    state.ok_or(Corrupt("an object is in no known state"))
+}
+
+/// The catalogue of a tier.
+pub struct Catalogue {
+    path: PathBuf,
+    database: Database,
+}
+
+impl std::fmt::Debug for Catalogue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Catalogue").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Catalogue {
+    /// Opens a catalogue, or makes a new one.
+    ///
+    /// # Errors
+    /// Where another program uses it, or it is damaged.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opened = Database::create(path).map_err(|error| failed(path, error))?;
+        Self::with(path, opened)
+    }
+
+    /// A catalogue that goes with the process.
+    ///
+    /// # Errors
+    /// None that memory gives.
+    pub fn in_memory() -> Result<Self> {
+        let path = Path::new("in memory");
+        let builder = Database::builder();
+        let opened = builder.create_with_backend(redb::backends::InMemoryBackend::new());
+        Self::with(path, opened.map_err(|error| failed(path, error))?)
+    }
+
+    fn with(path: &Path, database: Database) -> Result<Self> {
+        let catalogue = Self { path: path.to_owned(), database };
+        // Tables exist from here on: readers find them empty, not absent.
+        catalogue.change(|transaction| {
+            transaction.open_table(OBJECTS)?;
+            transaction.open_table(CONTAINERS)?;
+            transaction.open_table(FACTS)?;
+            Ok(())
+        })?;
+        Ok(catalogue)
+    }
+
+    fn change<T>(
+        &self,
+        work: impl FnOnce(&redb::WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T> {
+        let done = || {
+            let transaction = self.database.begin_write()?;
+            let answer = work(&transaction)?;
+            transaction.commit()?;
+            Ok::<T, redb::Error>(answer)
+        };
+        done().map_err(|error| failed(&self.path, error))
+    }
+
+    fn ask<T>(
+        &self,
+        work: impl FnOnce(&redb::ReadTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T> {
+        let done = || work(&self.database.begin_read()?);
+        done().map_err(|error| failed(&self.path, error))
+    }
+
+    /// A number above all that were given, and above the time in nanoseconds: also a catalogue that
+    /// was lost does not give one again.
+    ///
+    /// # Errors
+    /// As all of these, what the database answers.
+    pub fn next_sequence(&self, now: Timestamp) -> Result<u64> {
+        let seconds = u64::try_from(now.seconds).unwrap_or(0);
+        let time = seconds.saturating_mul(1_000_000_000) + u64::from(now.nanoseconds);
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            let last = facts.get(SEQUENCE)?.map_or(0, |last| last.value());
+            let next = (last + 1).max(time);
+            facts.insert(SEQUENCE, next)?;
+            Ok(next)
+        })
+    }
+
+    /// Begins a scan and answers its number.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn begin_scan(&self) -> Result<u64> {
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            let next = facts.get(SCAN)?.map_or(0, |last| last.value()) + 1;
+            facts.insert(SCAN, next)?;
+            Ok(next)
+        })
+    }
+
+    /// Writes rows, all or none, durably.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn put(&self, rows: &[ObjectRow]) -> Result<()> {
+        self.change(|transaction| {
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let mut containers = transaction.open_table(CONTAINERS)?;
+            for row in rows {
+                let known = objects.insert(row.version.object.0, &row.encode()[..])?.is_some();
+                if !known {
+                    let container = row.version.location.container.0;
+                    let count = containers.get(container)?.map_or(0, |count| count.value());
+                    containers.insert(container, count + 1)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes rows out; answers the containers that no row needs any more.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn remove(&self, objects: &[ObjectRow]) -> Result<Vec<Id>> {
+        self.change(|transaction| {
+            let mut table = transaction.open_table(OBJECTS)?;
+            let mut containers = transaction.open_table(CONTAINERS)?;
+            let mut unused = Vec::new();
+            for row in objects {
+                if table.remove(row.version.object.0)?.is_none() {
+                    continue;
+                }
+                let container = row.version.location.container.0;
+                let left = containers.get(container)?.map_or(0, |count| count.value() - 1);
+                if left == 0 {
+                    containers.remove(container)?;
+                    unused.push(Id(container));
+                } else {
+                    containers.insert(container, left)?;
+                }
+            }
+            Ok(unused)
+        })
+    }
+
+    /// The row of an object.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with the row.
+    pub fn get(&self, object: Id) -> Result<Option<ObjectRow>> {
+        let bytes = self.ask(|transaction| {
+            let objects = transaction.open_table(OBJECTS)?;
+            Ok(objects.get(object.0)?.map(|row| row.value().to_vec()))
+        })?;
+        bytes.map(|bytes| self.decode(object, &bytes)).transpose()
+    }
+
+    /// Whether any row names a container.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn knows_container(&self, container: Id) -> Result<bool> {
+        self.ask(|transaction| Ok(transaction.open_table(CONTAINERS)?.get(container.0)?.is_some()))
+    }
+
+    /// Calls `visit` with each row, as they were when it began.
+    ///
+    /// # Errors
+    /// What the database or `visit` answers, or what is wrong with a row.
+    pub fn for_each(&self, visit: &mut dyn FnMut(ObjectRow) -> Result<()>) -> Result<()> {
+        let answered = self.ask(|transaction| {
+            let objects = transaction.open_table(OBJECTS)?;
+            for row in objects.iter()? {
+                let (key, value) = row?;
+                let decoded = self.decode(Id(key.value()), value.value());
+                if let Err(error) = decoded.and_then(&mut *visit) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
+        });
+        answered?
+    }
+
+    fn decode(&self, object: Id, bytes: &[u8]) -> Result<ObjectRow> {
+        let damaged = |what| Error::CatalogueDamaged { path: self.path.clone(), what };
+        ObjectRow::decode(object, bytes).map_err(damaged)
+    }
+}
+
+fn failed(path: &Path, error: impl Into<redb::Error>) -> Error {
+    Error::Catalogue { path: path.to_owned(), source: Box::new(error.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(object: u8, container: u8) -> ObjectRow {
+        let mut version = crate::stored::residency::tests::example().version;
+        version.object = Id([object; 16]);
+        version.location.container = Id([container; 16]);
+        ObjectRow {
+            state: ObjectState::Replaced,
+            file: Id([1; 16]),
+            inode: Id([2; 16]),
+            version,
+            since: Timestamp { seconds: 4, nanoseconds: 5 },
+            seen: 6,
+            path: b"a/b".to_vec(),
+        }
+    }
+
+    #[test]
+    fn rows_survive_and_a_container_goes_with_its_last() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let rows = [row(1, 9), row(2, 9), row(3, 8)];
+        catalogue.put(&rows).unwrap();
+        catalogue.put(&rows[..1]).unwrap();
+        assert_eq!(catalogue.get(Id([2; 16])).unwrap().as_ref(), Some(&rows[1]));
+        let mut count = 0;
+        let mut visit = |_| {
+            count += 1;
+            Ok(())
+        };
+        catalogue.for_each(&mut visit).unwrap();
+        assert_eq!(count, 3);
+        assert_eq!(catalogue.remove(&rows[..1]).unwrap(), []);
+        assert!(catalogue.knows_container(Id([9; 16])).unwrap());
+        assert_eq!(catalogue.remove(&rows).unwrap(), [Id([9; 16]), Id([8; 16])]);
+        assert!(!catalogue.knows_container(Id([9; 16])).unwrap());
+    }
+
+    #[test]
+    fn sequences_rise_though_the_clock_does_not() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let late = Timestamp { seconds: 100, nanoseconds: 7 };
+        assert_eq!(catalogue.next_sequence(late).unwrap(), 100_000_000_007);
+        assert_eq!(catalogue.next_sequence(Timestamp::default()).unwrap(), 100_000_000_008);
+    }
+}

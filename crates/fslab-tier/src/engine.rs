@@ -1,0 +1,285 @@
+//! The engine: everything that moves bytes between a tree and its archives, for any front end.
+//!
+//! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
+//! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
+//! files that are partly elsewhere. `archiving`, `releasing`: the way out. `settling`: what a crash
+//! left, and what nobody needs any more. `docs/formats/tier.md` has the protocols and why they are
+//! safe.
+//!
+//! Locks: a file's state is locked while the file below is changed, never while an archive works.
+//! The queue's lock and the table's of files in use are held for a moment only, inside of it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fslab_vfs::{Claim, Errno, FileSystem, Ino, Request};
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+
+use crate::archive::Archive;
+use crate::catalogue::Catalogue;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::{OwnFile, own_request, request_at};
+use crate::queue::Queue;
+use crate::stored::reader::ObjectReader;
+use crate::stored::{Version, residency};
+use crate::surroundings::Surroundings;
+
+mod archiving;
+mod asking;
+mod changing;
+mod counts;
+mod file;
+mod marks;
+mod namespace;
+mod opening;
+mod recall;
+mod releasing;
+mod scanning;
+mod scrubbing;
+mod settling;
+mod walk;
+
+pub use archiving::Archived;
+pub use file::{FileUse, Known, TieredFile};
+pub use recall::Recall;
+pub use releasing::Released;
+pub use scanning::Scanned;
+pub use scrubbing::Scrubbed;
+pub use settling::{Expired, age};
+pub use walk::{Place, Visit};
+
+/// How the engine works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its identity.
+    pub tier: Id,
+    /// Archives that must hold a file before its bytes may be released.
+    pub copies: usize,
+    /// Level of zstd for what is archived; 0 for none.
+    pub level: i32,
+    /// How long what was replaced or removed is kept.
+    pub keep: Duration,
+    /// How long a program waits for a recall; nothing for as long as it takes.
+    pub patience: Option<Duration>,
+    /// What it is answered then.
+    pub late: Errno,
+    /// Threads that recall.
+    pub movers: usize,
+    /// Blocks read ahead of a program that reads in order.
+    pub ahead: u64,
+}
+
+impl Settings {
+    /// The usual ones.
+    #[must_use]
+    pub fn of(tier: Id) -> Self {
+        Self {
+            tier,
+            copies: 1,
+            level: 3,
+            keep: Duration::from_secs(30 * 24 * 3600),
+            patience: None,
+            late: Errno::AGAIN,
+            movers: 4,
+            ahead: 4,
+        }
+    }
+}
+
+/// A tree whose files may be in archives.
+pub struct Tier {
+    /// Itself, for uses of files that outlast a call.
+    me: Weak<Self>,
+    lower: Arc<dyn FileSystem>,
+    settings: Settings,
+    archives: RwLock<Vec<Arc<dyn Archive>>>,
+    catalogue: Catalogue,
+    around: Surroundings,
+    files: file::Files,
+    queue: Arc<Queue>,
+    /// Objects that were read from lately, by archive and object.
+    readers: Cache<(Id, Id), Arc<ObjectReader>>,
+    movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    counted: counts::Counted,
+}
+
+/// Objects kept open; each takes some kilobytes, and a page of a table.
+const READERS: usize = 64;
+
+impl Tier {
+    /// Puts the engine over a tree, which it claims for itself.
+    ///
+    /// # Errors
+    /// Where the tree belongs to another tier or somebody uses it.
+    pub fn open(
+        lower: Arc<dyn FileSystem>,
+        settings: Settings,
+        archives: Vec<Arc<dyn Archive>>,
+        catalogue: Catalogue,
+        around: Surroundings,
+    ) -> Result<Arc<Self>> {
+        claim(&*lower)?;
+        check_mark(&*lower, settings.tier)?;
+        let movers = settings.movers;
+        let tier = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            lower,
+            settings,
+            archives: RwLock::new(archives),
+            catalogue,
+            around,
+            files: file::Files::default(),
+            queue: Arc::default(),
+            readers: Cache::new(READERS),
+            movers: Mutex::default(),
+            counted: counts::Counted::default(),
+        });
+        tier.start_movers(movers)?;
+        tier.settle_pending()?;
+        Ok(tier)
+    }
+
+    /// The tree below.
+    #[must_use]
+    pub fn lower(&self) -> &Arc<dyn FileSystem> {
+        &self.lower
+    }
+
+    /// How it works.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The archives that are attached.
+    #[must_use]
+    pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
+        self.archives.read().clone()
+    }
+
+    /// What archives hold.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Recalls that are waiting.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Clocks and random numbers.
+    #[must_use]
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.around
+    }
+
+    /// A request of the engine's own.
+    pub(crate) fn request(&self) -> Request {
+        request_at(&*self.around.calendar)
+    }
+
+    fn open_own(&self, ino: Ino, writes: bool) -> fslab_vfs::Result<OwnFile> {
+        OwnFile::open(&self.lower, &self.around.calendar, ino, writes)
+    }
+
+    /// Attaches one more archive.
+    pub fn attach(&self, archive: Arc<dyn Archive>) {
+        self.archives.write().push(archive);
+    }
+
+    /// The archives that hold a version, as far as they are attached.
+    fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let archives = self.archives.read();
+        let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
+        archives.iter().filter(holds).cloned().collect()
+    }
+
+    fn reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> Result<Arc<ObjectReader>> {
+        let key = (archive.id(), version.object);
+        if let Some(known) = self.readers.get(&key) {
+            return Ok(known);
+        }
+        let opened = Arc::new(ObjectReader::open(archive, version)?);
+        self.readers.insert(key, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn start_movers(self: &Arc<Self>, count: usize) -> Result<()> {
+        let mut movers = self.movers.lock();
+        for number in 0..count {
+            let (queue, tier) = (Arc::clone(&self.queue), Arc::downgrade(self));
+            let work = move || {
+                while let Some(recall) = queue.next() {
+                    match tier.upgrade() {
+                        Some(tier) => tier.serve(&recall),
+                        None => return,
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("fslab-mover-{number}"));
+            let thread = thread.spawn(work).map_err(|source| Error::Refused {
+                what: format!("can't start a thread that recalls files: {source}"),
+            })?;
+            movers.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Ends: what is known of files in use is written down, and nobody is waited for.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn shutdown(&self) -> fslab_vfs::Result<()> {
+        self.queue.close();
+        self.queue.list().iter().for_each(|recall| {
+            if self.queue.cancel(recall) {
+                recall.file.lock().flight.remove(&recall.block);
+                recall.end(Err(Errno::INTR));
+            }
+        });
+        self.files.all().iter().try_for_each(|file| self.settle(file))?;
+        self.lower.syncfs(&self.request(), Ino::ROOT)
+    }
+}
+
+impl Drop for Tier {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl std::fmt::Debug for Tier {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tier").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn claim(lower: &dyn FileSystem) -> Result<()> {
+    match lower.claim_tree(Claim::Exclusive) {
+        Ok(()) => Ok(()),
+        Err(error) if error.errno() == Errno::BUSY => Err(Error::Refused {
+            what: "the tree is in use by another fslab mount or tool, or one is used inside it or \
+                   around it; end that first, or ask through the mount"
+                .to_owned(),
+        }),
+        Err(error) => Err(Error::below(b"")(error)),
+    }
+}
+
+fn check_mark(lower: &dyn FileSystem, tier: Id) -> Result<()> {
+    let mark = residency::read_tree(lower, &own_request());
+    let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;
+    match mark {
+        Some((found, _)) if found == tier => Ok(()),
+        Some((found, _)) => {
+            Err(Error::Refused { what: format!("the tree belongs to tier {found}, not to {tier}") })
+        }
+        None => Err(Error::Refused {
+            what: "the tree belongs to no tier; `fslab tier init` makes one".to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,104 @@
+//! What is asked about files and recalls.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Ino, Result};
+
+use super::{Recall, Tier, TieredFile};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::error::{Error, shown};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::stored::residency::{self, Unreadable};
+use crate::stored::{BLOCK_BYTES, Residency};
+
+impl Tier {
+    /// Bytes of a file in use that are here.
+    pub(crate) fn resident_bytes(&self, file: &TieredFile, size: u64) -> Result<u64> {
+        let state = self.state(file)?;
+        let Some(known) = state.known() else { return Ok(size) };
+        let offline = known
+            .offline
+            .iter()
+            .map(|run| (run.end * BLOCK_BYTES).min(size).saturating_sub(run.start * BLOCK_BYTES));
+        Ok(size - offline.sum::<u64>().min(size))
+    }
+
+    /// Where the bytes of a file in use are now.
+    pub(crate) fn present_residency(
+        &self,
+        file: &TieredFile,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        match self.state(file) {
+            Ok(state) => Ok(state.known().map(|known| Residency {
+                offline: known.offline.clone(),
+                ..known.recorded.clone()
+            })),
+            Err(_) => residency::read(&*self.lower, &self.request(), file.ino()),
+        }
+    }
+
+    /// Recalls that were asked for and are not done.
+    pub(crate) fn recalls(&self) -> Vec<Arc<Recall>> {
+        let flights =
+            |file: &Arc<TieredFile>| file.lock().flight.values().cloned().collect::<Vec<_>>();
+        let mut recalls: Vec<_> = self.files.all().iter().flat_map(flights).collect();
+        recalls.sort_by_key(|recall| (recall.class(), recall.asked_ns));
+        recalls
+    }
+
+    /// Ends the recalls of a file that were not begun. Who waits for one is answered `ECANCELED`.
+    pub(crate) fn cancel(&self, ino: Ino) -> u64 {
+        let Some(file) = self.in_use(ino) else { return 0 };
+        let mut state = file.lock();
+        let recalls: Vec<_> = state.flight.values().cloned().collect();
+        let cancelled = recalls.iter().filter(|recall| self.queue.cancel(recall));
+        let cancelled: Vec<_> = cancelled.collect();
+        for recall in &cancelled {
+            state.flight.remove(&recall.block);
+            recall.end(Err(Errno::CANCELED));
+        }
+        // A recall is a use of its file, and the last one locks it.
+        drop(state);
+        cancelled.len() as u64
+    }
+
+    /// Makes a new file of a version that was replaced or removed; answers its bytes.
+    pub(crate) fn undelete(self: &Arc<Self>, object: Id, path: &[u8]) -> crate::Result<u64> {
+        let row = self.catalogue.get(object)?;
+        let row =
+            row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));
+        let row = row.ok_or_else(|| Error::Refused {
+            what: format!("no version {object} was replaced or removed; see `fslab tier versions`"),
+        })?;
+        if Found::at(&self.lower, path).is_ok() {
+            return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
+        }
+        // From now on it does not expire; a crash before the file is there leaves it to a scan.
+        let since = self.around.calendar.now();
+        let live =
+            ObjectRow { state: ObjectState::Live, since, path: path.to_vec(), ..row.clone() };
+        self.catalogue.put(std::slice::from_ref(&live))?;
+        let made = self.make_undeleted(&row, path);
+        if made.is_err() {
+            self.catalogue.put(std::slice::from_ref(&row))?;
+        }
+        made?;
+        Ok(row.version.size)
+    }
+
+    fn make_undeleted(&self, row: &ObjectRow, path: &[u8]) -> crate::Result<()> {
+        let archive = self.holders(&row.version).into_iter().next();
+        let archive = archive.ok_or(Error::TooFewArchives { wanted: 1, found: 0 })?;
+        let reader = self.reader(&archive, &row.version)?;
+        let mut attributes = reader.attributes().clone();
+        attributes.path = path.to_vec();
+        crate::rebuild::make_one_stub(
+            &self.lower,
+            &self.around,
+            self.settings.tier,
+            &attributes,
+            (row.file, row.version.clone()),
+        )
+    }
+}

@@ -1,0 +1,51 @@
+//! What the engine counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_vfs::Result;
+
+use super::Tier;
+use crate::stored::BLOCK_BYTES;
+
+/// Counters that only ever rise.
+#[derive(Debug, Default)]
+pub struct Counted {
+    recalled_blocks: AtomicU64,
+    failed_recalls: AtomicU64,
+    archived_files: AtomicU64,
+    archived_bytes: AtomicU64,
+    released_bytes: AtomicU64,
+}
+
+impl Counted {
+    pub(super) fn recalled(&self, outcome: &Result<()>) {
+        let counter = if outcome.is_ok() { &self.recalled_blocks } else { &self.failed_recalls };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn archived(&self, bytes: u64) {
+        self.archived_files.fetch_add(1, Ordering::Relaxed);
+        self.archived_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn released(&self, bytes: u64) {
+        self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Tier {
+    /// Name, meaning and value of each counter.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let counted = &self.counted;
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let recalled = value(&counted.recalled_blocks) * BLOCK_BYTES;
+        vec![
+            ("tier_recalled_bytes", "bytes brought back, in whole blocks", recalled),
+            ("tier_failed_recalls", "blocks that no archive gave", value(&counted.failed_recalls)),
+            ("tier_archived_files", "files copied to archives", value(&counted.archived_files)),
+            ("tier_archived_bytes", "bytes of these", value(&counted.archived_bytes)),
+            ("tier_released_bytes", "bytes freed", value(&counted.released_bytes)),
+        ]
+    }
+}

@@ -1,0 +1,283 @@
+//! Files in use: what is known of each, and how many use it.
+//!
+//! Invariant: while anybody uses a file there is one [`TieredFile`] for its inode. The last user
+//! leaves it in order before it goes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FileSystem, Ino, Result};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Tier;
+use super::recall::Recall;
+use crate::lower::OwnFile;
+use crate::runs::Runs;
+use crate::stored::Residency;
+use crate::stored::residency::{self, Unreadable};
+
+/// A file that somebody uses.
+#[derive(Debug)]
+pub struct TieredFile {
+    ino: Ino,
+    state: Mutex<FileState>,
+}
+
+/// What is known of a file in use.
+#[derive(Debug, Default)]
+pub struct FileState {
+    loaded: Loaded,
+    /// Open for reading and writing, once that was needed.
+    own: Option<OwnFile>,
+    /// Openings by programs.
+    pub(super) handles: usize,
+    /// Those of them that may write.
+    pub(super) writers: usize,
+    /// How often somebody began to change the file.
+    pub(super) changes: u64,
+    /// The file is being archived.
+    pub(super) is_archiving: bool,
+    /// Recalls that were asked for and not done.
+    pub(super) flight: HashMap<u64, Arc<Recall>>,
+    /// The last block a program waited for.
+    pub(super) last_wanted: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum Loaded {
+    /// Nobody has looked yet.
+    #[default]
+    No,
+    /// Never archived.
+    Plain,
+    /// Has a residency.
+    Tiered(Box<Known>),
+    /// Can't be used, because its bytes are elsewhere and nobody knows where.
+    Damaged,
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+pub struct Known {
+    /// As its xattr says.
+    pub recorded: Residency,
+    /// Blocks that are offline now: of those that the xattr names, some may have been recalled.
+    pub offline: Runs,
+    /// The xattr was written and not synced.
+    pub unsynced: bool,
+}
+
+impl Known {
+    /// Whether all bytes are here, and the xattr says so.
+    #[must_use]
+    pub fn is_resident(&self) -> bool {
+        self.offline.is_empty() && self.recorded.offline.is_empty()
+    }
+
+    /// Whether the xattr says all that is known.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.offline == self.recorded.offline && !self.recorded.moving
+    }
+}
+
+/// Files in use, with the number of their users.
+#[derive(Debug, Default)]
+pub struct Files {
+    table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
+}
+
+impl Files {
+    fn enter(&self, ino: Ino) -> Arc<TieredFile> {
+        let mut table = self.table.lock();
+        let (file, users) = table
+            .entry(ino)
+            .or_insert_with(|| (Arc::new(TieredFile { ino, state: Mutex::default() }), 0));
+        *users += 1;
+        Arc::clone(file)
+    }
+
+    /// Ends a use; `true` if it was the last and the file is gone. `is_in_order` is asked of the
+    /// last one: if it is not so, the use goes on.
+    fn leave(&self, ino: Ino, is_in_order: impl FnOnce(&TieredFile) -> bool) -> bool {
+        let mut table = self.table.lock();
+        let Some((file, users)) = table.get_mut(&ino) else { return true };
+        if *users > 1 {
+            *users -= 1;
+            return true;
+        }
+        if !is_in_order(file) {
+            return false;
+        }
+        let last = table.remove(&ino);
+        drop(table);
+        // Closing the file below may take long.
+        drop(last);
+        true
+    }
+
+    /// The file, if somebody uses it.
+    pub fn get(&self, ino: Ino) -> Option<Arc<TieredFile>> {
+        self.table.lock().get(&ino).map(|(file, _)| Arc::clone(file))
+    }
+
+    /// Every file in use.
+    pub fn all(&self) -> Vec<Arc<TieredFile>> {
+        self.table.lock().values().map(|(file, _)| Arc::clone(file)).collect()
+    }
+}
+
+/// A use of a file; dropped, it ends.
+#[derive(Debug)]
+pub struct FileUse {
+    tier: Arc<Tier>,
+    /// The file.
+    pub file: Arc<TieredFile>,
+}
+
+impl Drop for FileUse {
+    fn drop(&mut self) {
+        // Who has the state locked is about to leave it otherwise.
+        let in_order =
+            |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
+        // Somebody may come and go while the file is being left in order.
+        while !self.tier.files.leave(self.file.ino, in_order) {
+            if let Err(error) = self.tier.settle(&self.file) {
+                // The xattr still names blocks as offline that were recalled: nothing is lost.
+                tracing::warn!(%error, ino = self.file.ino.0, "recalls are forgotten");
+                self.tier.files.leave(self.file.ino, |_| true);
+                return;
+            }
+        }
+    }
+}
+
+impl Tier {
+    /// Begins a use of an inode, which must be remembered by who asks as long as it lasts.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, ino: Ino) -> FileUse {
+        FileUse { tier: Arc::clone(self), file: self.files.enter(ino) }
+    }
+
+    /// The file, if somebody uses it.
+    #[must_use]
+    pub fn in_use(&self, ino: Ino) -> Option<Arc<TieredFile>> {
+        self.files.get(ino)
+    }
+
+    /// The state of a file, which was looked at.
+    pub(super) fn state<'a>(&self, file: &'a TieredFile) -> Result<MutexGuard<'a, FileState>> {
+        let mut state = file.lock();
+        if matches!(state.loaded, Loaded::No) {
+            state.loaded = self.load(file.ino)?;
+        }
+        if matches!(state.loaded, Loaded::Damaged) {
+            return Err(Errno::IO.into());
+        }
+        Ok(state)
+    }
+
+    fn load(&self, ino: Ino) -> Result<Loaded> {
+        let request = self.request();
+        let recorded = match residency::read(&*self.lower, &request, ino) {
+            Ok(None) => return Ok(Loaded::Plain),
+            Ok(Some(recorded)) => recorded,
+            Err(Unreadable::Below(error)) => return Err(error),
+            Err(Unreadable::Corrupt(what)) => {
+                tracing::error!("{}: {what}; it can't be used", self.name(ino));
+                return Ok(Loaded::Damaged);
+            }
+        };
+        let attr = self.lower.getattr(&request, ino, None)?;
+        let is_own =
+            recorded.tier == self.settings.tier && recorded.inode == (self.around.tell)(&attr);
+        if !is_own {
+            return Ok(self.load_foreign(ino, &recorded));
+        }
+        let mut offline = recorded.offline.clone();
+        offline.cut(crate::stored::format::blocks_of(attr.size));
+        let mut known = Known { recorded, offline, unsynced: false };
+        self.repair_times(ino, &attr, &mut known)?;
+        Ok(Loaded::Tiered(Box::new(known)))
+    }
+
+    /// A residency that was written to another inode: the file is a copy of what is below.
+    fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
+        if recorded.offline.is_empty() {
+            return Loaded::Plain;
+        }
+        tracing::error!(
+            "{}: a copy of a file whose bytes are in an archive, made behind the mount; it can't \
+             be used",
+            self.name(ino)
+        );
+        Loaded::Damaged
+    }
+
+    pub(super) fn name(&self, ino: Ino) -> String {
+        match self.lower.path_below(ino) {
+            Some(path) => path.display().to_string(),
+            None => format!("inode {}", ino.0),
+        }
+    }
+}
+
+impl TieredFile {
+    /// Its inode.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.state.lock()
+    }
+}
+
+impl FileState {
+    /// Where its bytes are; nothing for a file that was never archived.
+    #[must_use]
+    pub fn known(&self) -> Option<&Known> {
+        match &self.loaded {
+            Loaded::Tiered(known) => Some(known),
+            Loaded::No | Loaded::Plain | Loaded::Damaged => None,
+        }
+    }
+
+    pub(super) fn known_mut(&mut self) -> Option<&mut Known> {
+        match &mut self.loaded {
+            Loaded::Tiered(known) => Some(known),
+            Loaded::No | Loaded::Plain | Loaded::Damaged => None,
+        }
+    }
+
+    pub(super) fn set_known(&mut self, known: Known) {
+        self.loaded = Loaded::Tiered(Box::new(known));
+    }
+
+    /// Whether all bytes are here for good.
+    #[must_use]
+    pub fn is_resident(&self) -> bool {
+        self.known().is_none_or(Known::is_resident)
+    }
+
+    /// Whether some bytes are in archives only.
+    #[must_use]
+    pub fn has_offline(&self) -> bool {
+        self.known().is_some_and(|known| !known.offline.is_empty())
+    }
+
+    /// Whether the xattr says all that is known.
+    fn is_in_order(&self) -> bool {
+        self.known().is_none_or(Known::is_in_order)
+    }
+
+    /// The file below, opened for reading and writing.
+    pub(super) fn own(&mut self, tier: &Tier, ino: Ino) -> Result<&OwnFile> {
+        let own = match self.own.take() {
+            Some(own) => own,
+            None => tier.open_own(ino, true)?,
+        };
+        Ok(self.own.insert(own))
+    }
+}

@@ -1,0 +1,142 @@
+//! The residency xattr, and the order in which it may be written.
+//!
+//! 1. A block that becomes resident is durable below before the xattr says so: else a crash could
+//!    leave a block that is said to be here and is zeros.
+//! 2. A file is durably said to be changed before a byte of it changes: else its next release could
+//!    free bytes that no archive has.
+//! 3. A block is durably said to be offline before its bytes are freed.
+//!
+//! What the xattr says may therefore lag behind by naming blocks as offline that were recalled.
+//! They are recalled again.
+
+use fslab_vfs::{Attr, Ino, Result};
+
+use super::Tier;
+use super::file::{FileState, Known, TieredFile};
+
+use crate::runs::Runs;
+use crate::stored::format::blocks_of;
+use crate::stored::{Residency, residency};
+
+/// Runs that a residency holds at most: so many always fit into the xattr.
+pub const PIECES_MAX: usize = 140;
+
+/// Whether the xattr itself must be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// It may be lost with the power, and what it said before is as good.
+    Later,
+    /// It is durable before anything else happens.
+    Now,
+}
+
+impl Tier {
+    /// Writes down where the bytes of a file are, after they are durable there.
+    pub(super) fn record(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        durable: Durable,
+    ) -> Result<()> {
+        state.own(self, file.ino())?.sync()?;
+        let Some(known) = state.known_mut() else { return Ok(()) };
+        let offline = if known.recorded.changed {
+            known.offline.clone()
+        } else {
+            // What was not changed may be recalled once more.
+            known.offline.joined(PIECES_MAX)
+        };
+        known.offline = offline.clone();
+        let residency = Residency { offline, moving: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, durable)
+    }
+
+    /// Writes a residency as it is.
+    pub(super) fn write_mark(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        residency: Residency,
+        durable: Durable,
+    ) -> Result<()> {
+        residency::write(&*self.lower, &self.request(), file.ino(), &residency)?;
+        if let Some(known) = state.known_mut() {
+            known.recorded = residency;
+            known.unsynced = true;
+        }
+        if durable == Durable::Now {
+            state.own(self, file.ino())?.sync()?;
+            if let Some(known) = state.known_mut() {
+                known.unsynced = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says durably that a file is about to be changed, if that was not said.
+    pub(super) fn mark_changed(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+        state.changes += 1;
+        let Some(known) = state.known().filter(|known| !known.recorded.changed) else {
+            return Ok(());
+        };
+        let residency = Residency { changed: true, moving: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Now)
+    }
+
+    /// Leaves a file in order: the xattr says what is known.
+    pub(super) fn settle(&self, file: &TieredFile) -> Result<()> {
+        let mut state = file.lock();
+        match state.known() {
+            Some(known) if !known.is_in_order() => self.record(file, &mut state, Durable::Later),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts right what a crash left of times, and finds what was changed behind the mount.
+    pub(super) fn repair_times(&self, ino: Ino, attr: &Attr, known: &mut Known) -> Result<()> {
+        let recorded = &known.recorded;
+        let version = &recorded.version;
+        let is_same = (attr.modified, attr.size) == (version.modified, version.size);
+        if recorded.changed || is_same && !recorded.moving {
+            return Ok(());
+        }
+        let own = self.open_own(ino, true)?;
+        let residency = if recorded.moving && attr.size == version.size {
+            own.set_modified(version.modified)?;
+            Residency { moving: false, ..recorded.clone() }
+        } else {
+            tracing::warn!("{}: changed behind the mount since it was archived", self.name(ino));
+            Residency { changed: true, moving: false, ..recorded.clone() }
+        };
+        residency::write(&*self.lower, &self.request(), ino, &residency)?;
+        own.sync()?;
+        known.recorded = residency;
+        Ok(())
+    }
+
+    /// Before a file grows: what the xattr names behind its present end, or as its last block,
+    /// would otherwise come back from the archive into what is new.
+    pub(super) fn record_before_growth(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        size: u64,
+    ) -> Result<()> {
+        let last = size / crate::stored::BLOCK_BYTES;
+        let differs = |known: &Known| {
+            let behind = |runs: &Runs| {
+                let mut behind = runs.clone();
+                behind.remove(0..last);
+                behind
+            };
+            behind(&known.recorded.offline) != behind(&known.offline)
+        };
+        if state.known().is_some_and(differs) {
+            if let Some(known) = state.known_mut() {
+                known.offline.cut(blocks_of(size));
+            }
+            self.record(file, state, Durable::Now)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Archiving the names and attributes of a whole tree, so that an archive alone is enough to make
+//! the tree again.
+//!
+//! The tree is an object like a file's: its contents are entries, one behind the other. It is
+//! written while the tree is in use; what changes meanwhile is in the next one.
+
+use std::sync::Arc;
+
+use fslab_vfs::{FileKind, Request};
+
+use super::Tier;
+use super::walk::Visit;
+use crate::archive::{Archive, ContainerKind};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::stored::format::{KIND_TREE, blocks_of};
+use crate::stored::writer::{Heading, ObjectWriter};
+use crate::stored::{BLOCK_BYTES, TreeEntry, residency};
+
+/// Trees that each archive keeps.
+const TREES_KEPT: usize = 3;
+
+impl Tier {
+    /// Writes the tree as it is into every archive that takes copies; answers its entries.
+    ///
+    /// # Errors
+    /// What the file system below or an archive answers.
+    pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<u64> {
+        let mut spool = Spool::new()?;
+        let mut entries = 0;
+        self.walk(b"", request, &mut |place| {
+            match self.tree_entry(place.found, place.path) {
+                Ok(entry) => {
+                    entries += 1;
+                    spool.put(&entry.encode())?;
+                }
+                Err(error) => tracing::warn!("left out of the archived tree: {error}"),
+            }
+            Ok(Visit::Into)
+        })?;
+        let archives = self.chosen_archives()?;
+        for archive in &archives {
+            self.put_tree(archive, &mut spool, request)?;
+            self.drop_old_trees(archive)?;
+        }
+        Ok(entries)
+    }
+
+    fn tree_entry(&self, found: &Found, path: &[u8]) -> Result<TreeEntry> {
+        let attributes = self.attributes(&found.attr, path)?;
+        let residency = match found.attr.kind {
+            FileKind::Regular => {
+                residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
+            }
+            _ => None,
+        };
+        let archived = residency.map(|residency| (residency.file, residency.version));
+        Ok(TreeEntry { attributes, size: found.attr.size, archived })
+    }
+
+    fn put_tree(
+        &self,
+        archive: &Arc<dyn Archive>,
+        spool: &mut Spool,
+        request: &Request,
+    ) -> Result<()> {
+        let now = self.around.calendar.now();
+        let container = self.around.identities.make();
+        let heading = Heading {
+            kind: KIND_TREE,
+            object: self.around.identities.make(),
+            file: Id::default(),
+            tier: self.settings.tier,
+            sequence: self.catalogue.next_sequence(now)?,
+            size: spool.length,
+            created: now,
+        };
+        let root = Found::root(&self.lower).map_err(Error::below(b""))?;
+        let attributes = self.attributes(&root.attr, b"")?;
+        let label = archive.label().to_owned();
+        let failed = |source| Error::Archive { archive: label.clone(), container, source };
+        let upload = archive.begin(ContainerKind::Tree, container).map_err(failed)?;
+        let mut sink = UploadSink { upload, label: label.clone(), container };
+        let mut writer =
+            ObjectWriter::begin(&mut sink, &heading, &attributes, self.settings.level.max(1))?;
+        spool.blocks(&mut |bytes| {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            writer.block(bytes)
+        })?;
+        writer.finish()?;
+        sink.upload.finish().map_err(failed)
+    }
+
+    /// Keeps the last few trees.
+    fn drop_old_trees(&self, archive: &Arc<dyn Archive>) -> Result<()> {
+        let mut trees = crate::rebuild::trees(archive)?;
+        trees.sort_by_key(|(_, reader)| std::cmp::Reverse(reader.heading().sequence));
+        for (container, _) in trees.iter().skip(TREES_KEPT) {
+            archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
+                archive: archive.label().to_owned(),
+                container: *container,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+struct UploadSink {
+    upload: Box<dyn crate::archive::Upload>,
+    label: String,
+    container: Id,
+}
+
+impl crate::stored::writer::Sink for UploadSink {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.upload.write(bytes).map_err(|source| Error::Archive {
+            archive: self.label.clone(),
+            container: self.container,
+            source,
+        })
+    }
+}
+
+/// Entries of a tree, kept in memory up to a block and beyond that in a file without a name, until
+/// their length is known.
+struct Spool {
+    file: std::fs::File,
+    length: u64,
+    buffer: Vec<u8>,
+}
+
+impl Spool {
+    fn new() -> Result<Self> {
+        let directory = std::env::temp_dir();
+        let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let opened = rustix::fs::open(&directory, flags | rustix::fs::OFlags::CLOEXEC, mode);
+        let file = opened.map_err(std::io::Error::from).map_err(Error::file(&directory))?;
+        Ok(Self { file: file.into(), length: 0, buffer: Vec::new() })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend(bytes);
+        self.length += bytes.len() as u64;
+        if self.buffer.len() as u64 >= BLOCK_BYTES { self.spill() } else { Ok(()) }
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        use std::io::Write;
+        let written = self.file.write_all(&self.buffer);
+        written.map_err(Error::file(&std::env::temp_dir()))?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn blocks(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.spill()?;
+        for block in 0..blocks_of(self.length) {
+            let offset = block * BLOCK_BYTES;
+            let mut bytes = vec![0; (self.length - offset).min(BLOCK_BYTES) as usize];
+            let read = self.file.read_exact_at(&mut bytes, offset);
+            read.map_err(Error::file(&std::env::temp_dir()))?;
+            visit(&bytes)?;
+        }
+        Ok(())
+    }
+}

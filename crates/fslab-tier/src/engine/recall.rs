@@ -1,0 +1,301 @@
+//! Bringing blocks back: who wants one asks for it, threads of the engine fetch it, and everybody
+//! waits for blocks of his own range only.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fslab_vfs::{Errno, Request, Result};
+use parking_lot::{Condvar, Mutex};
+
+use super::Tier;
+use super::file::{FileState, FileUse, TieredFile};
+use super::marks::Durable;
+use crate::lower::OwnFile;
+use crate::queue::Class;
+use crate::stored::writer::is_zero;
+use crate::stored::{BLOCK_BYTES, Residency, Version};
+
+/// How often somebody who waits looks whether he has been signalled.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Blocks of one range that are asked for at once: bounds the queue.
+const WINDOW: u64 = 16;
+
+/// A block on its way.
+#[derive(Debug)]
+pub struct Recall {
+    /// The file.
+    pub file: Arc<TieredFile>,
+    /// The block.
+    pub block: u64,
+    /// Who asked first.
+    pub user: u32,
+    /// When, by the engine's clock.
+    pub asked_ns: u64,
+    class: AtomicU8,
+    /// Programs that wait for it.
+    waiters: AtomicUsize,
+    /// The file stays in use until this is done: a later use must not find it otherwise than this.
+    _used: FileUse,
+    outcome: Mutex<Option<std::result::Result<(), Errno>>>,
+    done: Condvar,
+}
+
+impl Recall {
+    /// How urgent it is.
+    pub fn class(&self) -> Class {
+        match self.class.load(Ordering::SeqCst) {
+            0 => Class::Waiting,
+            1 => Class::Bulk,
+            _ => Class::Ahead,
+        }
+    }
+
+    pub(crate) fn set_class(&self, class: Class) {
+        self.class.store(class as u8, Ordering::SeqCst);
+    }
+
+    /// Programs that wait for it.
+    pub fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::SeqCst)
+    }
+
+    /// Ends it for all who wait.
+    pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
+        *self.outcome.lock() = Some(outcome);
+        self.done.notify_all();
+    }
+}
+
+/// Who waits for a recall, until dropped.
+struct Waiter<'a>(&'a Recall);
+
+impl<'a> Waiter<'a> {
+    fn new(recall: &'a Recall) -> Self {
+        recall.waiters.fetch_add(1, Ordering::SeqCst);
+        Self(recall)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Tier {
+    /// Waits until no block of a range is offline. The caller's signals end the wait, and so does
+    /// the patience of the tree, where it has an end.
+    ///
+    /// # Errors
+    /// `EINTR`; what the tree answers who waited too long; `EIO` where no archive has the block.
+    pub fn recall(
+        &self,
+        file: &Arc<TieredFile>,
+        blocks: Range<u64>,
+        request: &Request,
+        class: Class,
+    ) -> Result<()> {
+        let begun_ns = self.around.clock.now_ns();
+        loop {
+            let wanted = {
+                let mut state = self.state(file)?;
+                let Some(known) = state.known() else { return Ok(()) };
+                let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(()) };
+                let window = first..blocks.end.min(first + WINDOW);
+                self.ask(file, &mut state, window, request, class);
+                if class == Class::Waiting {
+                    self.ask_ahead(file, &mut state, first, &blocks, request);
+                }
+                state.flight.get(&first).cloned()
+            };
+            match wanted {
+                Some(wanted) => self.wait(&wanted, request, begun_ns)?,
+                // The engine is being ended.
+                None => return Err(Errno::IO.into()),
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        file: &Arc<TieredFile>,
+        state: &mut FileState,
+        blocks: Range<u64>,
+        request: &Request,
+        class: Class,
+    ) {
+        let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return };
+        let wanted: Vec<u64> = blocks.filter(|block| known.offline.contains(*block)).collect();
+        for block in wanted {
+            if let Some(recall) = state.flight.get(&block) {
+                self.queue.hurry(recall, class);
+                continue;
+            }
+            let recall = Arc::new(Recall {
+                file: Arc::clone(file),
+                block,
+                user: request.credentials.uid,
+                asked_ns: self.around.clock.now_ns(),
+                class: AtomicU8::new(class as u8),
+                waiters: AtomicUsize::new(0),
+                _used: tier.enter(file.ino()),
+                outcome: Mutex::new(None),
+                done: Condvar::new(),
+            });
+            state.flight.insert(block, Arc::clone(&recall));
+            self.queue.push(recall);
+        }
+    }
+
+    /// Who reads in order will want what follows.
+    fn ask_ahead(
+        &self,
+        file: &Arc<TieredFile>,
+        state: &mut FileState,
+        first: u64,
+        blocks: &Range<u64>,
+        request: &Request,
+    ) {
+        let follows = state.last_wanted.is_none_or(|last| first == last || first == last + 1);
+        let is_start = state.last_wanted.is_none() && first > 0;
+        state.last_wanted = Some(blocks.end - 1);
+        if follows && !is_start {
+            let ahead = blocks.end..blocks.end + self.settings.ahead;
+            self.ask(file, state, ahead, request, Class::Ahead);
+        }
+    }
+
+    fn wait(&self, recall: &Recall, request: &Request, begun_ns: u64) -> Result<()> {
+        let _waiter = Waiter::new(recall);
+        let mut outcome = recall.outcome.lock();
+        loop {
+            if let Some(outcome) = *outcome {
+                return Ok(outcome?);
+            }
+            request.cancellation.check()?;
+            if self.is_late(begun_ns) {
+                return Err(self.settings.late.into());
+            }
+            recall.done.wait_for(&mut outcome, LOOK_EVERY);
+        }
+    }
+
+    fn is_late(&self, begun_ns: u64) -> bool {
+        let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
+        self.settings.patience.is_some_and(|patience| waited >= patience)
+    }
+
+    /// Does one recall; called by threads of the engine.
+    pub(super) fn serve(&self, recall: &Recall) {
+        let outcome = self.fetch_and_apply(recall);
+        self.counted.recalled(&outcome);
+        recall.file.lock().flight.remove(&recall.block);
+        recall.end(outcome.map_err(|error| error.errno()));
+    }
+
+    fn fetch_and_apply(&self, recall: &Recall) -> Result<()> {
+        let version = {
+            let state = recall.file.lock();
+            let wanted = state.known().filter(|known| known.offline.contains(recall.block));
+            match wanted {
+                Some(known) => known.recorded.version.clone(),
+                // It was overwritten or cut off meanwhile.
+                None => return Ok(()),
+            }
+        };
+        let bytes = self.fetch(&recall.file, &version, recall.block)?;
+        let mut state = recall.file.lock();
+        self.apply(&recall.file, &mut state, &version, recall.block, bytes)
+    }
+
+    /// A block from the first archive that has it right.
+    pub(super) fn fetch(
+        &self,
+        file: &TieredFile,
+        version: &Version,
+        block: u64,
+    ) -> Result<Vec<u8>> {
+        let holders = self.holders(version);
+        if holders.is_empty() {
+            tracing::error!("{}: no archive that holds it is attached", self.name(file.ino()));
+        }
+        for archive in holders {
+            let read = self.reader(&archive, version).and_then(|reader| reader.block(block));
+            match read {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => {
+                    self.readers.remove(&(archive.id(), version.object));
+                    tracing::error!("{}, block {block}: {error}", self.name(file.ino()));
+                }
+            }
+        }
+        Err(Errno::IO.into())
+    }
+
+    /// Puts a block into the file below, if it is still wanted there.
+    fn apply(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        version: &Version,
+        block: u64,
+        mut bytes: Vec<u8>,
+    ) -> Result<()> {
+        let is_wanted = |state: &FileState| {
+            state.known().is_some_and(|known| {
+                known.offline.contains(block) && known.recorded.version.object == version.object
+            })
+        };
+        if !is_wanted(state) {
+            return Ok(());
+        }
+        self.mark_moving(file, state)?;
+        let own = state.own(self, file.ino())?;
+        let before = own.attr()?;
+        let offset = block * BLOCK_BYTES;
+        bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
+        let written = fill(own, offset, &bytes);
+        own.set_modified(before.modified)?;
+        written?;
+        if let Some(known) = state.known_mut() {
+            known.offline.remove(block..block + 1);
+        }
+        Ok(())
+    }
+
+    /// Writing a block changes the time of modification, which a kill would leave so.
+    fn mark_moving(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+        let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
+        let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
+        let Some(recorded) = recorded else { return Ok(()) };
+        let residency = Residency { moving: true, ..recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Later)
+    }
+}
+
+/// Pieces of zeros of this size stay holes.
+const PIECE: usize = 4096;
+
+/// Puts a block into its place, where nothing is of use, and leaves holes where it has zeros.
+fn fill(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
+    // What an earlier recall or a torn write left there.
+    if own.has_data(offset, offset + BLOCK_BYTES)? {
+        own.punch(offset, BLOCK_BYTES)?;
+    }
+    let mut pending: Option<Range<usize>> = None;
+    for start in (0..bytes.len()).step_by(PIECE) {
+        let piece = start..(start + PIECE).min(bytes.len());
+        if !is_zero(&bytes[piece.clone()]) {
+            pending = Some(pending.map_or(piece.start, |pending| pending.start)..piece.end);
+        } else if let Some(ready) = pending.take() {
+            own.write(offset + ready.start as u64, &bytes[ready])?;
+        }
+    }
+    match pending {
+        Some(ready) => own.write(offset + ready.start as u64, &bytes[ready]),
+        None => Ok(()),
+    }
+}

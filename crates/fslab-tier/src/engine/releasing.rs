@@ -1,0 +1,133 @@
+//! Freeing the bytes of a file that archives hold.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{FileKind, Ino};
+
+use super::file::{FileState, TieredFile};
+use super::marks::Durable;
+use super::{Tier, marks::PIECES_MAX};
+use crate::error::{Error, Result};
+use crate::stored::format::blocks_of;
+use crate::stored::{BLOCK_BYTES, Residency, Version};
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Bytes that are offline now and were not before.
+    pub bytes: u64,
+}
+
+impl Tier {
+    /// Frees the bytes of a file, but for its first `kept` blocks.
+    ///
+    /// # Errors
+    /// Where it is in use, was changed since it was archived, or too few archives hold it.
+    pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
+        let file_use = self.enter(ino);
+        let file = &file_use.file;
+        let below = || Error::below(path);
+        let mut state = self.state(file).map_err(below())?;
+        let version = self.may_release(file, &state, path)?;
+        let blocks = kept..blocks_of(version.size);
+        let wanted = self.with_data(file, &mut state, blocks).map_err(below())?;
+        let bytes = wanted.iter().map(|run| run.end - run.start).sum::<u64>() * BLOCK_BYTES;
+        if !wanted.is_empty() {
+            self.make_offline(file, &mut state, &wanted).map_err(below())?;
+        }
+        let bytes = bytes.min(version.size);
+        self.counted.released(bytes);
+        Ok(Released { bytes })
+    }
+
+    /// The version that archives hold, if the file may lose its bytes.
+    fn may_release(&self, file: &TieredFile, state: &FileState, path: &[u8]) -> Result<Version> {
+        let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
+        let known = state.known().ok_or_else(|| not_now("was never archived"))?;
+        if state.handles > 0 || state.is_archiving {
+            return Err(not_now("is in use"));
+        }
+        if known.recorded.changed {
+            return Err(not_now("was changed since it was archived"));
+        }
+        let version = &known.recorded.version;
+        let attr = self.lower.getattr(&self.request(), file.ino(), None);
+        let attr = attr.map_err(Error::below(path))?;
+        let is_same = (attr.size, attr.modified) == (version.size, version.modified);
+        if attr.kind != FileKind::Regular || !is_same {
+            return Err(not_now("was changed behind the mount since it was archived"));
+        }
+        if !known.is_in_order() {
+            return Err(not_now("is being recalled"));
+        }
+        self.have_copies(version)?;
+        Ok(version.clone())
+    }
+
+    /// Whether enough archives hold a version now: each is asked for its description and table.
+    fn have_copies(&self, version: &Version) -> Result<()> {
+        let mut whole = 0;
+        let mut problem = None;
+        for archive in self.holders(version) {
+            match crate::stored::reader::ObjectReader::open(&archive, version) {
+                Ok(_) => whole += 1,
+                Err(error) => problem = Some(error),
+            }
+        }
+        if whole >= self.settings.copies {
+            return Ok(());
+        }
+        let wanted = self.settings.copies;
+        Err(problem.unwrap_or(Error::TooFewArchives { wanted, found: whole }))
+    }
+
+    /// The runs of blocks that are here and not mere holes, as many as a residency can name.
+    fn with_data(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        blocks: Range<u64>,
+    ) -> fslab_vfs::Result<Vec<Range<u64>>> {
+        let own = state.own(self, file.ino())?;
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in blocks {
+            if !own.has_data(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)? {
+                continue;
+            }
+            match runs.last_mut().filter(|run| run.end == block) {
+                Some(run) => run.end += 1,
+                None => runs.push(block..block + 1),
+            }
+        }
+        let present = state.known().map_or(0, |known| known.offline.pieces());
+        runs.truncate(PIECES_MAX.saturating_sub(present));
+        Ok(runs)
+    }
+
+    fn make_offline(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &[Range<u64>],
+    ) -> fslab_vfs::Result<()> {
+        let Some(known) = state.known() else { return Ok(()) };
+        let version = known.recorded.version.clone();
+        let mut offline = known.offline.clone();
+        runs.iter().for_each(|run| offline.insert(run.clone()));
+        let residency = Residency { moving: true, offline, ..known.recorded.clone() };
+        self.write_mark(file, state, residency.clone(), Durable::Now)?;
+        if let Some(known) = state.known_mut() {
+            known.offline = residency.offline.clone();
+        }
+        let own = state.own(self, file.ino())?;
+        let punch = |run: &Range<u64>| {
+            own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
+        };
+        let punched = runs.iter().try_for_each(punch);
+        own.set_modified(version.modified)?;
+        self.write_mark(file, state, Residency { moving: false, ..residency }, Durable::Later)?;
+        // Whatever was not freed is recalled like the rest.
+        punched
+    }
+}

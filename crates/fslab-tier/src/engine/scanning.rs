@@ -1,0 +1,220 @@
+//! Looking at every file and every object: the catalogue is made anew, and whatever no file needs
+//! is found.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Attr, FileKind, Request};
+
+use super::Tier;
+use super::walk::{Place, Visit};
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::reader::{ObjectReader, walk_container};
+use crate::stored::residency::{self, Residency};
+
+/// What a scan found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Regular files.
+    pub files: u64,
+    /// Those of them that archives hold.
+    pub archived: u64,
+    /// Files whose bytes are partly or wholly elsewhere.
+    pub offline: u64,
+    /// Files that can't be used, because their residency is damaged or another file's.
+    pub damaged: Vec<String>,
+    /// Rows that the catalogue had lost, or had otherwise.
+    pub mended: u64,
+    /// Objects in archives that no file needs: they go after the delay.
+    pub unneeded: u64,
+}
+
+/// Rows written in one transaction.
+const BATCH: usize = 500;
+
+impl Tier {
+    /// Scans the tree, then the archives.
+    ///
+    /// # Errors
+    /// What the file system below, the catalogue or an archive answers.
+    pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
+        let number = self.catalogue.begin_scan()?;
+        let begun = self.around.calendar.now();
+        let mut scanned = Scanned::default();
+        let mut rows = Vec::new();
+        self.walk(b"", request, &mut |place| {
+            if place.found.attr.kind == FileKind::Regular
+                && let Some(row) = self.scan_file(&place, number, &mut scanned)?
+            {
+                rows.push(row);
+            }
+            if rows.len() >= BATCH {
+                self.catalogue.put(&std::mem::take(&mut rows))?;
+            }
+            Ok(Visit::Into)
+        })?;
+        self.catalogue.put(&rows)?;
+        self.retire_unseen(number, begun, &mut scanned)?;
+        for archive in self.archives() {
+            self.scan_archive(&archive, &mut scanned, request)?;
+        }
+        Ok(scanned)
+    }
+
+    fn scan_file(
+        &self,
+        place: &Place<'_>,
+        number: u64,
+        scanned: &mut Scanned,
+    ) -> Result<Option<ObjectRow>> {
+        scanned.files += 1;
+        let attr = &place.found.attr;
+        let residency = match residency::read(&*self.lower, &self.request(), attr.ino) {
+            Ok(None) => return Ok(None),
+            Ok(Some(residency)) => residency,
+            Err(residency::Unreadable::Below(error)) => {
+                return Err(Error::below(place.path)(error));
+            }
+            Err(residency::Unreadable::Corrupt(what)) => {
+                scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
+                return Ok(None);
+            }
+        };
+        if !self.is_own(&residency, attr) {
+            if !residency.offline.is_empty() {
+                let what = "a copy of another file, made behind the mount";
+                scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
+            }
+            return Ok(None);
+        }
+        scanned.archived += 1;
+        scanned.offline += u64::from(!residency.offline.is_empty());
+        self.row_of(place, residency, number, scanned).map(Some)
+    }
+
+    fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
+        residency.tier == self.settings.tier && residency.inode == (self.around.tell)(attr)
+    }
+
+    fn row_of(
+        &self,
+        place: &Place<'_>,
+        residency: Residency,
+        number: u64,
+        scanned: &mut Scanned,
+    ) -> Result<ObjectRow> {
+        let known = self.catalogue.get(residency.version.object)?;
+        let is_known = known
+            .as_ref()
+            .is_some_and(|row| row.state == ObjectState::Live && row.version == residency.version);
+        scanned.mended += u64::from(!is_known);
+        let since = known.map_or_else(|| self.around.calendar.now(), |row| row.since);
+        Ok(ObjectRow {
+            state: ObjectState::Live,
+            file: residency.file,
+            inode: residency.inode,
+            version: residency.version,
+            since,
+            seen: number,
+            path: place.path.to_vec(),
+        })
+    }
+
+    /// Rows of objects that no file names. What was archived since the scan began is younger.
+    fn retire_unseen(
+        &self,
+        number: u64,
+        begun: fslab_vfs::Timestamp,
+        scanned: &mut Scanned,
+    ) -> Result<()> {
+        let mut unseen = Vec::new();
+        self.catalogue.for_each(&mut |row| {
+            let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
+            if is_current && row.seen != number && row.since < begun {
+                unseen.push(row);
+            }
+            Ok(())
+        })?;
+        unseen.retain(|row| !self.is_used(row.version.object));
+        scanned.unneeded += unseen.len() as u64;
+        let since = self.around.calendar.now();
+        for rows in unseen.chunks(BATCH) {
+            let removed =
+                |row: &ObjectRow| ObjectRow { state: ObjectState::Removed, since, ..row.clone() };
+            self.catalogue.put(&rows.iter().map(removed).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn is_used(&self, object: Id) -> bool {
+        self.files.all().iter().any(|file| {
+            let state = file.lock();
+            state.is_archiving
+                || state.known().is_some_and(|known| known.recorded.version.object == object)
+        })
+    }
+
+    fn scan_archive(
+        &self,
+        archive: &Arc<dyn Archive>,
+        scanned: &mut Scanned,
+        request: &Request,
+    ) -> Result<()> {
+        let mut unknown = Vec::new();
+        let mut problem = None;
+        let listed = archive.list(ContainerKind::Files, &mut |container, length| match self
+            .catalogue
+            .knows_container(container)
+        {
+            Ok(true) => {}
+            Ok(false) => unknown.push((container, length)),
+            Err(error) => problem = Some(error),
+        });
+        listed.map_err(|source| Error::Archive {
+            archive: archive.label().to_owned(),
+            container: Id::default(),
+            source,
+        })?;
+        problem.map_or(Ok(()), Err)?;
+        for (container, length) in unknown {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            // Two archives hold the same container.
+            if self.catalogue.knows_container(container)? {
+                continue;
+            }
+            if let Err(error) = self.note_unneeded(archive, container, length, scanned) {
+                scanned.damaged.push(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn note_unneeded(
+        &self,
+        archive: &Arc<dyn Archive>,
+        container: Id,
+        length: u64,
+        scanned: &mut Scanned,
+    ) -> Result<()> {
+        let since = self.around.calendar.now();
+        let mut rows = Vec::new();
+        let kind = ContainerKind::Files;
+        walk_container(&**archive, kind, container, length, &mut |location| {
+            let reader = ObjectReader::open_any(archive, kind, location)?;
+            rows.push(ObjectRow {
+                state: ObjectState::Removed,
+                file: reader.heading().file,
+                inode: Id::default(),
+                version: reader.version(),
+                since,
+                seen: 0,
+                path: reader.attributes().path.clone(),
+            });
+            Ok(())
+        })?;
+        scanned.unneeded += rows.len() as u64;
+        self.catalogue.put(&rows)
+    }
+}

@@ -1,0 +1,143 @@
+//! What a crash left of archiving, what names that went leave, and what nobody needs any more.
+
+use std::time::Duration;
+
+use fslab_vfs::{FileKind, Ino, Name, Timestamp};
+
+use super::Tier;
+use super::archiving::residency_names;
+use crate::archive::ContainerKind;
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::stored::residency::{self, Residency};
+
+/// What expiry did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Objects that are no more.
+    pub objects: u64,
+    /// Containers that were removed from archives.
+    pub containers: u64,
+}
+
+/// Rows handled in one transaction.
+const BATCH: usize = 1000;
+
+impl Tier {
+    /// Objects that were on their way when the last run ended: those that a file names are its
+    /// version, those that the file does not name go, and the others wait for a scan.
+    pub(super) fn settle_pending(&self) -> Result<()> {
+        let mut pending = Vec::new();
+        self.catalogue.for_each(&mut |row| {
+            if row.state == ObjectState::Pending {
+                pending.push(row);
+            }
+            Ok(())
+        })?;
+        pending.into_iter().try_for_each(|row| self.settle_one(row))
+    }
+
+    fn settle_one(&self, row: ObjectRow) -> Result<()> {
+        match self.named_version(&row) {
+            Some(residency) if residency.version.object == row.version.object => {
+                let version = residency.version;
+                self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
+            }
+            Some(_) => self.delete_rows(&[row]).map(drop),
+            None if !residency_names(&*self.lower, &row, self) => {
+                self.delete_rows(&[row]).map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The residency of the very inode that a row is about, if it is where it was.
+    fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
+        let found = Found::at(&self.lower, &row.path).ok()?;
+        if (self.around.tell)(&found.attr) != row.inode {
+            return None;
+        }
+        residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
+    }
+
+    /// Removes rows, and the containers that held nothing else.
+    fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
+        // The rows first: a row without an object would promise what is not there, an object
+        // without a row is found by the next scan.
+        let unused = self.catalogue.remove(rows)?;
+        for container in &unused {
+            for archive in self.archives() {
+                archive.delete(ContainerKind::Files, *container).map_err(|source| {
+                    let archive = archive.label().to_owned();
+                    Error::Archive { archive, container: *container, source }
+                })?;
+            }
+        }
+        Ok(unused.len() as u64)
+    }
+
+    /// What the last name of a file takes with it, to be told to [`Self::removed`] once it is gone.
+    pub(crate) fn victim(&self, parent: Ino, name: Name<'_>) -> Option<Id> {
+        let found = Found::below(&self.lower, parent, name.as_os_str()).ok()?;
+        if found.attr.kind != FileKind::Regular || found.attr.links != 1 {
+            return None;
+        }
+        let residency = residency::read(&*self.lower, &self.request(), found.ino()).ok()??;
+        let is_own = residency.inode == (self.around.tell)(&found.attr);
+        is_own.then_some(residency.version.object)
+    }
+
+    /// The last name of a file is gone: its object is kept for as long as such are.
+    pub(crate) fn removed(&self, object: Id) {
+        let since = self.around.calendar.now();
+        let noted = self.catalogue.get(object).and_then(|row| match row {
+            Some(row) => {
+                self.catalogue.put(&[ObjectRow { state: ObjectState::Removed, since, ..row }])
+            }
+            None => Ok(()),
+        });
+        if let Err(error) = noted {
+            tracing::warn!(%error, "the next scan will find that a file was removed");
+        }
+    }
+
+    /// Removes objects that were replaced or removed longer ago than such are kept.
+    ///
+    /// # Errors
+    /// What the catalogue or an archive answers.
+    pub fn expire(&self) -> Result<Expired> {
+        let now = self.around.calendar.now();
+        let mut due: Vec<ObjectRow> = Vec::new();
+        self.catalogue.for_each(&mut |row| {
+            let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+            if is_unused && due.len() < BATCH && age(row.since, now) >= self.settings.keep {
+                due.push(row);
+            }
+            Ok(())
+        })?;
+        // A file that was removed while it is open, or came back behind the mount, is still read.
+        due.retain(|row| !self.is_read(row));
+        let containers = self.delete_rows(&due)?;
+        Ok(Expired { objects: due.len() as u64, containers })
+    }
+
+    fn is_read(&self, row: &ObjectRow) -> bool {
+        let object = row.version.object;
+        let uses = |file: &std::sync::Arc<super::TieredFile>| {
+            let state = file.lock();
+            state.known().is_some_and(|known| known.recorded.version.object == object)
+        };
+        let is_open = self.files.all().iter().any(uses);
+        let is_named = self.named_version(row).is_some_and(|known| known.version.object == object);
+        is_open || is_named
+    }
+}
+
+/// How long ago something was; nothing where the clock was set back.
+#[must_use]
+pub fn age(since: Timestamp, now: Timestamp) -> Duration {
+    let seconds = u64::try_from(now.seconds.saturating_sub(since.seconds)).unwrap_or(0);
+    Duration::from_secs(seconds)
+}

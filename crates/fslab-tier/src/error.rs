@@ -1,0 +1,152 @@
+//! Why tiering can't go on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fslab_vfs::Errno;
+
+use crate::id::Id;
+use crate::stored::bytes::Corrupt;
+
+/// The result of anything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why tiering can't go on, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system below answered this.
+    #[error("{path}: {source}")]
+    Below {
+        /// The file, from the root of the tree.
+        path: String,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+    /// A file of the tier's home could not be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// An archive failed.
+    #[error("archive {archive}, object {container}: {source}")]
+    Archive {
+        /// The archive.
+        archive: String,
+        /// What was read or written there.
+        container: Id,
+        /// What the system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// What an archive holds is not what was put there.
+    #[error("archive {archive}, object {object}: {what}")]
+    Damaged {
+        /// The archive.
+        archive: String,
+        /// The object.
+        object: Id,
+        /// What was found wrong.
+        what: Corrupt,
+    },
+    /// A directory is no archive.
+    #[error("{}: {what}", path.display())]
+    NoArchive {
+        /// The directory.
+        path: PathBuf,
+        /// What was found instead, and what to do.
+        what: String,
+    },
+    /// Not enough archives can take or give a copy.
+    #[error("{wanted} copies are asked for, and only {found} archives are attached")]
+    TooFewArchives {
+        /// Copies asked for.
+        wanted: usize,
+        /// Archives there are.
+        found: usize,
+    },
+    /// The catalogue failed.
+    #[error("catalogue {}: {source}", path.display())]
+    Catalogue {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<redb::Error>,
+    },
+    /// The catalogue holds something that is none of its own.
+    #[error("catalogue {}: {what}; remove it and run `fslab tier scan`", path.display())]
+    CatalogueDamaged {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        what: Corrupt,
+    },
+    /// A file of settings is wrong.
+    #[error("{}, line {line}: {what}", path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// A home or a tree can't be used as asked.
+    #[error("{what}")]
+    Refused {
+        /// What, and what to do.
+        what: String,
+    },
+    /// A file can't be archived, released or recalled now.
+    #[error("{path}: {why}")]
+    NotNow {
+        /// The file.
+        path: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Whoever asked is gone.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// A failure of the file system below at a file.
+    pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
+        let path = shown(path);
+        move |source| Self::Below { path, source }
+    }
+
+    /// A failure at a file of the home.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+
+    /// What a program that uses the file is answered.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Below { source, .. } => source.errno(),
+            Self::File { source, .. } | Self::Archive { source, .. } => {
+                match Errno::from_io_error(source) {
+                    // A full archive is not the disk that the program writes to.
+                    Some(Errno::NOSPC | Errno::DQUOT) | None => Errno::IO,
+                    Some(errno) => errno,
+                }
+            }
+            Self::NotNow { .. } => Errno::BUSY,
+            Self::Interrupted => Errno::INTR,
+            _ => Errno::IO,
+        }
+    }
+}
+
+/// A path of the tree for messages.
+pub(crate) fn shown(path: &[u8]) -> String {
+    if path.is_empty() { ".".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
+}

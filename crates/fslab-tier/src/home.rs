@@ -1,0 +1,312 @@
+//! The home of a tier: a directory with its settings, its catalogue and its policy.
+//!
+//! ```text
+//! HOME/tier.toml         what the tier is
+//! HOME/catalogue.redb    what archives hold; can be lost
+//! HOME/policy.toml       what goes and when; written by its owner
+//! ```
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::FileSystem;
+use serde::{Deserialize, Serialize};
+
+use crate::archive::Archive;
+use crate::archive::directory::{DirectoryArchive, write_durably};
+use crate::catalogue::Catalogue;
+use crate::engine::{Settings, Tier};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::own_request;
+use crate::stored::format::COPIES_MAX;
+use crate::stored::residency;
+use crate::surroundings::Surroundings;
+
+const SETTINGS: &str = "tier.toml";
+const CATALOGUE: &str = "catalogue.redb";
+const POLICY: &str = "policy.toml";
+const VERSION: u32 = 1;
+
+/// What a tier is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Of this file.
+    pub version: u32,
+    /// The tier.
+    pub tier: Id,
+    /// Archives that must hold a file before its bytes may be released.
+    pub copies: usize,
+    /// Level of zstd for what is archived, 0 for none.
+    #[serde(default = "usual_level")]
+    pub zstd_level: i32,
+    /// How long what was replaced or removed is kept, in seconds.
+    #[serde(default = "usual_keep")]
+    pub keep_seconds: u64,
+    /// Its archives, in the order in which they take copies.
+    #[serde(default, rename = "archive")]
+    pub archives: Vec<Attached>,
+}
+
+/// An archive of a tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attached {
+    /// Its identity.
+    pub id: Id,
+    /// Its directory.
+    pub path: PathBuf,
+}
+
+fn usual_level() -> i32 {
+    3
+}
+
+fn usual_keep() -> u64 {
+    30 * 24 * 3600
+}
+
+/// The home of a tier.
+#[derive(Clone, Debug)]
+pub struct Home {
+    path: PathBuf,
+    /// What the tier is.
+    pub description: Description,
+}
+
+/// What a new tier is to be.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Directories of new archives.
+    pub archives: Vec<PathBuf>,
+    /// Archives that must hold a file before its bytes may be released.
+    pub copies: usize,
+    /// Level of zstd for what is archived, 0 for none.
+    pub zstd_level: i32,
+    /// How long what was replaced or removed is kept.
+    pub keep: Duration,
+}
+
+impl Home {
+    /// Makes a home, its archives, and the mark of the tree: a new tier.
+    ///
+    /// # Errors
+    /// Where any of it is there already.
+    pub fn init(
+        path: &Path,
+        tree: &dyn FileSystem,
+        wish: &Wish,
+        around: &Surroundings,
+    ) -> Result<Self> {
+        check_wish(wish)?;
+        let mark = residency::read_tree(tree, &own_request());
+        let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
+        if let Some((tier, home)) = mark {
+            let home = String::from_utf8_lossy(&home).into_owned();
+            return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
+        }
+        let tier = around.identities.make();
+        let mut home = Self::make(path, tier, wish)?;
+        for archive in &wish.archives {
+            let id = around.identities.make();
+            DirectoryArchive::init(archive, id, tier)?;
+            home.description.archives.push(Attached { id, path: archive.clone() });
+        }
+        home.save()?;
+        home.mark(tree)?;
+        Ok(home)
+    }
+
+    fn make(path: &Path, tier: Id, wish: &Wish) -> Result<Self> {
+        fs::create_dir_all(path).map_err(Error::file(path))?;
+        let path = path.canonicalize().map_err(Error::file(path))?;
+        if path.join(SETTINGS).exists() {
+            return Err(refused(format!("{} is the home of a tier already", path.display())));
+        }
+        let description = Description {
+            version: VERSION,
+            tier,
+            copies: wish.copies,
+            zstd_level: wish.zstd_level,
+            keep_seconds: wish.keep.as_secs(),
+            archives: Vec::new(),
+        };
+        Ok(Self { path, description })
+    }
+
+    /// Makes a home for a tier whose archives alone are left.
+    ///
+    /// # Errors
+    /// Where one is there already, or the archives are not of one tier.
+    pub fn again(path: &Path, tree: &dyn FileSystem, wish: &Wish) -> Result<Self> {
+        let mut owner: Option<Id> = None;
+        let mut attached = Vec::new();
+        for archive in &wish.archives {
+            let found = DirectoryArchive::describe(archive)?;
+            if owner.is_some_and(|owner| owner != found.owner) {
+                return Err(refused("the archives belong to different tiers".to_owned()));
+            }
+            owner = Some(found.owner);
+            let path = archive.canonicalize().map_err(Error::file(archive))?;
+            attached.push(Attached { id: found.id, path });
+        }
+        let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
+        let mut home = Self::make(path, tier, wish)?;
+        home.description.archives = attached;
+        home.save()?;
+        home.mark(tree)?;
+        Ok(home)
+    }
+
+    /// Reads a home.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn read(path: &Path) -> Result<Self> {
+        let settings = path.join(SETTINGS);
+        let text = fs::read_to_string(&settings).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => refused(format!(
+                "{} is no home of a tier; `fslab tier init` makes one",
+                path.display()
+            )),
+            _ => Error::File { path: settings.clone(), source: error },
+        })?;
+        let description: Description = toml::from_str(&text).map_err(|error| Error::Settings {
+            path: settings.clone(),
+            line: line_of(&text, error.span()),
+            what: error.message().to_owned(),
+        })?;
+        if description.version != VERSION {
+            let what = format!("version {} is not known to this fslab", description.version);
+            return Err(Error::Settings { path: settings, line: 1, what });
+        }
+        Ok(Self { path: path.to_owned(), description })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the policy is, if its owner wrote one.
+    #[must_use]
+    pub fn policy(&self) -> PathBuf {
+        self.path.join(POLICY)
+    }
+
+    /// Adds an archive: one of this tier's, or a directory that becomes one.
+    ///
+    /// # Errors
+    /// Where it belongs to another tier.
+    pub fn attach(&mut self, archive: &Path, id: Id) -> Result<()> {
+        if !archive.join("archive.toml").exists() {
+            DirectoryArchive::init(archive, id, self.description.tier)?;
+        }
+        let found = DirectoryArchive::describe(archive)?;
+        if found.owner != self.description.tier {
+            let shown = archive.display();
+            return Err(refused(format!("{shown} belongs to tier {}", found.owner)));
+        }
+        if self.description.archives.len() >= COPIES_MAX {
+            return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
+        }
+        let path = archive.canonicalize().map_err(Error::file(archive))?;
+        self.description.archives.retain(|attached| attached.id != found.id);
+        self.description.archives.push(Attached { id: found.id, path });
+        self.save()
+    }
+
+    fn save(&self) -> Result<()> {
+        let path = self.path.join(SETTINGS);
+        let text = toml::to_string(&self.description).unwrap_or_default();
+        write_durably(&path, text.as_bytes()).map_err(Error::file(&path))
+    }
+
+    fn mark(&self, tree: &dyn FileSystem) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let home = self.path.as_os_str().as_bytes();
+        residency::write_tree(tree, &own_request(), self.description.tier, home)
+            .map_err(Error::below(b""))
+    }
+
+    /// Opens the archives. One that can't be is said and left out: files that others hold too can
+    /// be recalled without it.
+    ///
+    /// # Errors
+    /// Where none can be opened.
+    pub fn archives(&self) -> Result<Vec<Arc<dyn Archive>>> {
+        let mut opened: Vec<Arc<dyn Archive>> = Vec::new();
+        let mut problem = None;
+        for attached in &self.description.archives {
+            match DirectoryArchive::open(&attached.path, self.description.tier) {
+                Ok(archive) => opened.push(Arc::new(archive)),
+                Err(error) => {
+                    tracing::warn!("an archive is left out: {error}");
+                    problem = Some(error);
+                }
+            }
+        }
+        match problem {
+            Some(problem) if opened.is_empty() => Err(problem),
+            _ => Ok(opened),
+        }
+    }
+
+    /// The catalogue.
+    ///
+    /// # Errors
+    /// Where another program uses it, or it is damaged.
+    pub fn catalogue(&self) -> Result<Catalogue> {
+        Catalogue::open(&self.path.join(CATALOGUE))
+    }
+
+    /// How the engine is to work.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            copies: self.description.copies,
+            level: self.description.zstd_level,
+            keep: Duration::from_secs(self.description.keep_seconds),
+            ..Settings::of(self.description.tier)
+        }
+    }
+
+    /// Puts the engine over the tree.
+    ///
+    /// # Errors
+    /// Where the tree, an archive or the catalogue can't be used.
+    pub fn open(
+        &self,
+        tree: Arc<dyn FileSystem>,
+        settings: Settings,
+        around: Surroundings,
+    ) -> Result<Arc<Tier>> {
+        Tier::open(tree, settings, self.archives()?, self.catalogue()?, around)
+    }
+}
+
+fn check_wish(wish: &Wish) -> Result<()> {
+    let found = wish.archives.len();
+    if wish.copies == 0 || wish.copies > found {
+        return Err(Error::TooFewArchives { wanted: wish.copies.max(1), found });
+    }
+    if found > COPIES_MAX {
+        return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
+    }
+    Ok(())
+}
+
+fn refused(what: String) -> Error {
+    Error::Refused { what }
+}
+
+/// The line, from 1, on which something begins.
+pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let start = span.map_or(0, |span| span.start);
+    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
+}

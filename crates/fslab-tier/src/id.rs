@@ -1,0 +1,74 @@
+//! Names of things that must never be taken for each other: tiers, files, objects, archives.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A random number of 128 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Id(pub [u8; 16]);
+
+/// A text that is no [`Id`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an identity is 32 hexadecimal digits")]
+pub struct NotAnId;
+
+impl fmt::Display for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl FromStr for Id {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        let digits: Vec<u8> =
+            text.chars().map_while(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        if text.len() != 32 || digits.len() != 32 {
+            return Err(NotAnId);
+        }
+        let mut id = [0; 16];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        Ok(Self(id))
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = NotAnId;
+
+    fn try_from(text: String) -> Result<Self, NotAnId> {
+        text.parse()
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> Self {
+        id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_survive_being_written_down() {
+        let id = Id([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 250, 251, 252, 253, 254, 255]);
+        assert_eq!(id.to_string(), "00010203040506070809fafbfcfdfeff");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for wrong in ["", "00", &"g".repeat(32), &"0".repeat(33)] {
+            assert_eq!(wrong.parse::<Id>(), Err(NotAnId), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The layer: a tree as programs see it, whether bytes of its files are here or in archives.
+//!
+//! A transformer: every operation is here, and what is not is refused. Files that are wholly here
+//! are the lower file system's own, backing descriptor included; the engine is asked about others.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, KernelCache,
+    Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs, WriteOptions,
+    XattrMode,
+};
+use parking_lot::RwLock;
+use slab::Slab;
+
+use crate::engine::{FileUse, Tier};
+use crate::stored::residency::is_ours;
+
+mod opening;
+
+/// A tree whose files may be in archives, as a file system.
+pub struct TierFs {
+    tier: Arc<Tier>,
+    lower: Arc<dyn FileSystem>,
+    handles: RwLock<Slab<Arc<OpenFile>>>,
+}
+
+/// A handle of the mount.
+struct OpenFile {
+    /// Of the file below.
+    handle: Handle,
+    mode: OpenMode,
+    used: FileUse,
+}
+
+impl TierFs {
+    /// The file system over an engine.
+    #[must_use]
+    pub fn new(tier: Arc<Tier>) -> Self {
+        let lower = Arc::clone(tier.lower());
+        Self { tier, lower, handles: RwLock::default() }
+    }
+
+    fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
+        Ok(Arc::clone(self.handles.read().get(key).ok_or(Errno::BADF)?))
+    }
+
+    fn below(&self, handle: Option<Handle>) -> Result<Option<Handle>> {
+        handle.map(|handle| Ok(self.handle(handle)?.handle)).transpose()
+    }
+
+    fn shown_entry(&self, entry: Entry) -> Result<Entry> {
+        let ino = entry.attr.ino;
+        let attr = self.tier.shown(entry.attr).inspect_err(|_| self.lower.forget(ino, 1))?;
+        Ok(Entry { attr, generation: entry.generation })
+    }
+}
+
+impl FileSystem for TierFs {
+    fn attach(&self, cache: Arc<dyn KernelCache>) {
+        self.lower.attach(cache);
+    }
+
+    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
+        self.lower.path_below(ino)
+    }
+
+    fn claim_tree(&self, claim: Claim) -> Result<()> {
+        self.lower.claim_tree(claim)
+    }
+
+    fn claim_file(&self, ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
+        self.lower.claim_file(ino, self.handle(handle)?.handle, claim)
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        self.tier.shutdown()?;
+        self.lower.shutdown()
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        self.shown_entry(self.lower.lookup(request, parent, name)?)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lower.forget(ino, lookups);
+    }
+
+    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        let handle = self.below(handle)?;
+        let ask = || self.lower.getattr(request, ino, handle);
+        let attr = match self.tier.in_use(ino) {
+            // While a block is put in its place, times are not the file's.
+            Some(file) => self.tier.at_rest(&file, ask)?,
+            None => ask()?,
+        };
+        self.tier.shown(attr)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        let handle = self.below(handle)?;
+        let used = self.tier.enter(ino);
+        let attr = match changes.size {
+            Some(size) => self.tier.resize(&used.file, request, handle, size, changes)?,
+            None => self.tier.set_attributes(&used.file, request, handle, changes)?,
+        };
+        self.tier.shown(attr)
+    }
+
+    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
+        self.lower.readlink(request, ino)
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        self.lower.mknod(request, parent, name, mode, device)
+    }
+
+    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
+        self.lower.mkdir(request, parent, name, mode)
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        self.lower.symlink(request, parent, name, target)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        let victim = self.tier.victim(parent, name);
+        self.lower.unlink(request, parent, name)?;
+        victim.into_iter().for_each(|object| self.tier.removed(object));
+        Ok(())
+    }
+
+    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
+        self.lower.rmdir(request, parent, name)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
+        let victim = if replaces { self.tier.victim(new_parent, new_name) } else { None };
+        self.lower.rename(request, parent, name, new_parent, new_name, mode)?;
+        victim.into_iter().for_each(|object| self.tier.removed(object));
+        Ok(())
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: Name<'_>,
+    ) -> Result<Entry> {
+        self.shown_entry(self.lower.link(request, ino, new_parent, new_name)?)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        self.open_file(request, ino, mode)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        self.create_file(request, parent, name, mode, flags)
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        let created = self.lower.tmpfile(request, parent, mode, flags)?;
+        Ok(self.enter_created(created, flags))
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let open = self.handle(handle)?;
+        if open.mode.contains(OpenMode::WRITE_ONLY) {
+            return Err(Errno::BADF.into());
+        }
+        self.tier.read(&open.used.file, request, open.handle, offset, buffer)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let open = self.handle(handle)?;
+        if !open.mode.writes() {
+            return Err(Errno::BADF.into());
+        }
+        if data.is_empty() || self.tier.is_plain(&open.used.file)? {
+            return self.lower.write(request, ino, open.handle, offset, data, options);
+        }
+        let (file, appends) = (&open.used.file, open.mode.contains(OpenMode::APPEND));
+        let count =
+            self.tier.write(file, request, open.handle, (offset, appends), data, options)?;
+        if open.mode.contains(OpenMode::DATA_SYNC) {
+            let data_only = !open.mode.contains(OpenMode::SYNC);
+            self.tier.fsync(file, request, open.handle, data_only)?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.lower.flush(request, ino, self.handle(handle)?.handle)
+    }
+
+    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.close_file(request, ino, handle)
+    }
+
+    fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        let open = self.handle(handle)?;
+        self.tier.fsync(&open.used.file, request, open.handle, data_only)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        self.lower.opendir(request, ino)
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        self.lower.readdir(request, ino, handle, offset, sink)
+    }
+
+    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.lower.releasedir(request, ino, handle)
+    }
+
+    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        self.lower.fsyncdir(request, ino, handle, data_only)
+    }
+
+    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.lower.syncfs(request, ino)
+    }
+
+    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
+        self.lower.statfs(request, ino)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        if is_ours(name) {
+            return Err(Errno::NODATA.into());
+        }
+        self.lower.getxattr(request, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if is_ours(name) {
+            return Err(Errno::PERM.into());
+        }
+        self.lower.setxattr(request, ino, name, value, mode)
+    }
+
+    fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
+        let names = self.lower.listxattr(request, ino)?;
+        let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| {
+            let name = name.strip_suffix(&[0]).unwrap_or(name);
+            !is_ours(OsStr::from_bytes(name))
+        });
+        Ok(shown.flatten().copied().collect())
+    }
+
+    fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
+        if is_ours(name) {
+            return Err(Errno::NODATA.into());
+        }
+        self.lower.removexattr(request, ino, name)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        let open = self.handle(handle)?;
+        if length == 0 || self.tier.is_plain(&open.used.file)? {
+            return self.lower.fallocate(request, ino, open.handle, offset, length, mode);
+        }
+        if !open.mode.writes() {
+            return Err(Errno::BADF.into());
+        }
+        self.tier.fallocate(&open.used.file, request, open.handle, (offset, length), mode)
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        _ino: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        let open = self.handle(handle)?;
+        self.tier.seek(&open.used.file, request, open.handle, offset, to)
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        (source_ino, source, source_offset): (Ino, Handle, u64),
+        (target_ino, target, target_offset): (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = (self.handle(source)?, self.handle(target)?);
+        let are_plain =
+            self.tier.is_plain(&source.used.file)? && self.tier.is_plain(&target.used.file)?;
+        if are_plain || !target.mode.writes() || target.mode.contains(OpenMode::APPEND) {
+            let from = (source_ino, source.handle, source_offset);
+            let to = (target_ino, target.handle, target_offset);
+            return self.lower.copy_file_range(request, from, to, length);
+        }
+        let from = (&source.used.file, source.handle, source_offset);
+        let to = (&target.used.file, target.handle, target_offset);
+        self.tier.copy(request, from, to, length)
+    }
+}

@@ -1,0 +1,42 @@
+//! Tiering: files that are not used go to archives, and come back when they are.
+//!
+//! The design of DMFS (W. Studenmund, USENIX 2000), taken further: any part of a file may be
+//! resident, a write to a file that is elsewhere recalls only the blocks at its edges, every change
+//! survives a crash at any moment, and an archive alone is enough to make the tree again.
+//!
+//! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
+//! - `engine`: moves bytes. `queue`: in which order. `layer`: the tree as programs see it.
+//! - `policy`: decides what goes. `rebuild`: a tree from archives alone.
+//! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
+//!
+//! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
+//!
+//! The engine reads no clock and no random source ([`Surroundings`]), knows archives only as
+//! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
+
+pub mod archive;
+pub mod catalogue;
+pub mod command;
+mod engine;
+mod error;
+pub mod home;
+mod id;
+mod layer;
+mod lower;
+pub mod policy;
+pub mod queue;
+pub mod rebuild;
+mod runs;
+pub mod stored;
+mod surroundings;
+
+pub use engine::{
+    Archived, Expired, Known, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit,
+    age,
+};
+pub use error::{Error, Result};
+pub use id::{Id, NotAnId};
+pub use layer::TierFs;
+pub use lower::{Found, own_request};
+pub use runs::Runs;
+pub use surroundings::{Calendar, Identities, Surroundings, Tell, by_number_and_birth};

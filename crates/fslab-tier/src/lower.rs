@@ -1,0 +1,234 @@
+//! The tree below: files opened by the engine itself, and inodes found by path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Request, Result, SeekTo,
+    SetAttr, SetTime, Timestamp, WriteOptions,
+};
+
+use crate::surroundings::Calendar;
+
+/// A request of the engine's own, where there is none of a caller.
+#[must_use]
+pub fn own_request() -> Request {
+    Request::default()
+}
+
+/// The same, for what changes something: leaves take the time from it.
+#[must_use]
+pub fn request_at(calendar: &dyn Calendar) -> Request {
+    Request { now: calendar.now(), ..Request::default() }
+}
+
+/// A file that the engine has opened; closed when dropped.
+pub struct OwnFile {
+    fs: Arc<dyn FileSystem>,
+    calendar: Arc<dyn Calendar>,
+    ino: Ino,
+    handle: Handle,
+}
+
+impl std::fmt::Debug for OwnFile {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "OwnFile({})", self.ino.0)
+    }
+}
+
+impl OwnFile {
+    /// Opens a file for reading, and for writing where asked. Its time of access stays.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn open(
+        fs: &Arc<dyn FileSystem>,
+        calendar: &Arc<dyn Calendar>,
+        ino: Ino,
+        writes: bool,
+    ) -> Result<Self> {
+        let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
+        let request = request_at(&**calendar);
+        let opened = match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
+            // Only the owner of a file may leave its time.
+            Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode)?,
+            opened => opened?,
+        };
+        let calendar = Arc::clone(calendar);
+        Ok(Self { fs: Arc::clone(fs), calendar, ino, handle: opened.handle })
+    }
+
+    fn request(&self) -> Request {
+        request_at(&*self.calendar)
+    }
+
+    /// Its attributes.
+    ///
+    /// # Errors
+    /// As all of these, what the file system below answers.
+    pub fn attr(&self) -> Result<Attr> {
+        self.fs.getattr(&self.request(), self.ino, Some(self.handle))
+    }
+
+    /// Reads until the buffer is full or the file ends.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let rest = &mut buffer[done..];
+            match self.fs.read(
+                &self.request(),
+                self.ino,
+                self.handle,
+                offset + done as u64,
+                rest,
+            )? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (request, options) = (self.request(), WriteOptions::default());
+        let mut done = 0;
+        while done < data.len() {
+            let place = offset + done as u64;
+            match self.fs.write(&request, self.ino, self.handle, place, &data[done..], options)? {
+                0 => return Err(Errno::IO.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes data, size, attributes and xattrs durable.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn sync(&self) -> Result<()> {
+        self.fs.fsync(&self.request(), self.ino, self.handle, false)
+    }
+
+    /// Frees the bytes of a range; the size stays.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
+    }
+
+    /// Sets the time of the last modification.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn set_modified(&self, modified: Timestamp) -> Result<()> {
+        let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
+        self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
+    }
+
+    /// Whether anything but a hole is between two offsets.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn has_data(&self, from: u64, to: u64) -> Result<bool> {
+        match self.fs.lseek(&self.request(), self.ino, self.handle, from, SeekTo::Data) {
+            Ok(found) => Ok(found < to),
+            Err(error) => match error.errno() {
+                Errno::NXIO => Ok(false),
+                // Who can't tell may hold anything.
+                Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(true),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.fs.release(&self.request(), self.ino, self.handle) {
+            tracing::warn!(%error, ino = self.ino.0, "closing a file below");
+        }
+    }
+}
+
+/// An inode that was looked up; forgotten when dropped.
+pub struct Found {
+    fs: Arc<dyn FileSystem>,
+    /// Its attributes when it was found.
+    pub attr: Attr,
+    counts: bool,
+}
+
+impl Found {
+    /// The root.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn root(fs: &Arc<dyn FileSystem>) -> Result<Self> {
+        let attr = fs.getattr(&own_request(), Ino::ROOT, None)?;
+        Ok(Self { fs: Arc::clone(fs), attr, counts: false })
+    }
+
+    /// What a name in a directory stands for.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no such name.
+    pub fn below(fs: &Arc<dyn FileSystem>, parent: Ino, name: &OsStr) -> Result<Self> {
+        let entry = fs.lookup(&own_request(), parent, Name::new(name)?)?;
+        Ok(Self { fs: Arc::clone(fs), attr: entry.attr, counts: true })
+    }
+
+    /// What a path from the root stands for. Symbolic links on the way are not followed.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no such name.
+    pub fn at(fs: &Arc<dyn FileSystem>, path: &[u8]) -> Result<Self> {
+        let mut found = Self::root(fs)?;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            found = Self::below(fs, found.attr.ino, OsStr::from_bytes(name))?;
+        }
+        Ok(found)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.attr.ino
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        if self.counts {
+            self.fs.forget(self.attr.ino, 1);
+        }
+    }
+}
+
+/// The names in a directory, without `.` and `..`.
+///
+/// # Errors
+/// What the file system below answers.
+pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<std::ffi::OsString>> {
+    let request = own_request();
+    let handle = fs.opendir(&request, directory)?;
+    let mut names = Vec::new();
+    let listed = fs.readdir(&request, directory, handle, 0, &mut |entry| {
+        if entry.name != "." && entry.name != ".." {
+            names.push(entry.name.to_owned());
+        }
+        true
+    });
+    fs.releasedir(&request, directory, handle)?;
+    listed.map(|()| names)
+}

@@ -1,0 +1,257 @@
+//! What is kept of a file beside its bytes, and the entries of a tree.
+
+use fslab_vfs::{Attr, FileKind, Timestamp};
+
+use super::bytes::{Corrupt, Cursor, Result, put_string, put_time};
+use super::format::{ATTRIBUTES_BYTES_MAX, SIZE_MAX, TREE_ENTRY_BYTES_MAX};
+use super::residency::{Location, Version};
+
+/// What is kept of a file beside its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// From the root of the tree, without a slash before it; empty for the root itself.
+    pub path: Vec<u8>,
+    /// Kind and permissions, as in `st_mode`.
+    pub mode: u32,
+    /// Owning user.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Of a device node.
+    pub device: u32,
+    /// Number of names.
+    pub links: u32,
+    /// The inode below: entries of a tree that share it are one file.
+    pub ino: u64,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of the contents.
+    pub modified: Timestamp,
+    /// Last change of the inode.
+    pub changed: Timestamp,
+    /// Target of a symbolic link.
+    pub target: Vec<u8>,
+    /// Extended attributes, by name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An entry of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// What it is called, and whose it is.
+    pub attributes: Attributes,
+    /// Bytes of a regular file.
+    pub size: u64,
+    /// The archived version that was the file's present state, and the file's identity.
+    pub archived: Option<(crate::Id, Version)>,
+}
+
+impl Attributes {
+    /// Those of an inode, without names and xattrs.
+    #[must_use]
+    pub fn of(attr: &Attr) -> Self {
+        Self {
+            path: Vec::new(),
+            mode: attr.kind.mode_bits() | attr.permissions.bits(),
+            uid: attr.uid,
+            gid: attr.gid,
+            device: attr.device,
+            links: attr.links,
+            ino: attr.ino.0,
+            accessed: attr.accessed,
+            modified: attr.modified,
+            changed: attr.changed,
+            target: Vec::new(),
+            xattrs: Vec::new(),
+        }
+    }
+
+    /// What it is; nothing for a mode that means none.
+    #[must_use]
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    /// Adds them to a record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_string(out, &self.path);
+        for number in [self.mode, self.uid, self.gid, self.device, self.links] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(self.ino.to_le_bytes());
+        for time in [self.accessed, self.modified, self.changed] {
+            put_time(out, time);
+        }
+        put_string(out, &self.target);
+        out.extend((self.xattrs.len() as u32).to_le_bytes());
+        for (name, value) in &self.xattrs {
+            put_string(out, name);
+            put_string(out, value);
+        }
+    }
+
+    /// Takes them from a record.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(from: &mut Cursor<'_>) -> Result<Self> {
+        if from.0.len() > TREE_ENTRY_BYTES_MAX {
+            return Err(Corrupt("the description of a file is too long"));
+        }
+        let path = from.string()?;
+        let [mode, uid, gid, device, links] = [(); 5].map(|()| from.u32());
+        let ino = from.u64()?;
+        let [accessed, modified, changed] = [(); 3].map(|()| from.time());
+        let target = from.string()?;
+        let count = from.u32()?;
+        let mut xattrs = Vec::new();
+        for _ in 0..count {
+            xattrs.push((from.string()?, from.string()?));
+        }
+        let attributes = Self {
+            path,
+            mode: mode?,
+            uid: uid?,
+            gid: gid?,
+            device: device?,
+            links: links?,
+            ino,
+            accessed: accessed?,
+            modified: modified?,
+            changed: changed?,
+            target,
+            xattrs,
+        };
+        attributes.check()
+    }
+
+    /// Paths come from archives, which nobody need have kept well: none leads out of a tree.
+    fn check(self) -> Result<Self> {
+        if self.kind().is_none() {
+            return Err(Corrupt("a file is of no known kind"));
+        }
+        let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
+        let parts: Vec<_> = self.path.split(|byte| *byte == b'/').collect();
+        let is_path = self.path.is_empty() || parts.iter().all(|part| is_name(part));
+        if !is_path || self.path.contains(&0) || self.path.len() > ATTRIBUTES_BYTES_MAX / 2 {
+            return Err(Corrupt("a path is none"));
+        }
+        Ok(self)
+    }
+}
+
+impl TreeEntry {
+    /// As it stands in a tree, behind its length.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.attributes.encode(&mut out);
+        out.extend(self.size.to_le_bytes());
+        match &self.archived {
+            None => out.push(0),
+            Some((file, version)) => {
+                out.push(1);
+                out.extend(file.0);
+                encode_version(&mut out, version);
+            }
+        }
+        let mut framed = Vec::with_capacity(out.len() + 4);
+        put_string(&mut framed, &out);
+        framed
+    }
+
+    /// From what stands behind its length.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut from = Cursor(bytes);
+        let attributes = Attributes::decode(&mut from)?;
+        let size = from.u64()?;
+        let archived = match from.byte()? {
+            0 => None,
+            1 => Some((from.id()?, decode_version(&mut from)?)),
+            _ => return Err(Corrupt("an entry of a tree is of no known form")),
+        };
+        from.end()?;
+        Ok(Self { attributes, size, archived })
+    }
+}
+
+fn encode_version(out: &mut Vec<u8>, version: &Version) {
+    out.extend(version.object.0);
+    out.extend(version.location.container.0);
+    for number in [version.location.offset, version.location.length, version.size, version.sequence]
+    {
+        out.extend(number.to_le_bytes());
+    }
+    put_time(out, version.modified);
+    out.extend(version.root);
+}
+
+/// Which archives have copies is not in a tree: whoever reads it looks.
+fn decode_version(from: &mut Cursor<'_>) -> Result<Version> {
+    let (object, container) = (from.id()?, from.id()?);
+    let [offset, length, size, sequence] = [(); 4].map(|()| from.u64());
+    let version = Version {
+        object,
+        location: Location { container, offset: offset?, length: length? },
+        size: size?,
+        sequence: sequence?,
+        modified: from.time()?,
+        root: from.hash()?,
+        copies: Vec::new(),
+    };
+    if version.size > SIZE_MAX {
+        return Err(Corrupt("a file is too large"));
+    }
+    Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> TreeEntry {
+        let version =
+            Version { copies: Vec::new(), ..crate::stored::residency::tests::example().version };
+        TreeEntry {
+            attributes: Attributes {
+                path: b"a/b".to_vec(),
+                mode: 0o100_644,
+                uid: 1,
+                gid: 2,
+                device: 0,
+                links: 2,
+                ino: 77,
+                accessed: Timestamp { seconds: 1, nanoseconds: 2 },
+                modified: Timestamp { seconds: -3, nanoseconds: 4 },
+                changed: Timestamp { seconds: 5, nanoseconds: 6 },
+                target: Vec::new(),
+                xattrs: vec![(b"user.x".to_vec(), b"y".to_vec())],
+            },
+            size: 10,
+            archived: Some((crate::Id([9; 16]), version)),
+        }
+    }
+
+    #[test]
+    fn entries_survive_and_are_refused_when_cut() {
+        let whole = entry();
+        let framed = whole.encode();
+        let bytes = &framed[4..];
+        assert_eq!(TreeEntry::decode(bytes), Ok(whole));
+        for length in 0..bytes.len() {
+            assert!(TreeEntry::decode(&bytes[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_its_tree() {
+        for path in ["..", "a/../b", "/etc/passwd", "a//b", "a/", ".", "a\0b"] {
+            let mut wrong = entry();
+            wrong.attributes.path = path.as_bytes().to_vec();
+            assert!(TreeEntry::decode(&wrong.encode()[4..]).is_err(), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Reading an object: no byte is answered before its block was checked.
+//!
+//! The hash that the file's residency holds covers head, attributes and the hashes of the pages of
+//! the table; a page holds the hashes of its blocks. So a block of a file of any size is checked
+//! with one page of 56 KiB.
+
+use fslab_vfs::Timestamp;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::attributes::Attributes;
+use super::bytes::{Corrupt, Cursor, Result};
+use super::format::{
+    ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
+    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC, TailRecord,
+    VERSION, blocks_of, crc_of,
+};
+use super::residency::{Location, Version};
+use super::writer::Heading;
+use crate::archive::{Archive, ContainerKind};
+use crate::error::Error;
+use crate::id::Id;
+
+/// An object in an archive.
+pub struct ObjectReader {
+    archive: Arc<dyn Archive>,
+    kind: ContainerKind,
+    location: Location,
+    heading: Heading,
+    attributes: Attributes,
+    root: [u8; 32],
+    table_offset: u64,
+    blocks: u64,
+    page_hashes: Vec<u8>,
+    /// The page that was read last, checked.
+    page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+/// Reads from one archive and says which it was when that fails.
+struct Source<'a> {
+    archive: &'a dyn Archive,
+    kind: ContainerKind,
+    container: Id,
+}
+
+impl Source<'_> {
+    fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let read = self.archive.read(self.kind, self.container, offset, &mut bytes);
+        match read {
+            Ok(count) if count == length => Ok(bytes),
+            Ok(_) => Err(self.damaged(Corrupt("the archive answers fewer bytes than it holds"))),
+            Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> Error {
+        let archive = self.archive.label().to_owned();
+        Error::Archive { archive, container: self.container, source }
+    }
+
+    fn damaged(&self, what: Corrupt) -> Error {
+        let archive = self.archive.label().to_owned();
+        Error::Damaged { archive, object: self.container, what }
+    }
+}
+
+impl ObjectReader {
+    /// Opens an object that must be a version of a file.
+    ///
+    /// # Errors
+    /// What the archive answers, or what is wrong with the object.
+    pub fn open(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
+        let reader = Self::open_any(archive, ContainerKind::Files, version.location)?;
+        if reader.root != version.root || reader.heading.object != version.object {
+            return Err(reader.damaged(Corrupt("it is not the version that was archived")));
+        }
+        Ok(reader)
+    }
+
+    /// Opens an object of which nothing else is known.
+    ///
+    /// # Errors
+    /// What the archive answers, or what is wrong with the object.
+    pub fn open_any(
+        archive: &Arc<dyn Archive>,
+        kind: ContainerKind,
+        location: Location,
+    ) -> crate::Result<Self> {
+        let source = Source { archive: &**archive, kind, container: location.container };
+        let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
+        let damaged = |what| source.damaged(what);
+        if tail.length.get() != location.length {
+            return Err(damaged(Corrupt("it has another length")));
+        }
+        let head_bytes = source.read(location.offset, size_of::<HeadRecord>())?;
+        let (heading, attributes_length) = parse_head(&head_bytes).map_err(damaged)?;
+        let layout = Layout::new(&tail, &heading, attributes_length).map_err(damaged)?;
+        let described = source
+            .read(location.offset + size_of::<HeadRecord>() as u64, attributes_length as usize)?;
+        let page_hashes =
+            source.read(location.offset + layout.hashes_offset, layout.hashes_length)?;
+        let mut hasher = blake3::Hasher::new();
+        for part in [&head_bytes, &described, &page_hashes] {
+            hasher.update(part);
+        }
+        let root = *hasher.finalize().as_bytes();
+        if root != tail.root {
+            return Err(damaged(Corrupt("its description or table is damaged")));
+        }
+        let attributes = Attributes::decode(&mut Cursor(&described)).map_err(damaged)?;
+        Ok(Self {
+            archive: Arc::clone(archive),
+            kind,
+            location,
+            heading,
+            attributes,
+            root,
+            table_offset: tail.table_offset.get(),
+            blocks: tail.blocks.get(),
+            page_hashes,
+            page: Mutex::new(None),
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn heading(&self) -> &Heading {
+        &self.heading
+    }
+
+    /// What it says of the file.
+    #[must_use]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// It as the version of a file, with its one copy.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version {
+            object: self.heading.object,
+            location: self.location,
+            size: self.heading.size,
+            sequence: self.heading.sequence,
+            modified: self.attributes.modified,
+            root: self.root,
+            copies: vec![self.archive.id()],
+        }
+    }
+
+    /// Blocks of the contents.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn source(&self) -> Source<'_> {
+        let container = self.location.container;
+        Source { archive: &*self.archive, kind: self.kind, container }
+    }
+
+    fn damaged(&self, what: Corrupt) -> Error {
+        self.source().damaged(what)
+    }
+
+    /// The bytes of a block, checked.
+    ///
+    /// # Errors
+    /// What the archive answers, or what is wrong with the block.
+    pub fn block(&self, number: u64) -> crate::Result<Vec<u8>> {
+        let entry = self.entry(number)?;
+        let length = entry.length.get() as usize;
+        if entry.form == FORM_ZEROS {
+            return Ok(vec![0; length]);
+        }
+        let offset = self.location.offset + entry.offset.get();
+        let stored = self.source().read(offset, entry.stored_length.get() as usize)?;
+        let bytes = decode(entry.form, stored, length).map_err(|what| self.damaged(what))?;
+        if *blake3::hash(&bytes).as_bytes() != entry.hash {
+            return Err(self.damaged(Corrupt("a block is damaged")));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether a block is stored as zeros.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub fn is_zeros(&self, number: u64) -> crate::Result<bool> {
+        Ok(self.entry(number)?.form == FORM_ZEROS)
+    }
+
+    fn entry(&self, number: u64) -> crate::Result<EntryRecord> {
+        if number >= self.blocks {
+            return Err(self.damaged(Corrupt("it has fewer blocks")));
+        }
+        let page = self.page(number / PAGE_ENTRIES)?;
+        let start = (number % PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
+        let entry = page
+            .get(start..)
+            .and_then(|rest| EntryRecord::read_from_prefix(rest).ok())
+            .ok_or_else(|| self.damaged(Corrupt("its table is cut short")))?
+            .0;
+        self.check(number, &entry).map_err(|what| self.damaged(what))?;
+        Ok(entry)
+    }
+
+    /// The table was checked, but whoever wrote it may have meant harm.
+    fn check(&self, number: u64, entry: &EntryRecord) -> Result<()> {
+        let rest = self.heading.size - number * BLOCK_BYTES;
+        let stored = entry.stored_length.get();
+        let is_inside = entry.offset.get().checked_add(stored.into()) <= Some(self.table_offset);
+        let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
+        if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
+            return Err(Corrupt("its table makes no sense"));
+        }
+        Ok(())
+    }
+
+    fn page(&self, number: u64) -> crate::Result<Arc<Vec<u8>>> {
+        let mut known = self.page.lock();
+        if let Some((_, page)) = known.as_ref().filter(|(known, _)| *known == number) {
+            return Ok(Arc::clone(page));
+        }
+        let first = number * PAGE_ENTRIES;
+        let entries = (self.blocks - first).min(PAGE_ENTRIES);
+        let entry_bytes = size_of::<EntryRecord>() as u64;
+        let offset = self.location.offset + self.table_offset + first * entry_bytes;
+        let page = self.source().read(offset, (entries * entry_bytes) as usize)?;
+        let expected = self.page_hashes.get(number as usize * 32..number as usize * 32 + 32);
+        if expected != Some(blake3::hash(&page).as_bytes()) {
+            return Err(self.damaged(Corrupt("its table of blocks is damaged")));
+        }
+        let page = Arc::new(page);
+        *known = Some((number, Arc::clone(&page)));
+        Ok(page)
+    }
+}
+
+fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
+    let bytes = match form {
+        FORM_RAW => stored,
+        FORM_ZSTD => {
+            zstd::bulk::decompress(&stored, length).or(Err(Corrupt("a block can't be decoded")))?
+        }
+        _ => return Err(Corrupt("a block is of no known form")),
+    };
+    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has another length")) }
+}
+
+/// Where things lie in an object, checked.
+struct Layout {
+    hashes_offset: u64,
+    hashes_length: usize,
+}
+
+impl Layout {
+    fn new(tail: &TailRecord, heading: &Heading, attributes_length: u32) -> Result<Self> {
+        let wrong = Corrupt("its parts do not fit together");
+        let blocks = tail.blocks.get();
+        if blocks != blocks_of(heading.size) {
+            return Err(Corrupt("its table has another number of blocks"));
+        }
+        let pages = blocks.div_ceil(PAGE_ENTRIES);
+        let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
+        let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
+        let end = hashes_offset.checked_add(pages * 32 + size_of::<TailRecord>() as u64);
+        let begin = size_of::<HeadRecord>() as u64 + u64::from(attributes_length);
+        if end != Some(tail.length.get()) || tail.table_offset.get() < begin {
+            return Err(wrong);
+        }
+        Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize })
+    }
+}
+
+fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {
+    let bytes = end.checked_sub(size_of::<TailRecord>() as u64);
+    let start = bytes.ok_or_else(|| source.damaged(Corrupt("it is too short")))?;
+    let bytes = source.read(start, size_of::<TailRecord>())?;
+    let tail = TailRecord::read_from_bytes(&bytes).ok();
+    let tail = tail.filter(|tail| tail.magic == TAIL_MAGIC);
+    let tail = tail.filter(|tail| tail.crc.get() == crc_of(tail.as_bytes()));
+    tail.ok_or_else(|| source.damaged(Corrupt("it has no whole tail")))
+}
+
+fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
+    let head = HeadRecord::read_from_bytes(bytes).or(Err(Corrupt("it has no head")))?;
+    if head.magic != HEAD_MAGIC || head.crc.get() != crc_of(bytes) {
+        return Err(Corrupt("its head is damaged"));
+    }
+    if head.version != VERSION || head.block_log2 != BLOCK_LOG2 {
+        return Err(Corrupt("it is of a version that is not known"));
+    }
+    let attributes_length = head.attributes_length.get();
+    if head.size.get() > SIZE_MAX || attributes_length as usize > ATTRIBUTES_BYTES_MAX {
+        return Err(Corrupt("its head has numbers that are too large"));
+    }
+    let created = Timestamp {
+        seconds: head.created_seconds.get(),
+        nanoseconds: head.created_nanoseconds.get().min(999_999_999),
+    };
+    let heading = Heading {
+        kind: head.kind,
+        object: Id(head.object),
+        file: Id(head.file),
+        tier: Id(head.tier),
+        sequence: head.sequence.get(),
+        size: head.size.get(),
+        created,
+    };
+    Ok((heading, attributes_length))
+}
+
+/// Calls `visit` with where each object of a container lies, the last one first.
+///
+/// # Errors
+/// What the archive answers, what is wrong with the container, what `visit` answers.
+pub fn walk_container(
+    archive: &dyn Archive,
+    kind: ContainerKind,
+    container: Id,
+    length: u64,
+    visit: &mut dyn FnMut(Location) -> crate::Result<()>,
+) -> crate::Result<()> {
+    let source = Source { archive, kind, container };
+    let mut end = length;
+    while end > 0 {
+        let length = read_tail(&source, end)?.length.get();
+        let least = size_of::<HeadRecord>() as u64;
+        let start = end.checked_sub(length).filter(|_| length > least);
+        let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
+        visit(Location { container, offset, length })?;
+        end = offset;
+    }
+    Ok(())
+}

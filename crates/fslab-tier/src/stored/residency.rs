@@ -1,0 +1,354 @@
+//! The residency of a file: an xattr on it, which is the truth about where its bytes are.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::{Errno, FileSystem, Ino, Request, Timestamp, XattrMode};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::bytes::{Corrupt, Cursor, put_packed};
+use super::format::{
+    COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, RESIDENCY_NAME,
+    ResidencyRecord, SIZE_MAX, TREE_MAGIC, TREE_NAME, TreeRecord, VERSION, blocks_of,
+};
+use crate::id::Id;
+use crate::runs::Runs;
+
+/// The xattr on the root of a tree that says which tier it belongs to.
+pub const TREE_XATTR: &str = TREE_NAME;
+
+/// Where an object lies in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// What holds it, perhaps with others.
+    pub container: Id,
+    /// Where it begins in there, in bytes.
+    pub offset: u64,
+    /// Of the whole object, in bytes.
+    pub length: u64,
+}
+
+/// An archived version of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The object that holds it.
+    pub object: Id,
+    /// Where that lies, in each archive.
+    pub location: Location,
+    /// Of the file, in bytes.
+    pub size: u64,
+    /// Rises with each version.
+    pub sequence: u64,
+    /// Time of the last modification.
+    pub modified: Timestamp,
+    /// Hash that the object must have.
+    pub root: [u8; 32],
+    /// Archives with a copy.
+    pub copies: Vec<Id>,
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Residency {
+    /// The tier it belongs to.
+    pub tier: Id,
+    /// The file.
+    pub file: Id,
+    /// The inode this was written to.
+    pub inode: Id,
+    /// The file was changed since `version`: resident blocks are the truth.
+    pub changed: bool,
+    /// Blocks were on their way: the time of modification below is not the file's.
+    pub moving: bool,
+    /// The last archived version.
+    pub version: Version,
+    /// Blocks that are only in archives.
+    pub offline: Runs,
+}
+
+impl Residency {
+    /// As the xattr's value; nothing where there are too many runs for one.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let Version { object, location, size, sequence, modified, root, copies } = &self.version;
+        let record = ResidencyRecord {
+            magic: RESIDENCY_MAGIC,
+            version: VERSION,
+            flags: self.flags(),
+            copies: copies.len().min(COPIES_MAX) as u8,
+            zero: 0,
+            tier: self.tier.0,
+            file: self.file.0,
+            inode: self.inode.0,
+            object: object.0,
+            container: location.container.0,
+            offset: location.offset.into(),
+            length: location.length.into(),
+            size: (*size).into(),
+            sequence: (*sequence).into(),
+            modified_seconds: modified.seconds.into(),
+            modified_nanoseconds: modified.nanoseconds.into(),
+            runs: u32::try_from(self.offline.pieces()).ok()?.into(),
+            root: *root,
+            zero_2: 0.into(),
+            crc: 0.into(),
+        };
+        let mut value = record.as_bytes().to_vec();
+        copies.iter().take(COPIES_MAX).for_each(|archive| value.extend(archive.0));
+        let mut behind = 0;
+        for run in self.offline.iter() {
+            put_packed(&mut value, run.start - behind);
+            put_packed(&mut value, run.end - run.start);
+            behind = run.end;
+        }
+        seal(&mut value, size_of::<ResidencyRecord>());
+        (value.len() <= RESIDENCY_BYTES_MAX).then_some(value)
+    }
+
+    fn flags(&self) -> u8 {
+        let changed = if self.changed { FLAG_CHANGED } else { 0 };
+        changed | if self.moving { FLAG_MOVING } else { 0 }
+    }
+
+    /// From the xattr's value.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
+        let (record, rest) = ResidencyRecord::read_from_prefix(value)
+            .or(Err(Corrupt("the residency of a file is cut short")))?;
+        if record.magic != RESIDENCY_MAGIC || record.version != VERSION {
+            return Err(Corrupt("the residency of a file is of a form that is not known"));
+        }
+        if !is_sealed(value, size_of::<ResidencyRecord>()) {
+            return Err(Corrupt("the residency of a file is damaged"));
+        }
+        let mut rest = Cursor(rest);
+        let size = record.size.get();
+        if size > SIZE_MAX || usize::from(record.copies) > COPIES_MAX {
+            return Err(Corrupt("the residency of a file has numbers that are too large"));
+        }
+        let copies = (0..record.copies).map(|_| rest.id()).collect::<Result<_, _>>()?;
+        let offline = runs(&mut rest, record.runs.get(), blocks_of(size))?;
+        rest.end()?;
+        let version = Version {
+            object: Id(record.object),
+            location: Location {
+                container: Id(record.container),
+                offset: record.offset.get(),
+                length: record.length.get(),
+            },
+            size,
+            sequence: record.sequence.get(),
+            modified: Timestamp {
+                seconds: record.modified_seconds.get(),
+                nanoseconds: record.modified_nanoseconds.get().min(999_999_999),
+            },
+            root: record.root,
+            copies,
+        };
+        Ok(Self {
+            tier: Id(record.tier),
+            file: Id(record.file),
+            inode: Id(record.inode),
+            changed: record.flags & FLAG_CHANGED != 0,
+            moving: record.flags & FLAG_MOVING != 0,
+            version,
+            offline,
+        })
+    }
+}
+
+fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt> {
+    let too_large = Corrupt("an offline run lies behind the end of its file");
+    let (mut runs, mut behind) = (Runs::new(), 0_u64);
+    for _ in 0..count {
+        let start = behind.checked_add(rest.packed()?).ok_or(too_large)?;
+        behind = start.checked_add(rest.packed()?).ok_or(too_large)?;
+        if behind > blocks {
+            return Err(too_large);
+        }
+        runs.insert(start..behind);
+    }
+    Ok(runs)
+}
+
+/// Fills in the last four bytes of a value's record: a CRC of the value with these zero.
+fn seal(value: &mut [u8], record_bytes: usize) {
+    let crc = crc32c::crc32c(value);
+    value[record_bytes - 4..record_bytes].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
+    let mut copy = value.to_vec();
+    copy[record_bytes - 4..record_bytes].fill(0);
+    crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
+}
+
+/// Whether an xattr is ours: the mount neither shows nor sets it.
+#[must_use]
+pub fn is_ours(name: &OsStr) -> bool {
+    name == RESIDENCY_NAME || name == TREE_NAME
+}
+
+/// What stands in the way of reading a residency.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// The file system below.
+    #[error(transparent)]
+    Below(#[from] fslab_vfs::Error),
+    /// The value.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
+/// The residency of a file; nothing for one that was never archived.
+///
+/// # Errors
+/// What the file system below answers, or what is wrong with the value.
+pub fn read(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+) -> Result<Option<Residency>, Unreadable> {
+    match get(fs, request, ino, RESIDENCY_NAME)? {
+        Some(value) => Ok(Some(Residency::decode(&value)?)),
+        None => Ok(None),
+    }
+}
+
+fn get(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    name: &str,
+) -> fslab_vfs::Result<Option<Vec<u8>>> {
+    match fs.getxattr(request, ino, OsStr::new(name)) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.errno() {
+            Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Writes the residency of a file, not durably.
+///
+/// # Errors
+/// `E2BIG` where it has too many runs; what the file system below answers.
+pub fn write(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    residency: &Residency,
+) -> fslab_vfs::Result<()> {
+    let value = residency.encode().ok_or(Errno::TOOBIG)?;
+    fs.setxattr(request, ino, OsStr::new(RESIDENCY_NAME), &value, XattrMode::empty())
+}
+
+/// The tier a tree belongs to, and the path of its home.
+///
+/// # Errors
+/// What the file system below answers, or what is wrong with the mark.
+pub fn read_tree(
+    fs: &dyn FileSystem,
+    request: &Request,
+) -> Result<Option<(Id, Vec<u8>)>, Unreadable> {
+    let Some(value) = get(fs, request, Ino::ROOT, TREE_NAME)? else { return Ok(None) };
+    Ok(Some(decode_tree(&value)?))
+}
+
+/// Reads the mark of a tree.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_tree(value: &[u8]) -> Result<(Id, Vec<u8>), Corrupt> {
+    let (record, home) =
+        TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
+    let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
+    if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
+        return Err(Corrupt("the mark of a tree is damaged or not known"));
+    }
+    Ok((Id(record.tier), home.to_vec()))
+}
+
+/// Marks a tree as a tier's.
+///
+/// # Errors
+/// What the file system below answers.
+pub fn write_tree(
+    fs: &dyn FileSystem,
+    request: &Request,
+    tier: Id,
+    home: &[u8],
+) -> fslab_vfs::Result<()> {
+    let record = TreeRecord {
+        magic: TREE_MAGIC,
+        version: VERSION,
+        zero: [0; 3],
+        tier: tier.0,
+        crc: 0.into(),
+    };
+    let mut value = record.as_bytes().to_vec();
+    value.extend(home);
+    seal(&mut value, size_of::<TreeRecord>());
+    fs.setxattr(request, Ino::ROOT, OsStr::new(TREE_NAME), &value, XattrMode::empty())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn example() -> Residency {
+        Residency {
+            tier: Id([1; 16]),
+            file: Id([2; 16]),
+            inode: Id([3; 16]),
+            changed: true,
+            moving: false,
+            version: Version {
+                object: Id([4; 16]),
+                location: Location { container: Id([5; 16]), offset: 7, length: 8 },
+                size: 1000 << 20,
+                sequence: 9,
+                modified: Timestamp { seconds: -1, nanoseconds: 999_999_999 },
+                root: [6; 32],
+                copies: vec![Id([7; 16]), Id([8; 16])],
+            },
+            offline: Runs::from_iter([0..3, 5..6, 900..1000]),
+        }
+    }
+
+    #[test]
+    fn a_residency_survives_and_no_flipped_bit_is_believed() {
+        let residency = example();
+        let value = residency.encode().unwrap();
+        assert_eq!(Residency::decode(&value), Ok(residency));
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Residency::decode(&damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..value.len() {
+            assert!(Residency::decode(&value[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn too_many_runs_do_not_fit() {
+        let many = (0..1000).map(|number| number * 2..number * 2 + 1);
+        let mut residency = example();
+        residency.version.size = 1 << 40;
+        residency.offline = many.collect();
+        assert_eq!(residency.encode(), None);
+        residency.offline = residency.offline.joined(100);
+        assert!(residency.encode().is_some());
+    }
+
+    #[test]
+    fn runs_behind_the_end_are_refused() {
+        let mut residency = example();
+        residency.offline.insert(1000..1001);
+        let value = residency.encode().unwrap();
+        assert!(Residency::decode(&value).is_err());
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine and its layer, over memory and over host directories.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod archives;
+mod conformance;
+mod crashes;
+mod offline;
+mod rebuilding;
+mod support;

@@ -1,0 +1,170 @@
+//! The three losses: the catalogue, the disk, both.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fslab_tier::archive::Archive;
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::{own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
+
+use crate::support::{Bench, MIB, TIER, noise};
+
+#[test]
+fn a_lost_catalogue_is_found_in_the_tree() {
+    let mut bench = Bench::new();
+    {
+        let client = bench.client();
+        bench.offline(&client, "one", &noise(30, MIB));
+        let two = client.file(Ino::ROOT, "two", &noise(31, MIB)).unwrap();
+        bench.archive(two, "two").unwrap();
+        bench.offline(&client, "gone", &noise(32, MIB));
+    }
+    bench.restart();
+    let client = bench.client();
+    client.unlink(Ino::ROOT, "gone").unwrap();
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.files, scanned.archived, scanned.offline), (2, 2, 1));
+    assert_eq!((scanned.mended, scanned.unneeded), (2, 1));
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
+    bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(bench.tier.expire().unwrap().objects, 1);
+    let one = client.lookup(Ino::ROOT, "one").unwrap().ino;
+    assert_eq!(client.contents(one).unwrap(), noise(30, MIB));
+}
+
+/// What a tree shows, without what a rebuild can't give back.
+fn picture(fs: &dyn FileSystem) -> Vec<String> {
+    let client = Client::new(fs);
+    let mut lines = Vec::new();
+    let mut pending = vec![(Ino::ROOT, String::new())];
+    while let Some((directory, path)) = pending.pop() {
+        for name in client.names(directory).unwrap() {
+            let attr = client.lookup(directory, &name).unwrap();
+            let inner = format!("{path}/{name}");
+            let mut names = client.listxattr(attr.ino).unwrap_or_default();
+            names.retain(|name| !name.starts_with("user.fslab"));
+            let xattrs: Vec<_> = names
+                .iter()
+                .map(|name| (name.clone(), client.getxattr(attr.ino, name).unwrap()))
+                .collect();
+            let contents = match attr.kind {
+                fslab_vfs::FileKind::Regular => client.contents(attr.ino).unwrap(),
+                _ => Vec::new(),
+            };
+            let target = client.readlink(attr.ino).unwrap_or_default();
+            let hash = blake3_of(&contents);
+            lines.push(format!(
+                "{inner} {:?} {:o} {}:{} {} {} {:?} {:?} {xattrs:?} {target:?} {hash}",
+                attr.kind,
+                attr.permissions.bits(),
+                attr.uid,
+                attr.gid,
+                attr.links,
+                contents.len(),
+                attr.modified,
+                attr.device,
+            ));
+            if attr.kind == fslab_vfs::FileKind::Directory {
+                pending.push((attr.ino, inner));
+            }
+        }
+    }
+    lines.sort();
+    lines
+}
+
+fn blake3_of(bytes: &[u8]) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
+}
+
+fn populate(bench: &Bench) {
+    let client = bench.client();
+    let directory = client.mkdir(Ino::ROOT, "dir").unwrap();
+    let deep = client.mkdir_mode(directory, "deep", 0o750).unwrap().ino;
+    for number in 0..20_u64 {
+        let name = format!("file{number}");
+        let data = noise(number, number * number * 7919 % (2 * MIB));
+        let ino = client.file(deep, &name, &data).unwrap();
+        client.chown(ino, number as u32, 7).unwrap();
+        client.chmod(ino, 0o4640 + number as u32 % 8).unwrap();
+        client.setxattr(ino, "user.number", name.as_bytes()).unwrap();
+        if number % 5 == 0 {
+            client.link(ino, Ino::ROOT, format!("link{number}")).unwrap();
+        }
+    }
+    client.symlink(Ino::ROOT, "symlink", "dir/deep").unwrap();
+    client.mknod(directory, "pipe", 0o010_600, 0).unwrap();
+    client.file(directory, "sparse", &[]).unwrap();
+    let sparse = client.lookup(directory, "sparse").unwrap().ino;
+    client.truncate(sparse, 3 * MIB).unwrap();
+}
+
+fn archive_all(bench: &Bench, directory: Ino, path: &str) {
+    let client = bench.client();
+    for name in client.names(directory).unwrap() {
+        let attr = client.lookup(directory, &name).unwrap();
+        let inner = if path.is_empty() { name } else { format!("{path}/{name}") };
+        match attr.kind {
+            fslab_vfs::FileKind::Regular => {
+                bench.archive(attr.ino, &inner).unwrap();
+            }
+            fslab_vfs::FileKind::Directory => archive_all(bench, attr.ino, &inner),
+            _ => {}
+        }
+    }
+}
+
+fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
+    let archives: Vec<Arc<dyn Archive>> =
+        bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
+    let catalogue = Catalogue::in_memory().unwrap();
+    rebuild::rebuild(lower, &archives, &catalogue, &bench.around, TIER, &own_request()).unwrap()
+}
+
+#[test]
+fn a_tree_is_made_again_from_an_archive_alone() {
+    let bench = Bench::new();
+    populate(&bench);
+    archive_all(&bench, Ino::ROOT, "");
+    let entries = bench.tier.archive_tree(&own_request()).unwrap();
+    assert!(entries > 25, "{entries}");
+    let before = picture(&*bench.fs);
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    let report = rebuilt(&bench, &lower);
+    assert_eq!((report.lost.len(), report.problems.len(), report.older.len()), (0, 0, 0));
+    assert_eq!((report.files, report.links, report.directories), (21, 4, 2), "{report:?}");
+    let fresh = Bench { ..Bench::over(lower) };
+    // The archives of the lost disk serve the new one.
+    bench.archives.iter().for_each(|archive| {
+        fresh.tier.attach(Arc::clone(archive) as Arc<dyn Archive>);
+    });
+    assert_eq!(picture(&*fresh.fs), before);
+}
+
+#[test]
+fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let old = client.file(Ino::ROOT, "old", &noise(40, MIB)).unwrap();
+    bench.archive(old, "old").unwrap();
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let file = client.open(old, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"younger").unwrap();
+    file.close().unwrap();
+    bench.archive(old, "old").unwrap();
+    let young = client.file(Ino::ROOT, "young", &noise(41, MIB)).unwrap();
+    bench.archive(young, "young").unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Client::new(&*lower).file(Ino::ROOT, "young", b"newer on the disk").unwrap();
+    let report = rebuilt(&bench, &lower);
+    assert_eq!((report.younger, report.kept), (1, 1), "{report:?}");
+    let fresh = Bench::over(lower);
+    fresh.tier.attach(Arc::clone(&bench.archives[0]) as Arc<dyn Archive>);
+    let client = fresh.client();
+    let read = |name| client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap();
+    assert_eq!(read("old")[..7], *b"younger");
+    assert_eq!(read("young"), b"newer on the disk");
+}

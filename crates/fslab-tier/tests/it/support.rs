@@ -1,0 +1,143 @@
+//! A tier over memory or a directory, with archives in memory that can be made to fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use fslab_tier::archive::Archive;
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::stored::residency;
+use fslab_tier::{
+    Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
+    by_number_and_birth, own_request,
+};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, Timestamp};
+use rand::{Rng, SeedableRng};
+
+pub const TIER: Id = Id([0x77; 16]);
+pub const MIB: u64 = 1 << 20;
+
+/// A date that a test can move.
+pub struct Dates(pub AtomicU64);
+
+impl Calendar for Dates {
+    fn now(&self) -> Timestamp {
+        let ahead = Duration::from_secs(self.0.load(Ordering::SeqCst));
+        Timestamp::from(SystemTime::now() + ahead)
+    }
+}
+
+pub struct Counted(pub AtomicU64);
+
+impl Identities for Counted {
+    fn make(&self) -> Id {
+        let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut id = [0x10; 16];
+        id[..8].copy_from_slice(&number.to_be_bytes());
+        Id(id)
+    }
+}
+
+pub struct Bench {
+    pub lower: Arc<dyn FileSystem>,
+    pub archives: Vec<Arc<MemoryArchive>>,
+    pub dates: Arc<Dates>,
+    pub around: Surroundings,
+    pub tier: Arc<Tier>,
+    pub fs: Arc<TierFs>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::over(Arc::new(MemFs::default()))
+    }
+
+    pub fn over(lower: Arc<dyn FileSystem>) -> Self {
+        Self::with(lower, Settings::of(TIER), 1)
+    }
+
+    pub fn with(lower: Arc<dyn FileSystem>, settings: Settings, archives: u8) -> Self {
+        let dates = Arc::new(Dates(AtomicU64::new(0)));
+        let around = Surroundings {
+            clock: Arc::new(MonotonicClock),
+            calendar: dates.clone(),
+            identities: Arc::new(Counted(AtomicU64::new(0))),
+            tell: by_number_and_birth,
+        };
+        let archives: Vec<_> = (0..archives)
+            .map(|number| Arc::new(MemoryArchive::new(Id([number + 1; 16]), &format!("a{number}"))))
+            .collect();
+        if residency::read_tree(&*lower, &own_request()).unwrap().is_none() {
+            residency::write_tree(&*lower, &own_request(), settings.tier, b"").unwrap();
+        }
+        let (tier, fs) =
+            open(&lower, &settings, &archives, Catalogue::in_memory().unwrap(), &around);
+        Self { lower, archives, dates, around, tier, fs }
+    }
+
+    /// Ends the engine and starts it again with an empty catalogue.
+    pub fn restart(&mut self) {
+        let settings = self.tier.settings().clone();
+        let catalogue = Catalogue::in_memory().unwrap();
+        (self.tier, self.fs) =
+            open(&self.lower, &settings, &self.archives, catalogue, &self.around);
+    }
+
+    pub fn client(&self) -> Client<'_> {
+        Client::new(&*self.fs)
+    }
+
+    pub fn below(&self) -> Client<'_> {
+        Client::new(&*self.lower)
+    }
+
+    pub fn archive(&self, ino: Ino, path: &str) -> Result<Archived> {
+        self.tier.archive(ino, path.as_bytes(), &own_request())
+    }
+
+    pub fn release(&self, ino: Ino, path: &str) -> Result<Released> {
+        self.tier.release(ino, path.as_bytes(), 0)
+    }
+
+    /// A file in the root whose bytes are in the archive only.
+    pub fn offline(&self, client: &Client<'_>, name: &str, data: &[u8]) -> Ino {
+        let ino = client.file(Ino::ROOT, name, data).unwrap();
+        assert!(matches!(self.archive(ino, name).unwrap(), Archived::Now { .. }));
+        assert!(self.release(ino, name).unwrap().bytes > 0);
+        ino
+    }
+
+    /// Blocks of a file that are offline, as its xattr says.
+    pub fn offline_blocks(&self, ino: Ino) -> Vec<u64> {
+        let known = residency::read(&*self.lower, &own_request(), ino).unwrap();
+        known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
+    }
+
+    pub fn bytes_recalled(&self) -> u64 {
+        let read =
+            |archive: &Arc<MemoryArchive>| archive.faults().bytes_read.load(Ordering::SeqCst);
+        self.archives.iter().map(read).sum()
+    }
+}
+
+pub fn open(
+    lower: &Arc<dyn FileSystem>,
+    settings: &Settings,
+    archives: &[Arc<MemoryArchive>],
+    catalogue: Catalogue,
+    around: &Surroundings,
+) -> (Arc<Tier>, Arc<TierFs>) {
+    let archives = archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
+    let tier = Tier::open(Arc::clone(lower), settings.clone(), archives, catalogue, around.clone());
+    let tier = tier.unwrap();
+    (Arc::clone(&tier), Arc::new(TierFs::new(tier)))
+}
+
+/// Bytes that no codec makes smaller, different for each seed.
+pub fn noise(seed: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    rand_pcg::Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}

@@ -1,0 +1,231 @@
+//! `fslab tier`: files that go to archives and come back.
+//!
+//! Where the tree is mounted, its daemon is asked; else the tree is opened here. Both do the same
+//! [`Command`]s and tell the same [`Event`]s.
+
+mod access;
+mod making;
+mod show;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_tier::command::Command;
+
+use crate::exit::{Code, Coded};
+use access::Access;
+
+/// Arguments of `fslab tier`. Experimental: keep other copies of what is in the tree.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print JSON, a line for each thing that is told
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a tier of a directory: then mount it with `-l tier`
+    Init(making::Init),
+    /// Add an archive to a tier that is not mounted
+    Attach(making::Attach),
+    /// Make a tree again from archives alone; files are recalled when they are read
+    Rebuild(making::Rebuild),
+    /// Copy files into archives; directories mean all that is in them
+    Archive {
+        /// Files and directories, in the mount or in a tree that is not mounted
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Free the bytes of archived files
+    Release {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// What stays of each file's beginning
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        keep: ByteSize,
+    },
+    /// Bring bytes back, and wait until they are there
+    #[command(alias = "wait")]
+    Recall {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// A part of each file only, as OFFSET+LENGTH
+        #[arg(long, value_parser = parse_range)]
+        range: Option<(u64, u64)>,
+    },
+    /// Show where the bytes of files are
+    #[command(alias = "ls")]
+    State {
+        /// As of `fslab tier archive`; of directories, what is in them
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// And what is in directories below
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Show how much is where
+    Du {
+        /// Files and directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Show recalls that are waiting, and for whom
+    Queue {
+        /// The tree: where it is mounted
+        tree: PathBuf,
+    },
+    /// End recalls that were not begun; who waits for one is answered ECANCELED
+    Cancel {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Keep the bytes of files here, whatever the policy
+    Pin {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Keep the bytes of files here no longer
+    Unpin {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Show archived versions of a file, of the files in a directory, of those that were there
+    Versions {
+        /// The file or directory, which need not be there any more
+        path: PathBuf,
+    },
+    /// Bring a version that was replaced or removed back, as a new file
+    Undelete {
+        /// The version, as `fslab tier versions` shows it
+        object: fslab_tier::Id,
+        /// The new file
+        path: PathBuf,
+    },
+    /// Do what the policy says
+    Policy {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+        /// The policy; the one in the tier's home if none is given
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Only say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Archive names and attributes of the whole tree, for `fslab tier rebuild`
+    Tree {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+    },
+    /// Look at every file and every object, and make the catalogue anew
+    Scan {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+    },
+    /// Read every copy, and mend copies from each other
+    Scrub {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+    },
+    /// Remove what was replaced or removed longer ago than such is kept
+    Expire {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+    },
+}
+
+impl Args {
+    /// Does what was asked.
+    pub fn run(self) -> Result<()> {
+        let json = self.json;
+        match self.action {
+            Action::Init(init) => init.run(),
+            Action::Attach(attach) => attach.run(),
+            Action::Rebuild(rebuild) => rebuild.run(json),
+            action => {
+                let (access, command) = action.understood()?;
+                show::run(access, &command, json)
+            }
+        }
+    }
+}
+
+impl Action {
+    /// What is asked, and of which tree.
+    fn understood(self) -> Result<(Access, Command)> {
+        let of_paths = |paths: &[PathBuf], make: &dyn Fn(Vec<Vec<u8>>) -> Command| {
+            let (access, inner) = Access::to_all(paths)?;
+            Ok((access, make(inner)))
+        };
+        let of_tree = |tree: PathBuf, command: Command| Ok((Access::to(&tree)?.0, command));
+        match self {
+            Self::Archive { paths } => of_paths(&paths, &|paths| Command::Archive { paths }),
+            Self::Release { paths, keep } => {
+                let keep_bytes = keep.as_u64();
+                of_paths(&paths, &|paths| Command::Release { paths, keep_bytes })
+            }
+            Self::Recall { paths, range } => {
+                of_paths(&paths, &|paths| Command::Recall { paths, range })
+            }
+            Self::State { paths, recursive } => {
+                of_paths(&paths, &|paths| Command::State { paths, recursive })
+            }
+            Self::Du { paths } => of_paths(&paths, &|paths| Command::Du { paths }),
+            Self::Cancel { paths } => of_paths(&paths, &|paths| Command::Cancel { paths }),
+            Self::Pin { paths } => of_paths(&paths, &|paths| Command::Pin { paths, stays: true }),
+            Self::Unpin { paths } => {
+                of_paths(&paths, &|paths| Command::Pin { paths, stays: false })
+            }
+            Self::Versions { path } => {
+                let (access, path) = Access::to(&path)?;
+                Ok((access, Command::Versions { path }))
+            }
+            Self::Undelete { object, path } => {
+                let (access, path) = Access::to(&path)?;
+                Ok((access, Command::Undelete { object, path }))
+            }
+            Self::Policy { tree, file, dry_run } => policy(tree, file, dry_run),
+            Self::Queue { tree } => of_tree(tree, Command::Queue),
+            Self::Tree { tree } => of_tree(tree, Command::Tree),
+            Self::Scan { tree } => of_tree(tree, Command::Scan),
+            Self::Scrub { tree } => of_tree(tree, Command::Scrub),
+            Self::Expire { tree } => of_tree(tree, Command::Expire),
+            Self::Init(_) | Self::Attach(_) | Self::Rebuild(_) => {
+                Err(bad("this is not asked of a tree".to_owned()))
+            }
+        }
+    }
+}
+
+fn policy(tree: PathBuf, file: Option<PathBuf>, dry_run: bool) -> Result<(Access, Command)> {
+    let (access, _) = Access::to(&tree)?;
+    let file = match file {
+        Some(file) => file,
+        None => access.home()?.policy(),
+    };
+    let origin = file.display().to_string();
+    let rules = std::fs::read_to_string(&file)
+        .with_context(|| format!("can't read the policy {origin}"))?;
+    Ok((access, Command::Policy { rules, origin, dry_run }))
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.as_u64());
+    let range = text.split_once('+').and_then(|(offset, length)| {
+        Some((size(offset)?, size(length).filter(|length| *length > 0)?))
+    });
+    range.ok_or_else(|| "a range is OFFSET+LENGTH, such as 1MiB+64KiB".to_owned())
+}
+
+fn bad(message: String) -> anyhow::Error {
+    Coded { code: Code::BadInput, message }.into()
+}

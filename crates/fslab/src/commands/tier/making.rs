@@ -1,0 +1,198 @@
+//! Making tiers: of a directory, with one archive more, from archives alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fslab_tier::home::{Home, Wish};
+use fslab_tier::{own_request, rebuild};
+use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
+
+use super::bad;
+use crate::exit::{Code, Coded};
+use crate::layers::{around, home_of};
+
+/// What a new tier is to be.
+#[derive(Debug, clap::Args)]
+struct Wanted {
+    /// A directory that becomes an archive, on another disk; several may be given
+    #[arg(long = "archive", value_name = "DIR", required = true)]
+    archives: Vec<PathBuf>,
+    /// Where settings and catalogue are kept: a new directory outside of the tree
+    #[arg(long, value_name = "DIR")]
+    home: PathBuf,
+    /// Archives that must hold a file before its bytes may go
+    #[arg(long, default_value_t = 1)]
+    copies: usize,
+    /// Level of zstd for what is archived; 0 to leave it as it is
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(0..=19))]
+    zstd_level: i32,
+    /// How long versions that were replaced or removed can come back
+    #[arg(long, default_value = "720h", value_parser = parse_time)]
+    keep: Duration,
+    /// Encrypt what is archived: not built
+    #[arg(long, hide = true)]
+    encrypt: bool,
+}
+
+impl Wanted {
+    fn wish(&self, tree: &Path) -> Result<Wish> {
+        if self.encrypt {
+            return Err(bad("archives can't be encrypted by this fslab".to_owned()));
+        }
+        let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;
+        for place in self.archives.iter().chain([&self.home]) {
+            let place = resolved(place)?;
+            if place.starts_with(&tree) || tree.starts_with(&place) {
+                let (place, tree) = (place.display(), tree.display());
+                return Err(bad(format!("{place} must lie outside of the tree {tree}")));
+            }
+        }
+        Ok(Wish {
+            archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
+            copies: self.copies,
+            zstd_level: self.zstd_level,
+            keep: self.keep,
+        })
+    }
+}
+
+/// Arguments of `fslab tier init`.
+#[derive(Debug, clap::Args)]
+pub struct Init {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// The directory whose files go to the archives
+    tree: PathBuf,
+}
+
+impl Init {
+    /// Makes the tier.
+    pub fn run(self) -> Result<()> {
+        let tree = claimed(&self.tree)?;
+        let around = around(&crate::surroundings::of_program());
+        let wish = self.wanted.wish(&self.tree)?;
+        let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
+        let (tree, tier) = (self.tree.display(), home.description.tier);
+        println!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
+        Ok(())
+    }
+}
+
+/// Arguments of `fslab tier attach`.
+#[derive(Debug, clap::Args)]
+pub struct Attach {
+    /// The tree, which is not mounted
+    tree: PathBuf,
+    /// The archive: one of this tier's, or a directory that becomes one
+    archive: PathBuf,
+}
+
+impl Attach {
+    /// Adds the archive.
+    pub fn run(self) -> Result<()> {
+        let tree = claimed(&self.tree)?;
+        let mut home = Home::read(&home_of(&*tree)?)?;
+        let id = around(&crate::surroundings::of_program()).identities.make();
+        Ok(home.attach(&self.archive, id)?)
+    }
+}
+
+/// Arguments of `fslab tier rebuild`.
+#[derive(Debug, clap::Args)]
+pub struct Rebuild {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// The directory in which the tree is made; what is there already stays
+    tree: PathBuf,
+}
+
+impl Rebuild {
+    /// Makes the tree again.
+    pub fn run(self, json: bool) -> Result<()> {
+        let tree = claimed(&self.tree)?;
+        let wish = self.wanted.wish(&self.tree)?;
+        let home = home_again(&self.wanted.home, &tree, &wish)?;
+        let around = around(&crate::surroundings::of_program());
+        let archives = home.archives()?;
+        let catalogue = home.catalogue()?;
+        let tier = home.description.tier;
+        let request = own_request();
+        let made = rebuild::rebuild(&tree, &archives, &catalogue, &around, tier, &request)?;
+        report(&made, json)
+    }
+}
+
+/// The home that is there for this tier, or a new one.
+fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish) -> Result<Home> {
+    if path.join("tier.toml").exists() {
+        return Ok(Home::read(path)?);
+    }
+    Ok(Home::again(path, &**tree, wish)?)
+}
+
+fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
+    let lists = [
+        ("an earlier state", &made.older),
+        ("in no archive", &made.lost),
+        ("problem", &made.problems),
+    ];
+    if json {
+        let value = serde_json::json!({
+            "directories": made.directories, "files": made.files, "others": made.others,
+            "links": made.links, "kept": made.kept, "younger": made.younger,
+            "tree_made": made.tree_made, "older": made.older, "lost": made.lost,
+            "problems": made.problems,
+        });
+        println!("{value}");
+    } else {
+        for (what, list) in lists {
+            list.iter().for_each(|line| println!("{what}: {line}"));
+        }
+        if made.tree_made.is_none() {
+            println!("no archived tree was found: attributes of directories are not known");
+        }
+        println!(
+            "made {} files, {} directories, {} others and {} further names; {} younger than the \
+             archived tree; {} were there and stay",
+            made.files, made.directories, made.others, made.links, made.younger, made.kept
+        );
+    }
+    if made.lost.is_empty() && made.problems.is_empty() {
+        return Ok(());
+    }
+    let (lost, problems) = (made.lost.len(), made.problems.len());
+    let message = format!("{lost} files are in no archive, and there were {problems} problems");
+    Err(Coded { code: Code::Failure, message }.into())
+}
+
+/// A directory that nobody else of this house uses.
+fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
+    let shown = path.display();
+    let tree = HostFs::open(path, &HostOptions::default());
+    let tree = tree.with_context(|| format!("can't use {shown}"))?;
+    tree.claim_tree(Claim::Exclusive).map_err(|error| match error.errno() {
+        fslab_vfs::Errno::BUSY => {
+            bad(format!("{shown} is in use by another fslab mount or tool; end that first"))
+        }
+        _ => anyhow::Error::new(error).context(shown.to_string()),
+    })?;
+    Ok(Arc::new(tree))
+}
+
+/// An absolute path without links, of something that need not be there yet.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find_map(|ancestor| {
+        let real = ancestor.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(ancestor).ok()?))
+    });
+    Ok(there.unwrap_or(path))
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok();
+    let parsed = parsed.and_then(|time| Duration::try_from(time).ok());
+    parsed.ok_or_else(|| format!("'{text}' is no time such as 720h or 30m"))
+}

@@ -1,0 +1,118 @@
+//! What is told, for people or as JSON.
+
+use std::io::{ErrorKind, Write};
+
+use anyhow::{Context, Result};
+use fslab_tier::command::{Command, Event, State};
+
+use super::access::Access;
+use crate::exit::{Code, Coded};
+use crate::units;
+
+/// Asks and shows what is told.
+pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
+    let mut shown = Shown { json, problems: 0, error: None, failed: None };
+    access.ask(command, &mut |event| shown.show(event))?;
+    shown.end()
+}
+
+struct Shown {
+    json: bool,
+    problems: u64,
+    error: Option<String>,
+    failed: Option<std::io::Error>,
+}
+
+impl Shown {
+    fn show(&mut self, event: Event) -> bool {
+        match &event {
+            Event::Problem { .. } => self.problems += 1,
+            Event::End { error } => self.error.clone_from(error),
+            _ => {}
+        }
+        let line = if self.json { serde_json::to_string(&event).ok() } else { as_line(&event) };
+        let written = match (&event, line) {
+            (Event::Problem { .. }, Some(line)) if !self.json => {
+                eprintln!("fslab: {line}");
+                Ok(())
+            }
+            (_, Some(line)) => writeln!(std::io::stdout(), "{line}"),
+            (_, None) => Ok(()),
+        };
+        if let Err(error) = written {
+            self.failed = Some(error);
+            return false;
+        }
+        true
+    }
+
+    fn end(self) -> Result<()> {
+        match self.failed {
+            // Who reads has read enough.
+            Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Some(error) => return Err(error).context("can't write to standard output"),
+            None => {}
+        }
+        let message = match (self.error, self.problems) {
+            (Some(error), _) => error,
+            (None, 0) => return Ok(()),
+            (None, 1) => "one file could not be done; see above".to_owned(),
+            (None, problems) => format!("{problems} files could not be done; see above"),
+        };
+        Err(Coded { code: Code::Failure, message }.into())
+    }
+}
+
+/// A line for people; nothing where there is nothing to say.
+fn as_line(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Done { what, path, bytes } => {
+            format!("{what:<10} {:>10}  {path}", units::bytes(*bytes))
+        }
+        Event::Problem { what } => what.clone(),
+        Event::State(state) => state_line(state),
+        Event::Usage { path, files, bytes, resident_bytes, archived_bytes } => format!(
+            "{files} files, {}; here {}, in archives {}  {path}",
+            units::bytes(*bytes),
+            units::bytes(*resident_bytes),
+            units::bytes(*archived_bytes)
+        ),
+        Event::Waiting { path, block, class, user, waiters, waited_ms } => format!(
+            "{class:<8} user {user:<6} {waiters} waiting {:>8}  block {block} of {path}",
+            units::duration(waited_ms * 1_000_000)
+        ),
+        Event::Version { object, path, bytes, state, since } => {
+            let when = jiff::Timestamp::from_second(*since)
+                .map_or_else(|_| since.to_string(), |time| time.to_string());
+            format!("{object} {state:<8} {:>10} {when}  {path}", units::bytes(*bytes))
+        }
+        Event::Total { figures } => {
+            let words = figures.iter().map(|(name, value)| match name.strip_suffix("_bytes") {
+                Some(name) => format!("{name} {}", units::bytes(*value)),
+                None => format!("{name} {value}"),
+            });
+            words.collect::<Vec<_>>().join(", ")
+        }
+        Event::End { .. } => return None,
+    })
+}
+
+/// As `ls` of DMFS: `a` for archived, `A` for archived and not here; `p` in between, `!` damaged.
+fn state_line(state: &State) -> String {
+    let letter = match (&state.state[..], state.changed) {
+        ("offline", _) => 'A',
+        ("partly-resident", _) => 'p',
+        ("archived", _) => 'a',
+        ("changed", _) => 'c',
+        ("damaged", _) => '!',
+        _ => '-',
+    };
+    format!(
+        "{letter} {:<15} {:>10} of {:>10} here  {} copies  {}",
+        state.state,
+        units::bytes(state.resident_bytes),
+        units::bytes(state.bytes),
+        state.copies.len(),
+        state.path
+    )
+}

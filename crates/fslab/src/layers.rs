@@ -1,0 +1,199 @@
+//! The layers that are not fslab-layers' own: what joins the tiering engine to stacks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use fslab_layers::{
+    Draws, ForeignError, LayerKind, LayerSpec, Measure, OptionSpec, Options, Report, Reporter,
+    Service, ValueKind,
+};
+use fslab_tier::command::{self, Command, Event};
+use fslab_tier::home::Home;
+use fslab_tier::stored::residency;
+use fslab_tier::{
+    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
+    own_request,
+};
+use fslab_vfs::{Cancellation, Errno, FileSystem, Request, Timestamp};
+
+/// Until its long proofs have run (see docs/STATUS.md).
+const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
+
+/// All of them.
+pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
+    name: "tier",
+    help: "files whose bytes are in archives come back when they are used",
+    kind: LayerKind::Transformer,
+    caution: Some(CAUTION),
+    options: &[
+        OptionSpec {
+            name: "home",
+            help: "the tier's home; empty for the one that the tree was given to",
+            default: "",
+            value: ValueKind::Path,
+        },
+        OptionSpec {
+            name: "wait",
+            help: "how long a program waits for bytes; 0s for as long as it takes",
+            default: "0s",
+            value: ValueKind::Duration,
+        },
+        OptionSpec {
+            name: "late",
+            help: "what it is answered then: try again, or an error",
+            default: "EAGAIN",
+            value: ValueKind::Choice(&["EAGAIN", "EIO"]),
+        },
+        OptionSpec {
+            name: "movers",
+            help: "blocks that are recalled at the same time",
+            default: "4",
+            value: ValueKind::Count { least: 1, most: 64 },
+        },
+        OptionSpec {
+            name: "ahead",
+            help: "blocks of 1 MiB recalled ahead of a program that reads in order",
+            default: "4",
+            value: ValueKind::Count { least: 0, most: 1024 },
+        },
+    ],
+    build,
+}];
+
+fn build(
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    surroundings: &fslab_layers::Surroundings,
+) -> fslab_layers::Result<Arc<dyn FileSystem>> {
+    let tier = open(inner, options, surroundings);
+    let tier = tier.map_err(|error| fslab_layers::Error::ForeignLayer {
+        layer: FOREIGN[0].name,
+        source: ForeignError::from(error),
+    })?;
+    surroundings.offer(Arc::new(TierService(Arc::clone(&tier))));
+    surroundings.publish(Arc::new(TierReporter(Arc::clone(&tier))));
+    Ok(Arc::new(TierFs::new(tier)))
+}
+
+fn open(
+    inner: Arc<dyn FileSystem>,
+    options: &Options,
+    surroundings: &fslab_layers::Surroundings,
+) -> fslab_tier::Result<Arc<Tier>> {
+    let home = match options.path("home") {
+        Some(path) => path.to_owned(),
+        None => home_of(&*inner)?,
+    };
+    let home = Home::read(&home)?;
+    let wait = options.duration("wait");
+    let settings = Settings {
+        patience: (!wait.is_zero()).then_some(wait),
+        late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
+        movers: usize::try_from(options.number("movers")).unwrap_or(1),
+        ahead: options.number("ahead"),
+        ..home.settings()
+    };
+    home.open(inner, settings, around(surroundings))
+}
+
+/// The home that a tree was given to.
+///
+/// # Errors
+/// Where it was given to none.
+pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let refused = |what: String| fslab_tier::Error::Refused { what };
+    let mark = residency::read_tree(tree, &own_request());
+    let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
+    let (_, home) = mark.ok_or_else(|| {
+        refused("the tree belongs to no tier; `fslab tier init` makes one".to_owned())
+    })?;
+    Ok(std::ffi::OsString::from_vec(home).into())
+}
+
+/// Clocks and random numbers of this program, for the engine.
+pub fn around(surroundings: &fslab_layers::Surroundings) -> Surroundings {
+    Surroundings {
+        clock: surroundings.clock(),
+        calendar: Arc::new(SystemCalendar),
+        identities: Arc::new(Drawn(surroundings.draws())),
+        tell: by_number_and_birth,
+    }
+}
+
+struct SystemCalendar;
+
+impl Calendar for SystemCalendar {
+    fn now(&self) -> Timestamp {
+        Timestamp::from(SystemTime::now())
+    }
+}
+
+struct Drawn(Arc<dyn Draws>);
+
+impl Identities for Drawn {
+    fn make(&self) -> Id {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&self.0.draw().to_le_bytes());
+        id[8..].copy_from_slice(&self.0.draw().to_le_bytes());
+        Id(id)
+    }
+}
+
+/// Does what users ask of a mounted tier.
+struct TierService(Arc<Tier>);
+
+impl Service for TierService {
+    fn name(&self) -> &'static str {
+        "tier"
+    }
+
+    fn serve(&self, question: &str, is_gone: &Arc<AtomicBool>, tell: &mut dyn FnMut(&str) -> bool) {
+        let mut say = |event: Event| match serde_json::to_string(&event) {
+            Ok(line) => tell(&line),
+            Err(_) => false,
+        };
+        let asked = serde_json::from_str::<Command>(question);
+        let error = match asked {
+            Ok(command) => {
+                let request = cancelled_with(is_gone);
+                let done = command::execute(&self.0, &command, &request.0, &mut say);
+                done.err().map(|error| error.to_string())
+            }
+            Err(error) => Some(format!("not understood: {error}")),
+        };
+        say(Event::End { error });
+    }
+}
+
+/// A request that is cancelled when a flag is set: a thread looks, until the request is dropped.
+fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
+    const LOOK_EVERY: Duration = Duration::from_millis(10);
+    let (cancelled, alive) = (Arc::new(AtomicU64::new(0)), Arc::new(()));
+    let cancellation = Cancellation::new(Arc::clone(&cancelled), 1);
+    let (is_gone, watched) = (Arc::clone(is_gone), Arc::downgrade(&alive));
+    let watch = move || {
+        while watched.strong_count() > 0 && !is_gone.load(Ordering::SeqCst) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        cancelled.store(1, Ordering::SeqCst);
+    };
+    let thread = std::thread::Builder::new().name("fslab-asker".to_owned());
+    if let Err(error) = thread.spawn(watch) {
+        tracing::warn!(%error, "what is asked of a tier can't be interrupted");
+    }
+    (Request { cancellation, ..Request::default() }, alive)
+}
+
+struct TierReporter(Arc<Tier>);
+
+impl Reporter for TierReporter {
+    fn report(&self) -> Report {
+        let counts = self.0.counts();
+        let measures =
+            counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
+        Report { measures: measures.collect(), ..Report::default() }
+    }
+}

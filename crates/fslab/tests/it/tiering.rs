@@ -1,0 +1,333 @@
+//! Tiers as their users meet them: mounts, archives, losses.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Place, fslab, require_mounting, run, soon};
+
+const MIB: usize = 1 << 20;
+
+/// A tree given to a tier, with an archive, mounted over itself where asked.
+struct Tiered {
+    place: Place,
+    beside: PathBuf,
+}
+
+impl Tiered {
+    #[track_caller]
+    fn new() -> Self {
+        let place = Place::new();
+        let beside = place.lower.parent().unwrap().to_owned();
+        let tiered = Self { place, beside };
+        let (home, archive) = (tiered.beside.join("home"), tiered.archive());
+        tiered.ok(&[
+            "init",
+            "--archive",
+            archive.to_str().unwrap(),
+            "--home",
+            home.to_str().unwrap(),
+            tiered.place.lower.to_str().unwrap(),
+        ]);
+        tiered
+    }
+
+    #[track_caller]
+    fn mounted() -> Self {
+        let tiered = Self::new();
+        tiered.place.mount(&["-l", "tier"]);
+        tiered
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.beside.join("archive")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.point.join(name)
+    }
+
+    /// Runs `fslab tier`, which must succeed, and answers what it printed.
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn of(&self, action: &str, name: &str) -> String {
+        self.ok(&[action, self.path(name).to_str().unwrap()])
+    }
+
+    fn containers(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.archive().join("files")).unwrap();
+        let inner = files.flat_map(|directory| fs::read_dir(directory.unwrap().path()).unwrap());
+        inner.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn a_file_goes_to_an_archive_and_comes_back_by_range() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let data = noise(1, 5 * MIB + 77);
+    let file = tiered.path("file");
+    fs::write(&file, &data).unwrap();
+    let before = file.metadata().unwrap();
+    assert!(tiered.of("archive", "file").starts_with("archived "));
+    assert!(tiered.of("release", "").starts_with("released "));
+    assert!(tiered.of("state", "file").starts_with("A offline "));
+    let after = file.metadata().unwrap();
+    assert_eq!(
+        (after.len(), after.modified().unwrap()),
+        (before.len(), before.modified().unwrap())
+    );
+    assert!(
+        after.blocks() > 0 && tiered.place.lower.join("file").metadata().unwrap().blocks() < 16
+    );
+    let open = fs::File::open(&file).unwrap();
+    let mut part = [0; 10];
+    open.read_exact_at(&mut part, 3 * MIB as u64 + 5).unwrap();
+    assert_eq!(part, data[3 * MIB + 5..][..10]);
+    drop(open);
+    assert!(tiered.of("state", "file").starts_with("p partly-resident "));
+    assert!(tiered.of("recall", "file").starts_with("recalled "));
+    assert!(tiered.of("state", "file").starts_with("a archived "));
+    tiered.of("release", "file");
+    assert_eq!(fs::read(&file).unwrap(), data);
+    assert!(tiered.of("scrub", "").contains("copies 1, mended 0, damaged 0"));
+    assert!(tiered.of("scan", "").contains("archived 1, offline 0, mended 0, unneeded 0"));
+    tiered.place.umount();
+    assert_eq!(fs::read(tiered.place.lower.join("file")).unwrap(), data);
+}
+
+#[test]
+fn a_lost_disk_is_made_again_from_the_archive() {
+    require_mounting!();
+    let mut tiered = Tiered::mounted();
+    let data = noise(2, 2 * MIB);
+    fs::create_dir(tiered.path("directory")).unwrap();
+    fs::write(tiered.path("directory/file"), &data).unwrap();
+    fs::hard_link(tiered.path("directory/file"), tiered.path("link")).unwrap();
+    std::os::unix::fs::symlink("directory/file", tiered.path("symlink")).unwrap();
+    tiered.of("archive", "");
+    assert_eq!(tiered.of("tree", ""), "entries 5\n");
+    fs::write(tiered.path("late"), "after the tree").unwrap();
+    tiered.of("archive", "late");
+    tiered.place.umount();
+    let (new, home) = (tiered.beside.join("new"), tiered.beside.join("home-again"));
+    fs::create_dir(&new).unwrap();
+    let said = tiered.ok(&[
+        "rebuild",
+        "--archive",
+        tiered.archive().to_str().unwrap(),
+        "--home",
+        home.to_str().unwrap(),
+        new.to_str().unwrap(),
+    ]);
+    let expected = "made 1 files, 1 directories, 1 others and 1 further names; 1 younger than the \
+                    archived tree; 0 were there and stay\n";
+    assert_eq!(said, expected);
+    tiered.place.lower = new;
+    let place = &tiered.place;
+    place.mount(&["-l", "tier"]);
+    let read = |name: &str| fs::read(place.point.join(name)).unwrap();
+    assert_eq!(
+        (read("directory/file"), read("link"), read("symlink")),
+        (data.clone(), data.clone(), data)
+    );
+    assert_eq!(read("late"), b"after the tree");
+    assert_eq!(place.point.join("link").metadata().unwrap().nlink(), 2);
+    place.umount();
+}
+
+/// The archive's file is a pipe that nobody writes to: opening it takes for ever.
+#[test]
+fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    fs::write(tiered.path("file"), noise(3, MIB)).unwrap();
+    tiered.of("archive", "file");
+    tiered.of("release", "file");
+    tiered.place.umount();
+    let container = tiered.containers().pop().unwrap();
+    let aside = container.with_extension("aside");
+    fs::rename(&container, &aside).unwrap();
+    assert!(Command::new("mkfifo").arg(&container).status().unwrap().success());
+    tiered.place.mount(&["-l", "tier:movers=1"]);
+    for signal in [Signal::INT, Signal::KILL] {
+        let mut reader = Command::new("cat")
+            .arg(tiered.path("file"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let point = tiered.place.point.to_str().unwrap().to_owned();
+        soon("the reader waits", || tiered.ok(&["queue", &point]).contains("1 waiting"));
+        let begun = std::time::Instant::now();
+        kill_process(Pid::from_child(&reader), signal).unwrap();
+        reader.wait().unwrap();
+        eprintln!("ended {:?} after {signal:?}", begun.elapsed());
+    }
+    assert!(tiered.path("file").exists());
+    // Whoever waits in the pipe's opening is let go, and finds no object.
+    drop(fs::OpenOptions::new().write(true).open(&container).unwrap());
+    fs::remove_file(&container).unwrap();
+    fs::rename(&aside, &container).unwrap();
+    soon("the file comes back", || {
+        fs::read(tiered.path("file")).is_ok_and(|read| read == noise(3, MIB))
+    });
+    tiered.place.umount();
+}
+
+#[test]
+fn mistakes_are_refused_in_one_line() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let lower = tiered.place.lower.to_str().unwrap().to_owned();
+    let inside = format!("{lower}/inside");
+    let home = tiered.beside.join("home2");
+    let home = home.to_str().unwrap();
+    let other = tiered.beside.join("archive2");
+    let other = other.to_str().unwrap();
+    let plain = tiered.place.point.to_str().unwrap();
+    for (arguments, part) in [
+        (
+            &["init", "--archive", &inside, "--home", home, &lower][..],
+            "must lie outside of the tree",
+        ),
+        (&["init", "--archive", other, "--home", home, &lower], "belongs to tier"),
+        (
+            &["init", "--archive", other, "--home", home, "--copies", "2", plain],
+            "2 copies are asked",
+        ),
+        (&["archive", plain], "is in no tree of a tier"),
+        (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),
+        (&["policy", &lower], "can't read the policy"),
+        (&["release", &format!("{lower}/none")], "none: No such file"),
+    ] {
+        let (code, message) = run(&[&["tier"], arguments].concat());
+        assert!(code != 0 && message.contains(part), "{arguments:?}: {code} {message}");
+    }
+    let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
+    assert!(code == 3 && message.contains("belongs to no tier"), "{code} {message}");
+    tiered.place.mount(&["-l", "tier"]);
+    let (code, message) = run(&["tier", "scan", &lower]);
+    assert!(code == 3 && message.contains("in use by another fslab"), "{code} {message}");
+    tiered.place.umount();
+}
+
+#[test]
+fn a_policy_decides_and_says_what_it_would_do() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    fs::write(tiered.path("video.mkv"), noise(4, 2 * MIB)).unwrap();
+    fs::write(tiered.path("notes.txt"), "small").unwrap();
+    fs::write(tiered.path("pinned.mkv"), noise(5, MIB)).unwrap();
+    tiered.of("pin", "pinned.mkv");
+    let policy = tiered.beside.join("policy.toml");
+    let rules = "[[rule]]\naction = 'release'\npaths = ['*.mkv']\n";
+    fs::write(&policy, rules).unwrap();
+    let point = tiered.place.point.to_str().unwrap();
+    let arguments = ["policy", point, "--file", policy.to_str().unwrap()];
+    let dry = tiered.ok(&[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(dry, "files 3, archived 2, archived 3.0 MiB, released 1, released 2.0 MiB\n");
+    assert!(tiered.of("state", "video.mkv").starts_with("- resident "));
+    assert_eq!(tiered.ok(&arguments), dry);
+    assert!(tiered.of("state", "video.mkv").starts_with("A offline "));
+    assert!(tiered.of("state", "pinned.mkv").starts_with("a archived "));
+    assert!(tiered.of("state", "notes.txt").starts_with("- resident "));
+    tiered.place.umount();
+}
+
+#[test]
+fn a_removed_file_comes_back() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let data = noise(6, MIB + 5);
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "file");
+    fs::remove_file(tiered.path("file")).unwrap();
+    let versions = tiered.of("versions", "file");
+    assert!(versions.contains(" removed "), "{versions}");
+    let object = versions.split(' ').next().unwrap();
+    tiered.ok(&["undelete", object, tiered.path("again").to_str().unwrap()]);
+    assert_eq!(fs::read(tiered.path("again")).unwrap(), data);
+    tiered.place.umount();
+}
+
+/// How often the daemon is killed; `FSLAB_TIER_KILLS` asks for more.
+const KILLS: u64 = 3;
+
+/// The daemon is killed while files go and come: no byte that is read is another file's or a zero.
+#[test]
+fn files_survive_kills_while_they_go_and_come() {
+    require_mounting!();
+    let kills = std::env::var("FSLAB_TIER_KILLS").ok().and_then(|text| text.parse().ok());
+    let tiered = Tiered::mounted();
+    let files: Vec<_> =
+        (0..4_u64).map(|seed| (format!("file{seed}"), noise(seed, 2 * MIB + 9))).collect();
+    for (name, data) in &files {
+        fs::write(tiered.path(name), data).unwrap();
+    }
+    for round in 0..kills.unwrap_or(KILLS) {
+        let daemon = Pid::from_raw(tiered.place.daemon().try_into().unwrap()).unwrap();
+        let delay = std::time::Duration::from_micros(round * 7919 % 40_000);
+        std::thread::scope(|scope| {
+            for action in ["archive", "release"] {
+                let point = tiered.place.point.to_str().unwrap();
+                scope.spawn(move || while run(&["tier", action, point]).0 != 1 {});
+            }
+            for (name, data) in &files {
+                let path = tiered.path(name);
+                scope.spawn(move || reads_right(&path, data));
+            }
+            std::thread::sleep(delay);
+            kill_process(daemon, Signal::KILL).unwrap();
+        });
+        run(&["umount", tiered.place.point.to_str().unwrap()]);
+        tiered.place.mount(&["-l", "tier"]);
+        for (name, data) in &files {
+            assert_eq!(&fs::read(tiered.path(name)).unwrap(), data, "{name} in round {round}");
+        }
+    }
+    tiered.place.umount();
+}
+
+/// Reads until the connection breaks.
+fn reads_right(path: &Path, data: &[u8]) {
+    while let Ok(read) = fs::read(path) {
+        assert!(read == data, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_mounted_tier_conforms() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    tiered.place.mount(&["-l", "tier", "-o", "suid,dev"]);
+    let make = || {
+        let options = fslab_vfs::HostOptions::default();
+        let host = fslab_vfs::HostFs::open(&tiered.place.point, &options).unwrap();
+        Box::new(host) as Box<dyn fslab_vfs::FileSystem>
+    };
+    let report = fslab_vfs::testing::conformance::run_all(&make, &[]);
+    eprintln!("{report}");
+    assert!(report.is_success());
+    tiered.place.umount();
+}
