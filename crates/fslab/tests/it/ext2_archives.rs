@@ -56,8 +56,8 @@ fn archives_go_in_whole() {
     }
 }
 
-/// One that leads out by its names, one by a link that a directory is then said to be, one in a form
-/// that is not read, and one that ends too early.
+/// One that leads out by its names, one by a link that a directory is then said to be, one in a
+/// form that is not read, and one that ends too early.
 const BAD_ARCHIVES: &str = "\
     echo x > x; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y
