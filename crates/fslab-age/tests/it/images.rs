@@ -88,6 +88,23 @@ fn damage_is_noticed() {
     assert!(unpack(&twice).is_err(), "more than the header says");
 }
 
+/// Whole frames of another image, each with a checksum that is right, are not what was packed.
+#[test]
+fn frames_of_another_image_are_noticed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [plain, one, two, mixed] =
+        ["plain", "one", "two", "mixed"].map(|name| scratch.path().join(name));
+    for (byte, packed) in [(1, &one), (2, &two)] {
+        fs::write(&plain, [byte; 5000]).unwrap();
+        pack(&plain, packed, &identity()).unwrap();
+    }
+    let (one, two) = (fs::read(&one).unwrap(), fs::read(&two).unwrap());
+    let head = 8 + u32::from_le_bytes(one[4..8].try_into().unwrap()) as usize;
+    fs::write(&mixed, [&one[..head], &two[head..]].concat()).unwrap();
+    let answer = AgedImage::open(&mixed).unwrap().unpack(&plain, &File::create(&plain).unwrap());
+    assert!(answer.unwrap_err().to_string().contains("damaged"));
+}
+
 #[test]
 fn identities_that_can_not_be_are_named() {
     let scratch = tempfile::tempdir().unwrap();

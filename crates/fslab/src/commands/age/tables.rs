@@ -270,14 +270,19 @@ pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
     svg += "<text x=\"340\" y=\"365\" text-anchor=\"middle\">days of use</text>\n";
     for (index, line) in series.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
+        // Where colours come again, lines are dashed, and say so.
+        let (dashes, dashed) = match index < COLOURS.len() {
+            true => ("", ""),
+            false => (" stroke-dasharray=\"6 4\"", " (dashed)"),
+        };
         let points: Vec<_> = line
             .points
             .iter()
             .map(|(day, score)| format!("{:.1},{:.1}", x(*day), y(*score)))
             .collect();
         svg += &format!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-             <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}</text>\n",
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
+             <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}{dashed}</text>\n",
             points.join(" "),
             30 + 18 * index,
             line.name.replace('&', "&amp;").replace('<', "&lt;"),
