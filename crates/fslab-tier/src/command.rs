@@ -1,5 +1,5 @@
-//! What users ask of a tier, and what they are told: the same words whether the tree is mounted, and
-//! its daemon is asked, or not.
+//! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
+//! and its daemon is asked, or not.
 
 use std::sync::Arc;
 

@@ -31,7 +31,8 @@ impl Tier {
             && let Err(error) = self.emptied(file, &mut state)
         {
             // The file is empty, and its xattr names blocks behind its end: those do not count.
-            tracing::warn!(%error, "{}: what is known of it could not be kept", self.name(file.ino()));
+            let name = self.name(file.ino());
+            tracing::warn!(%error, "{name}: what is known of it could not be kept");
         }
         if !state.is_resident() {
             opened.backing = None;
