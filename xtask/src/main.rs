@@ -13,6 +13,8 @@ mod aa;
 mod ci;
 mod demo;
 mod environment;
+mod guide;
+mod package;
 mod process;
 mod setup;
 mod stage;
@@ -47,6 +49,10 @@ enum Command {
     Suite(suite::Args),
     /// Compare a file system with itself, and with itself slowed by 5 %: false alarms and misses
     Aa(aa::Args),
+    /// Run the command blocks of README.md and the guide, each page in a home of its own
+    Guide(guide::Args),
+    /// Make the Debian package, and try it below a folder
+    Deb(package::Args),
     /// Check what compilers don't: sizes, walls between crates, documents against code
     Tidy(tidy::Args),
 }
@@ -60,6 +66,8 @@ impl Command {
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
             Self::Aa(args) => args.run(),
+            Self::Guide(args) => args.run(),
+            Self::Deb(args) => args.run(),
             Self::Tidy(args) => args.run(),
         }
     }

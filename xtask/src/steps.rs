@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::tally::Tally;
 use crate::target_slot::TargetSlot;
-use crate::{environment, tidy};
+use crate::{environment, guide, package, tidy};
 
 mod cargo_checks;
 mod cargo_test;
@@ -30,6 +30,8 @@ pub const STEPS: &[Step] = &[
     cargo_checks::CLIPPY,
     cargo_checks::DOC,
     cargo_test::STEP,
+    guide::STEP,
+    package::STEP,
     outside_suites::PJDFSTEST,
     outside_suites::FSX,
     outside_suites::CARGO_BUILD,

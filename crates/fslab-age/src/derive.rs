@@ -12,6 +12,7 @@ mod numbers;
 mod short_lived;
 mod tree;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use rand::SeedableRng;
@@ -38,7 +39,7 @@ pub struct Options {
     pub rewrite_all: bool,
     /// Instead of the directories that there were: one for so many inodes each, as the paper has
     /// one for each cylinder group.
-    pub inodes_per_directory: Option<u64>,
+    pub inodes_per_directory: Option<NonZeroU64>,
     /// Files that live less than a day, which snapshots do not show.
     pub short_lived: Option<ShortLived>,
     /// Size of the file system that it is meant for, in bytes; 0 for that of the snapshots.
@@ -129,7 +130,9 @@ impl Maker<'_> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
             let interval = Interval { from_ns: 0, to_ns: 0 };
-            return self.rows(interval, Diff::new(std::iter::empty(), after));
+            let rows = self.rows(interval, Diff::new(std::iter::empty(), after))?;
+            self.numbers.set_populated();
+            return Ok(rows);
         };
         let before = SnapshotReader::open(&snapshots[index - 1])?;
         let after = SnapshotReader::open(&snapshots[index])?;

@@ -47,6 +47,21 @@ pub enum Error {
         /// The latest version known.
         known: u32,
     },
+    /// What a file should say about itself is missing, or can't be read.
+    #[error(
+        "{} is a damaged {format} of fslab age: its footer should tell `{key}` and {found}; \
+         make it again", path.display()
+    )]
+    Fact {
+        /// The file.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// What it should tell, without the format's prefix.
+        key: &'static str,
+        /// What stands there.
+        found: Found,
+    },
     /// A row of a file can't be so.
     #[error("{}, row {row}: {what}", path.display())]
     Row {
@@ -67,11 +82,27 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         what: String,
     },
+    /// A record of a binary file that is imported can't be so.
+    #[error("{}, record at byte {offset}: {what}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins, in bytes.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A parameter can't be so.
     #[error("{what}")]
     Parameter {
         /// What, and what would be right.
         what: String,
+    },
+    /// A file of a workload is in a directory that is not there, or in itself.
+    #[error("file {file} of the workload lies in no directory that is there")]
+    NoPath {
+        /// The number of the file in the workload.
+        file: u64,
     },
     /// The operations of a workload contradict each other.
     #[error("operation {index} of the workload: {what}")]
@@ -131,6 +162,29 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+}
+
+/// What stands where a file should say something about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// Something else.
+    Text(String),
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Whatever a damaged file holds must not fill the screen.
+        const SHOWN_MAX: usize = 40;
+        match self {
+            Self::Nothing => write!(out, "does not"),
+            Self::Text(text) => {
+                let shown: String = text.chars().take(SHOWN_MAX).collect();
+                write!(out, "tells '{}'", shown.escape_debug())
+            }
+        }
+    }
 }
 
 impl Error {

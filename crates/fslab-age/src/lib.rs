@@ -15,6 +15,7 @@
 pub mod derive;
 pub mod diff;
 mod error;
+pub mod image;
 pub mod profile;
 pub mod replay;
 pub mod score;

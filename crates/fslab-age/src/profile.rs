@@ -8,6 +8,7 @@ mod calendar;
 mod developer;
 mod events;
 mod generator;
+pub mod geriatrix;
 mod mail;
 mod parameters;
 mod residents;

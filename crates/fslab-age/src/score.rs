@@ -18,7 +18,7 @@ pub use free::FreeSpace;
 pub(crate) use host::extents_of;
 pub use host::score_directory;
 pub use tally::{Class, Score, Sums};
-pub use tree::{score_tree, tree_checksum};
+pub use tree::{ScoredFile, score_files, score_tree, tree_checksum};
 
 /// How files are looked at.
 #[derive(Clone, Copy, Debug)]

@@ -4,17 +4,22 @@
 mod disk;
 mod picture;
 mod report;
+mod sequential;
 mod volume;
 
 pub use disk::{DISKS, Disk};
 pub use picture::picture;
-pub use report::{Aged, Hot, Point};
+pub use report::{Aged, Distant, Hot, Point};
+pub use sequential::{BySize, FirstSwitch};
 pub use volume::Simulator;
 
-use fslab_ext2::alloc::Clustering;
+use std::num::NonZeroU32;
+
+use fslab_ext2::alloc::{Clustering, DIRECT_BLOCKS};
 use fslab_ext2::{BlockSize, Geometry, InodeNo};
 
 use crate::error::{Error, Result};
+use crate::workload::{OperationKind, Population};
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +91,24 @@ impl Settings {
             reserved_descriptor_blocks: 0,
         })
     }
+}
+
+/// What fragments of `fragment_bytes` would save on blocks of `block_bytes`, for the files of a
+/// population. The simulated policies have no fragments, and the Fast File System of 1997 had: a
+/// volume that is to be as full as that one must be larger by so many bytes.
+#[must_use]
+pub fn saved_by_fragments(
+    population: &Population,
+    block_bytes: u32,
+    fragment_bytes: NonZeroU32,
+) -> u64 {
+    let (block, fragment) = (u64::from(block_bytes), u64::from(fragment_bytes.get()));
+    let files = population.members().filter(|(_, member)| member.kind == OperationKind::Create);
+    // Only what the inode itself maps ends in fragments.
+    let small = files.filter(|(_, member)| member.size <= u64::from(DIRECT_BLOCKS) * block);
+    let saved =
+        |size: u64| size.next_multiple_of(block).saturating_sub(size.next_multiple_of(fragment));
+    small.map(|(_, member)| saved(member.size)).sum()
 }
 
 /// What was simulated how: one row of the table.

@@ -8,7 +8,9 @@ mod capture;
 mod csv;
 mod format;
 mod git;
+mod p9;
 mod paths;
+mod synthetic;
 
 use std::path::Path;
 
@@ -17,6 +19,8 @@ pub use anonymise::NameKey;
 pub use capture::{Capture, capture};
 pub use format::{Entry, EntryKind, SNAPSHOT};
 pub use git::{Every, History};
+pub use p9::{P9Dumps, P9Written};
+pub use synthetic::write_synthetic_pair;
 
 use crate::error::Result;
 use crate::table::{Reader, Sorter, Writer};
@@ -32,7 +36,7 @@ pub struct Taken {
     pub anonymised: bool,
     /// Size of the file system, in bytes; 0 where nobody knows.
     pub volume_bytes: u64,
-    /// Bytes of it in use.
+    /// Bytes of it in use; 0 where nobody knows, or where the tree is only a part of it.
     pub used_bytes: u64,
 }
 
@@ -49,13 +53,16 @@ impl SnapshotReader {
     /// Where the file is none, and what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Entry>::open(path)?;
-        let number = |key| rows.fact(key).and_then(|text| text.parse().ok()).unwrap_or_default();
         let taken = Taken {
-            taken_ns: number("taken_ns"),
-            source: rows.fact("source").unwrap_or_default().to_owned(),
-            anonymised: rows.fact("names") == Some("anonymised"),
-            volume_bytes: number("volume_bytes").cast_unsigned(),
-            used_bytes: number("used_bytes").cast_unsigned(),
+            taken_ns: rows.number("taken_ns")?,
+            source: rows.text("source")?.to_owned(),
+            anonymised: match rows.text("names")? {
+                "plain" => false,
+                "anonymised" => true,
+                _ => return Err(rows.wrong_fact("names")),
+            },
+            volume_bytes: rows.number("volume_bytes")?,
+            used_bytes: rows.number("used_bytes")?,
         };
         Ok(Self { rows, taken })
     }

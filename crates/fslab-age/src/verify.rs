@@ -110,7 +110,8 @@ impl Census {
     fn of(snapshot: SnapshotReader) -> Result<Self> {
         let mut census = Self::default();
         let taken = snapshot.taken();
-        if taken.volume_bytes > 0 {
+        // Of a part of a file system nobody knows what it has of the space in use.
+        if taken.volume_bytes > 0 && taken.used_bytes > 0 {
             census.used = Some(taken.used_bytes as f64 / taken.volume_bytes as f64);
         }
         for entry in snapshot {

@@ -40,13 +40,11 @@ impl WorkloadReader {
     /// Where it is none, and what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Operation>::open(path)?;
-        let text = |key| rows.fact(key).unwrap_or_default().to_owned();
-        let number = |key| rows.fact(key).and_then(|text| text.parse().ok()).unwrap_or_default();
         let provenance = Provenance {
-            source: text("source"),
-            seed: number("seed"),
-            volume_bytes: number("volume_bytes"),
-            made_by: text("made_by"),
+            source: rows.text("source")?.to_owned(),
+            seed: rows.number("seed")?,
+            volume_bytes: rows.number("volume_bytes")?,
+            made_by: rows.text("made_by")?.to_owned(),
         };
         Ok(Self { rows, provenance })
     }

@@ -83,6 +83,13 @@ pub trait Policy: Send {
         request: &BlockRequest,
     ) -> Result<Preference>;
 
+    /// Whether the first indirect block lies between the twelfth block and the thirteenth. Clusters
+    /// are not moved across it then: reading would go past a block that stays behind, and back.
+    /// (FreeBSD has had that rule since it keeps that block there; 4.4BSD had neither.)
+    fn keeps_indirect_in_line(&self) -> bool {
+        false
+    }
+
     /// An inode became free.
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {}
 
@@ -156,7 +163,7 @@ pub struct BlockRequest {
 }
 
 /// Blocks that an inode maps itself.
-pub(crate) const DIRECT_BLOCKS: u32 = 12;
+pub const DIRECT_BLOCKS: u32 = 12;
 
 /// What policies remember of an open file. Goes with the file from one request to the next.
 #[derive(Clone, Debug, Default)]

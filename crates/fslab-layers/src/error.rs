@@ -158,6 +158,12 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
+    /// A layer does not encode.
+    #[error("layer '{layer}' does not encode; use gzip, zstd, lz4, uuencode or copy")]
+    NoCodec {
+        /// The layer.
+        layer: &'static str,
+    },
     /// A file is no stored file.
     #[error("{} is not a stored file of an fslab layer", path.display())]
     NoStoredFile {

@@ -11,15 +11,19 @@
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
 //! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `clean`,
-//!   `settle`, `aside` and `recovery` are what can be done with it.
-//! - `stored_file`: a file in use; `in_use`: all of them. `layer`: the file system.
-//! - `dump`, `tools`: stored files taken apart, checked and read while nothing is mounted.
+//!   `pack`, `settle`, `aside` and `recovery` are what can be done with it.
+//! - `stored_file`: a file in use; `in_use`: all of them; `access`: how they are opened below.
+//! - `packer`: packing when nothing else is to be done. `layer`: the file system.
+//! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
+//!   `convert`: whole trees encoded and decoded.
 
+mod access;
 mod aside;
 mod checkpoint;
 mod clean;
 mod codec;
 mod context;
+pub mod convert;
 mod dump;
 mod encoder;
 mod format;
@@ -32,6 +36,8 @@ mod log;
 mod lower;
 mod mark;
 mod options;
+mod pack;
+mod packer;
 mod reader;
 mod recovery;
 mod roots;
@@ -44,5 +50,7 @@ pub mod testing;
 mod tools;
 mod writer;
 
+pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};
 pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};
-pub use tools::{Figures, Finding, Salvaged, Tool};
+pub use stored_file::Packed;
+pub use tools::{Figures, Finding, PackedFile, Salvaged, Tool, pack};

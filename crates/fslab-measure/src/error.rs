@@ -112,6 +112,30 @@ pub enum Error {
         /// Needed bytes.
         needed: u64,
     },
+    /// A recorded image could not be unpacked.
+    #[error("{}: {source}", path.display())]
+    Unpack {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: HostError,
+    },
+    /// A recorded image is not of the workload that the plan asks for.
+    #[error(
+        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew \
+         by `fslab age image make`",
+        path.display(),
+        found.as_ref().map_or("tells of none".to_owned(), |found| format!("of {found}"))
+    )]
+    OtherWorkload {
+        /// The file.
+        path: PathBuf,
+        /// The beginning of the hash that the plan asks for.
+        wanted: String,
+        /// The hash that it has.
+        found: Option<String>,
+    },
     /// Attaching an image failed.
     #[error(transparent)]
     Loop(#[from] loop_device::Error),

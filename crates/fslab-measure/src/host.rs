@@ -8,6 +8,15 @@ use fslab_vfs::FileSystem;
 /// Any error of whoever implements [`Host`].
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A recorded image that was kept packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The hash of the workload that aged it, in hexadecimal.
+    pub workload: String,
+    /// One line: what else is known of it.
+    pub description: String,
+}
+
 /// How layers are mounted and in-process file systems made. Layer specifications ("null",
 /// "null:passthrough=off") are opaque here.
 pub trait Host: Sync {
@@ -33,6 +42,15 @@ pub trait Host: Sync {
     /// This programme, for commands of plans that call it (`{fslab}`). `None` where there is none.
     fn program(&self) -> Option<PathBuf> {
         None
+    }
+
+    /// Unpacks a recorded image into a file, where it is one that is kept packed; `None`, and then
+    /// nothing was done, where it is not and may be copied.
+    ///
+    /// # Errors
+    /// Where it is damaged, and what the system answers.
+    fn unpack(&self, _recorded: &Path, _to: &Path) -> Result<Option<Unpacked>, HostError> {
+        Ok(None)
     }
 
     /// Constructs a file system in this process from its specification, such as `mem:` or

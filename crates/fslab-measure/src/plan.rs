@@ -118,6 +118,8 @@ pub struct ImagePlan {
     pub source: Option<PathBuf>,
     /// An image that is copied instead of making one: an aged file system, for example.
     pub recorded: Option<PathBuf>,
+    /// What the hash of the workload that aged it begins with, where the plan says.
+    pub aged_workload: Option<String>,
     /// The share of its space that is filled before a run, in percent.
     pub fill_percent: Option<u64>,
 }

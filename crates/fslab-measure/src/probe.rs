@@ -15,6 +15,7 @@
 mod attribute;
 mod finding;
 mod ground;
+mod growth;
 pub mod matrix;
 pub mod original;
 mod plot;
@@ -26,6 +27,7 @@ pub mod truth;
 pub use attribute::{ATTRIBUTES, Attribute};
 pub use finding::{Confidence, Finding, Method, Point, Value};
 pub use ground::{Ground, Options};
+pub use growth::{Growth, growth};
 pub use plot::plot;
 
 /// An attribute and what was found.

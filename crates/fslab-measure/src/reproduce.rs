@@ -2,23 +2,28 @@
 //!
 //! A *paper* is a file of claims: what was stated where, which figures it gave, and how this
 //! project measures the same thing. Claims name cells of plans, which are run as any comparison
-//! is; what they say is read from the reports of those comparisons. What can't be measured says
-//! why. Nothing here runs, mounts or prints anything but the prober.
+//! is, or the answers of commands; what they say is read from the reports of those comparisons and
+//! from those answers. What can't be measured says why. Charts are drawn from the same figures.
+//! Nothing here runs, mounts or prints anything.
 
 mod agreement;
+mod answer;
 mod claims;
+mod drawn;
 mod findings;
 mod look_up;
 mod markdown;
 mod page;
-mod probing;
 mod published;
 mod quantity;
 
 pub use agreement::Agreement;
-pub use claims::{Basis, Claim, Kind, Paper, Place, Query, Setting, Statistic};
+pub use answer::{Answers, Command, Reading, Way};
+pub use claims::{
+    Axis, Basis, Chart, Claim, EachOf, Kind, Line, Paper, Place, Query, Setting, Statistic,
+};
+pub use drawn::Drawn;
 pub use findings::{Counts, Findings, Planned, Row};
-pub use look_up::{Figure, Outcome, Ran, Runs};
-pub use probing::{Probed, Probes, probe};
+pub use look_up::{At, AtUnit, Figure, Outcome, Ran, Runs};
 pub use published::{Published, UNITS, Unit};
 pub use quantity::Quantity;

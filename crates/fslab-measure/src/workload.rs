@@ -30,8 +30,11 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::runner::Session;
 
+// What a workload is written with.
+pub use crate::latency::Stopwatch;
+pub use crate::runner::{Phase, Session, Timed};
+pub use crate::tree::{Access, Status, Tree, TreeFile};
 pub use parameters::{DefaultValue, Parameter, Parameters};
 pub(crate) use parameters::{bytes, percent};
 

@@ -24,6 +24,8 @@ pub(crate) mod open_table;
 mod set;
 mod xattr;
 
+pub use attr::encode_device;
+
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

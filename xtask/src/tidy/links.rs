@@ -21,9 +21,12 @@ fn page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
         .collect()
 }
 
-/// What stands in the round brackets of `[text](target)`.
+/// What stands in the round brackets of `[text](target)`, and what mdBook includes.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+    let links = line.split("](").skip(1);
+    let links = links.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let includes = line.split("{{#include ").skip(1);
+    links.chain(includes.filter_map(|rest| rest.split_once("}}").map(|(target, _)| target)))
 }
 
 fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
@@ -60,6 +63,7 @@ mod tests {
             ("[web](https://example.org/x.md)", 0),
             ("[here](#section) [folder](../docs)", 0),
             ("[gone](gone.md)", 1),
+            ("{{#include b.md}} and {{#include gone.rs}}", 1),
             ("[b](./b.md), [gone](../b.md) and [gone](x/b.md)", 2),
         ] {
             let tree = Tree::of(&[("docs/a.md", line), ("docs/b.md", ""), ("README.md", "")]);

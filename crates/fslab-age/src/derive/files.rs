@@ -1,5 +1,7 @@
 //! The operations that make one change of a file.
 
+use std::num::NonZeroU64;
+
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
@@ -8,9 +10,6 @@ use super::{Interval, Options, unique_name};
 use crate::diff::{Change, Differences};
 use crate::snapshot::{Entry, EntryKind};
 use crate::workload::{Operation, OperationKind};
-
-/// The pseudo-inode of the first directory that stands for many inodes: no inode is as large.
-const FLAT: u64 = 1 << 62;
 
 /// What turns a change into operations.
 pub struct FileRules<'a> {
@@ -31,7 +30,7 @@ impl FileRules<'_> {
         match change {
             Change::Created(entry) => self.create(&entry, &mut rows),
             Change::Deleted(entry) => {
-                let file = self.numbers.end(entry.inode);
+                let file = self.numbers.end_file(entry.inode);
                 rows.push(operation(self.any_time(), OperationKind::Remove, file));
             }
             Change::Changed { before, after, what } => {
@@ -55,24 +54,22 @@ impl FileRules<'_> {
 
     /// The number of an entry's directory, which is made where it stands for many inodes.
     fn directory(&mut self, entry: &Entry, rows: &mut Vec<Operation>) -> u64 {
-        let Some(each) = self.options.inodes_per_directory else {
+        let Some(each) = self.options.inodes_per_directory.map(NonZeroU64::get) else {
             let known = self.numbers.directory(entry.directory);
             self.orphans += u64::from(known.is_none());
             return known.unwrap_or_default();
         };
-        let stands_for = FLAT + entry.inode / each.max(1);
-        if let Some(known) = self.numbers.directory(stands_for) {
-            return known;
+        let (directory, is_new) = self.numbers.flat_directory(entry.inode / each);
+        if is_new {
+            let made = operation(self.interval.from_ns, OperationKind::MakeDirectory, directory);
+            rows.push(Operation { mode: 0o755, ..made });
         }
-        self.numbers.add_directory(stands_for);
-        let made = operation(self.interval.from_ns, OperationKind::MakeDirectory, stands_for);
-        rows.push(Operation { mode: 0o755, ..made });
-        stands_for
+        directory
     }
 
     fn create(&mut self, entry: &Entry, rows: &mut Vec<Operation>) {
         let directory = self.directory(entry, rows);
-        let file = self.numbers.begin(entry.inode);
+        let file = self.numbers.begin_file(entry.inode);
         self.numbers.note_active(directory);
         let born = match entry.born_ns {
             0 => entry.changed_ns.min(entry.modified_ns),
@@ -103,7 +100,7 @@ impl FileRules<'_> {
         what: Differences,
         rows: &mut Vec<Operation>,
     ) {
-        let file = self.numbers.of(after.inode);
+        let file = self.numbers.of_file(after.inode);
         if what.renamed && self.options.inodes_per_directory.is_none() {
             let directory = self.directory(after, rows);
             let name = unique_name(after.name.bytes(), file).into();
@@ -114,7 +111,10 @@ impl FileRules<'_> {
         if !written || after.kind != EntryKind::File {
             return;
         }
-        if let Some(directory) = self.numbers.directory(after.directory) {
+        if self.options.inodes_per_directory.is_some()
+            || self.numbers.directory(after.directory).is_some()
+        {
+            let directory = self.directory(after, rows);
             self.numbers.note_active(directory);
         }
         let time_ns = self.time(after.modified_ns);

@@ -1,5 +1,5 @@
-//! Numbers of files in a workload: an inode's, while it stands for its first file, and a fresh one
-//! when it is used again.
+//! Numbers of files in a workload: an inode's, while it stands for the first thing that it is, and
+//! a fresh one when it is used again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,63 +9,84 @@ const FRESH: u64 = 1 << 63;
 /// Directories that are remembered as active.
 const ACTIVE_MAX: usize = 4096;
 
-/// Which number stands for which inode.
+/// Which number stands for which inode. An inode may be that of a directory and of a file at once,
+/// where within one interval the one goes and the other comes.
 #[derive(Default)]
 pub struct Numbers {
-    /// Inodes whose number is a fresh one.
-    other: HashMap<u64, u64>,
-    /// Inodes whose file is gone, so that the next one needs a fresh number.
-    gone: HashSet<u64>,
+    /// Files whose number is a fresh one, by inode.
+    files: HashMap<u64, u64>,
+    /// Inodes of which something is gone, so that whatever comes next needs a fresh number.
+    used: HashSet<u64>,
     fresh: u64,
     /// Directories that there are, by inode.
-    directories: HashSet<u64>,
+    directories: HashMap<u64, u64>,
+    /// Directories that stand for many inodes each.
+    flat: HashMap<u64, u64>,
+    /// Whether the first snapshot is done.
+    is_populated: bool,
     active: Vec<u64>,
 }
 
 impl Numbers {
     /// The number of a file that there is.
-    pub fn of(&self, inode: u64) -> u64 {
-        self.other.get(&inode).copied().unwrap_or(inode)
+    pub fn of_file(&self, inode: u64) -> u64 {
+        self.files.get(&inode).copied().unwrap_or(inode)
     }
 
     /// The number of a new file.
-    pub fn begin(&mut self, inode: u64) -> u64 {
-        if self.gone.remove(&inode) || self.other.contains_key(&inode) {
+    pub fn begin_file(&mut self, inode: u64) -> u64 {
+        if self.used.contains(&inode) {
             let number = self.fresh();
-            self.other.insert(inode, number);
+            self.files.insert(inode, number);
         }
-        self.of(inode)
+        self.of_file(inode)
     }
 
     /// The number of a file that goes.
-    pub fn end(&mut self, inode: u64) -> u64 {
-        let number = self.of(inode);
-        self.gone.insert(inode);
+    pub fn end_file(&mut self, inode: u64) -> u64 {
+        self.used.insert(inode);
+        self.files.remove(&inode).unwrap_or(inode)
+    }
+
+    /// The number of a new directory. Directories are told of before files: whether a file that has
+    /// the inode still will go is not known then, so that after the first snapshot they all get
+    /// fresh numbers.
+    pub fn begin_directory(&mut self, inode: u64) -> u64 {
+        let number = if self.is_populated { self.fresh() } else { inode };
+        self.directories.insert(inode, number);
         number
+    }
+
+    /// The number of a directory that goes; `None` for one that is not there.
+    pub fn end_directory(&mut self, inode: u64) -> Option<u64> {
+        self.used.insert(inode);
+        self.directories.remove(&inode)
+    }
+
+    /// The number of a directory; `None` for one that is not there.
+    pub fn directory(&self, inode: u64) -> Option<u64> {
+        if inode == 0 { Some(0) } else { self.directories.get(&inode).copied() }
+    }
+
+    /// The number of the directory that stands for a range of inodes, and whether it is new.
+    pub fn flat_directory(&mut self, range: u64) -> (u64, bool) {
+        if let Some(known) = self.flat.get(&range) {
+            return (*known, false);
+        }
+        let number = self.fresh();
+        self.flat.insert(range, number);
+        (number, true)
+    }
+
+    /// Says that the first snapshot is done.
+    pub fn set_populated(&mut self) {
+        self.is_populated = true;
     }
 
     /// A number that nothing has.
     pub fn fresh(&mut self) -> u64 {
         self.fresh += 1;
         FRESH + self.fresh
-    }
-
-    /// Notes that a directory is there.
-    pub fn add_directory(&mut self, inode: u64) {
-        self.directories.insert(inode);
-    }
-
-    /// Notes that a directory is gone.
-    pub fn remove_directory(&mut self, inode: u64) {
-        self.directories.remove(&inode);
-    }
-
-    /// The number of a directory; `None` for one that is not there.
-    pub fn directory(&self, inode: u64) -> Option<u64> {
-        match inode {
-            0 => Some(0),
-            inode => self.directories.contains(&inode).then(|| self.of(inode)),
-        }
     }
 
     /// Notes that something happened in a directory, by its number.

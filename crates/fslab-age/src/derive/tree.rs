@@ -14,7 +14,7 @@ pub struct TreeChanges {
     /// New ones and moved ones, by inode; whether they are new.
     placed: HashMap<u64, (Entry, bool)>,
     /// Those that go, with their numbers once [`open`](Self::open) has looked them up.
-    gone: Vec<(Entry, u64)>,
+    gone: Vec<(Entry, Option<u64>)>,
 }
 
 impl TreeChanges {
@@ -24,7 +24,7 @@ impl TreeChanges {
             Change::Created(entry) => {
                 self.placed.insert(entry.inode, (entry, true));
             }
-            Change::Deleted(entry) => self.gone.push((entry, 0)),
+            Change::Deleted(entry) => self.gone.push((entry, None)),
             Change::Changed { after, what, .. } if what.renamed => {
                 self.placed.insert(after.inode, (after, false));
             }
@@ -42,8 +42,7 @@ impl TreeChanges {
     pub fn open(&mut self, numbers: &mut Numbers, time_ns: u64) -> (Vec<Operation>, u64) {
         // A new directory may have the inode of one that goes.
         for (entry, number) in &mut self.gone {
-            *number = numbers.end(entry.inode);
-            numbers.remove_directory(entry.inode);
+            *number = numbers.end_directory(entry.inode);
         }
         let mut rows = Vec::new();
         let mut orphans = 0;
@@ -89,8 +88,9 @@ impl TreeChanges {
             }
             depth
         };
-        let mut gone: Vec<_> =
-            self.gone.iter().map(|(entry, number)| (depth(entry), *number)).collect();
+        // One that was an orphan's, and never made, has no number.
+        let numbered = self.gone.iter().filter_map(|(entry, number)| Some((entry, (*number)?)));
+        let mut gone: Vec<_> = numbered.map(|(entry, number)| (depth(entry), number)).collect();
         gone.sort_by_key(|(depth, number)| (std::cmp::Reverse(*depth), *number));
         let mut rows = Vec::new();
         for (_, file) in gone {
@@ -108,11 +108,12 @@ fn place(
     numbers: &mut Numbers,
     time_ns: u64,
 ) -> Operation {
-    let (kind, file) = match is_new {
-        true => (OperationKind::MakeDirectory, numbers.begin(entry.inode)),
-        false => (OperationKind::Rename, numbers.of(entry.inode)),
+    let known = numbers.directory(entry.inode).filter(|_| !is_new);
+    let (kind, file) = match known {
+        None => (OperationKind::MakeDirectory, numbers.begin_directory(entry.inode)),
+        Some(known) => (OperationKind::Rename, known),
     };
-    numbers.add_directory(entry.inode);
+    let is_new = known.is_none();
     let name = unique_name(entry.name.bytes(), file).into();
     let (mode, uid, gid) = if is_new { (entry.mode, entry.uid, entry.gid) } else { (0, 0, 0) };
     Operation { time_ns, kind, file, directory, mode, uid, gid, name, ..Operation::default() }

@@ -1,11 +1,11 @@
 //! The score of any file system that can tell where its files lie, and a number for what its tree
 //! is.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, Request};
-use std::collections::HashSet;
+use fslab_vfs::{Attr, Extent, FileKind, FileSystem, Ino, Layout, Name, Request};
 
 use super::extents::layout_of;
 use super::tally::Score;
@@ -18,13 +18,36 @@ use crate::workload::{checksum_of_lines, tree_line};
 /// # Errors
 /// Where it can't tell where files lie, and what it answers.
 pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
+    score_files(target, rules, &mut |_file| {})
+}
+
+/// A file whose layout was looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoredFile<'a> {
+    /// Its path, without a leading slash; of several, the first that led to it.
+    pub path: &'a [u8],
+    /// Where it lies.
+    pub extents: &'a [Extent],
+    /// What counts.
+    pub layout: FileLayout,
+}
+
+/// Likewise, and calls `each` with every file.
+///
+/// # Errors
+/// As those of [`score_tree`].
+pub fn score_files(
+    target: &dyn FileSystem,
+    rules: Rules,
+    each: &mut dyn FnMut(&ScoredFile<'_>),
+) -> Result<Score> {
     let unsupported = || fslab_vfs::Error::Errno(fslab_vfs::Errno::OPNOTSUPP);
     let layout = target.layout().ok_or_else(unsupported);
     let layout = layout.map_err(Error::volume("where files lie"))?;
-    let mut walk =
-        Scorer { layout, rules, score: Score::new(rules.block_bytes), seen: HashSet::new() };
+    let (score, seen) = (Score::new(rules.block_bytes), HashSet::new());
+    let mut walk = Scorer { layout, rules, score, seen, each };
     visit(target, &mut |path, directory, attr, last| {
-        walk.file(directory, attr, last).map_err(Error::volume(shown(path)))
+        walk.file(path, directory, attr, last).map_err(Error::volume(shown(path)))
     })?;
     Ok(walk.score)
 }
@@ -34,12 +57,14 @@ struct Scorer<'a> {
     rules: Rules,
     score: Score,
     seen: HashSet<Ino>,
+    each: &'a mut dyn FnMut(&ScoredFile<'_>),
 }
 
 impl Scorer<'_> {
     /// Adds a file; `last` is where the file before it in the listing ended.
     fn file(
         &mut self,
+        path: &[u8],
         directory: Ino,
         attr: &Attr,
         last: &mut Option<u64>,
@@ -51,6 +76,7 @@ impl Scorer<'_> {
         let layout = layout_of(&extents, attr.size, self.rules.block_bytes);
         let split = self.is_split(directory, &layout)?;
         self.score.add(&layout, split);
+        (self.each)(&ScoredFile { path, extents: &extents, layout });
         for extent in &extents {
             self.score.add_piece(extent.length.div_ceil(self.rules.block_bytes));
         }

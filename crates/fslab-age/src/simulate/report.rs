@@ -1,5 +1,9 @@
 //! What a simulation ends with.
 
+use std::collections::BTreeSet;
+
+use fslab_ext2::alloc::DIRECT_BLOCKS;
+use fslab_ext2::alloc::volume::Asked;
 use serde::Serialize;
 
 use super::disk::Disk;
@@ -32,15 +36,32 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Bytes in them.
     pub bytes: u64,
+    /// Those of more blocks than an inode maps itself, which a policy may move on to another group.
+    pub large: u64,
+    /// Their share of the bytes in all files, from 0 to 1.
+    pub share_of_bytes: f64,
+    /// Their share of all files.
+    pub share_of_files: f64,
     /// Modelled: reading all of them, in bytes a second.
     pub modelled_read: f64,
     /// Modelled: overwriting all of them, in bytes a second.
     pub modelled_write: f64,
 }
 
+/// How many split files lie how far from their directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Distant {
+    /// At most so many groups away.
+    pub groups: u32,
+    /// Split files that are.
+    pub files: u64,
+}
+
 /// An aged volume.
 #[derive(Clone, Debug)]
 pub struct Aged {
+    /// Size of the volume, in bytes.
+    pub volume_bytes: u64,
     /// Operations done.
     pub operations: u64,
     /// Bytes written.
@@ -59,6 +80,8 @@ pub struct Aged {
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
+    /// Split files by how far they lie from their directories, cumulative: slide 41.
+    pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
     /// Modelled: reading all files in the order of their directories, in bytes a second.
@@ -70,7 +93,7 @@ pub struct Aged {
 impl Simulator {
     /// What has become of the volume.
     #[must_use]
-    pub fn finish(mut self, disk: &'static Disk) -> Aged {
+    pub fn finish(&mut self, disk: &'static Disk) -> Aged {
         let day = self.last_ns / DAY_NS;
         let last = self.point(day + 1);
         self.points.push(last);
@@ -90,6 +113,7 @@ impl Simulator {
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
+            volume_bytes: u64::from(self.geometry().blocks) * self.block_bytes(),
             operations: self.operations,
             written: self.written,
             days: self.last_ns as f64 / DAY_NS as f64,
@@ -98,6 +122,7 @@ impl Simulator {
             used: last.used,
             bytes: all.iter().map(|file| file.size).sum(),
             hot: self.hot(&all, disk),
+            distant: self.distant(&all),
             points: std::mem::take(&mut self.points),
             modelled_read: self.throughput(&all, disk, false),
             disk: disk.name,
@@ -105,18 +130,45 @@ impl Simulator {
         }
     }
 
+    fn distant(&self, all: &[SimulatedFile]) -> Vec<Distant> {
+        let mut counts = vec![0_u64; self.geometry().groups as usize];
+        for groups in all.iter().filter_map(|file| self.groups_from_home(file)) {
+            if let Some(count) = counts.get_mut(groups as usize) {
+                *count += 1;
+            }
+        }
+        // None away is not split.
+        let mut files = 0;
+        let split = counts.iter().enumerate().skip(1).map(|(groups, count)| {
+            files += count;
+            Distant { groups: groups as u32, files }
+        });
+        split.collect()
+    }
+
     fn hot(&self, all: &[SimulatedFile], disk: &Disk) -> Hot {
         let since = self.last_ns.saturating_sub(u64::from(self.settings().hot_days) * DAY_NS);
         let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
         let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
         let sums = self.sums(is_hot);
+        let bytes_of = |files: &[SimulatedFile]| files.iter().map(|file| file.size).sum::<u64>();
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let bytes = bytes_of(&files);
+        let stored = all.iter().filter(|file| file.size > 0).count() as u64;
         Hot {
             sums,
             score: sums.score(),
-            bytes: files.iter().map(|file| file.size).sum(),
+            bytes,
+            large: files.iter().filter(|file| self.is_large(file)).count() as u64,
+            share_of_bytes: share(bytes, bytes_of(all)),
+            share_of_files: share(files.len() as u64, stored),
             modelled_read: self.throughput(&files, disk, false),
             modelled_write: self.throughput(&files, disk, true),
         }
+    }
+
+    fn is_large(&self, file: &SimulatedFile) -> bool {
+        self.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
     /// Calls with the place and the blocks of every piece of a file.
@@ -127,24 +179,33 @@ impl Simulator {
         }
     }
 
-    /// Bytes a second of going through files in an order: the inode, the indirect blocks, the
-    /// pieces. Overwriting changes the inode too.
-    fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
+    /// Bytes a second of going through files in an order. What is asked for comes as a file system
+    /// asks: the inode, then the blocks, each indirect block when it is needed. Blocks of inodes
+    /// are asked for once, for they stay cached; after overwriting they are written back once.
+    pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
+        let mut inodes = BTreeSet::new();
         for file in files {
             let inode = self.inode_offset(file);
-            arm.read(inode, block);
-            for indirect in self.indirect_blocks(file.inode) {
-                arm.read(self.geometry().offset_of(indirect), block);
+            if inodes.insert(inode) {
+                arm.read(inode, block);
             }
-            self.pieces(file, |at, blocks| match writes {
-                true => arm.write(at, blocks * block),
-                false => arm.read(at, blocks * block),
-            });
-            if writes {
-                arm.write(inode, block);
+            let asked = self.read_order(file.inode);
+            let together = |one: &Asked, next: &Asked| {
+                next.block.0 == one.block.0 + 1 && (!writes || one.is_indirect == next.is_indirect)
+            };
+            for piece in asked.chunk_by(together) {
+                let at = self.geometry().offset_of(piece[0].block);
+                let bytes = piece.len() as u64 * block;
+                match writes && !piece[0].is_indirect {
+                    true => arm.write(at, bytes),
+                    false => arm.read(at, bytes),
+                }
             }
+        }
+        if writes {
+            inodes.into_iter().for_each(|inode| arm.write(inode, block));
         }
         let bytes: u64 = files.iter().map(|file| file.size).sum();
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }

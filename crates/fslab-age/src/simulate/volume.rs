@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fslab_ext2::alloc::volume::{Grown, Volume};
+use fslab_ext2::alloc::volume::{Asked, Grown, Volume};
 use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
 use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
 
@@ -227,6 +227,29 @@ impl Simulator {
         &self.settings
     }
 
+    /// What was counted so far: the benchmark's own operations are no part of the workload.
+    pub(super) fn counters(&self) -> [u64; 3] {
+        [self.operations, self.written, self.no_space]
+    }
+
+    /// Counts as before.
+    pub(super) fn restore(&mut self, [operations, written, no_space]: [u64; 3]) {
+        (self.operations, self.written, self.no_space) = (operations, written, no_space);
+    }
+
+    /// Files of these numbers, in order; those that are not there are left out.
+    pub(super) fn numbered(&self, numbers: std::ops::Range<u64>) -> Vec<SimulatedFile> {
+        numbers.filter_map(|number| self.files.get(&number).copied()).collect()
+    }
+
+    /// Groups between a file's first block and its directory's inode; `None` where one is missing.
+    pub(super) fn groups_from_home(&self, file: &SimulatedFile) -> Option<u32> {
+        let directory = self.files.get(&file.directory)?;
+        let home = self.geometry.group_of_inode(directory.inode);
+        let first = self.volume.blocks(file.inode).first()?;
+        Some(self.geometry.group_of(*first).0.abs_diff(home.0))
+    }
+
     /// Regular files by number.
     pub(super) fn files(&self) -> impl Iterator<Item = (u64, &SimulatedFile)> {
         let regular = self.files.iter().filter(|(_, file)| !file.is_directory);
@@ -237,8 +260,9 @@ impl Simulator {
         self.volume.blocks(inode)
     }
 
-    pub(super) fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
-        self.volume.indirect_blocks(inode)
+    /// The blocks of a file and its indirect blocks, in the order in which it is read.
+    pub(super) fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
+        self.volume.read_order(inode)
     }
 
     /// Sums over the files that are wanted.
@@ -266,10 +290,7 @@ impl Simulator {
 
     /// Whether a file's first block is in another group than the inode of its directory.
     pub(super) fn is_split(&self, file: &SimulatedFile) -> bool {
-        let Some(directory) = self.files.get(&file.directory) else { return false };
-        let home = self.geometry.group_of_inode(directory.inode);
-        let first = self.volume.blocks(file.inode).first();
-        first.is_some_and(|first| self.geometry.group_of(*first) != home)
+        self.groups_from_home(file).is_some_and(|groups| groups > 0)
     }
 
     /// Free space by pieces.

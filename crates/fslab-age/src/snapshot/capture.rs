@@ -51,8 +51,18 @@ pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
         source: if hidden { "a tree".to_owned() } else { format!("tree {}", root.display()) },
         anonymised: hidden,
         volume_bytes: space.f_blocks * space.f_frsize,
-        used_bytes: (space.f_blocks - space.f_bfree) * space.f_frsize,
+        used_bytes: match is_whole(root, &top)? {
+            true => (space.f_blocks - space.f_bfree) * space.f_frsize,
+            false => 0,
+        },
     })
+}
+
+/// Whether a directory is the root of its file system, so that what is in use is its own.
+fn is_whole(root: &Path, top: &Metadata) -> Result<bool> {
+    let above = root.join("..");
+    let above = above.metadata().map_err(Error::file(&above))?;
+    Ok(above.dev() != top.dev() || above.ino() == top.ino())
 }
 
 struct Capturer<'a> {

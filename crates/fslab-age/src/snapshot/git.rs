@@ -89,7 +89,7 @@ impl History {
         for (index, commit) in self.commits.iter().enumerate() {
             // Clocks of committers differ: time never goes back.
             latest = latest.max(commit.time_s);
-            tree.apply(commit, latest, &self.sizes);
+            tree.apply(commit, latest, &self.sizes)?;
             let period = latest.div_euclid(every.period_s());
             let next = self.commits.get(index + 1).map(|next| next.time_s.max(latest));
             let ends = next.is_none_or(|next| next.div_euclid(every.period_s()) > period);
@@ -134,7 +134,7 @@ struct File {
 }
 
 impl Tree {
-    fn apply(&mut self, commit: &Commit, time_s: i64, sizes: &HashMap<String, u64>) {
+    fn apply(&mut self, commit: &Commit, time_s: i64, sizes: &HashMap<String, u64>) -> Result<()> {
         // A file that goes while one with the same blob comes was renamed.
         let mut gone: HashMap<String, File> = HashMap::new();
         for change in commit.changes.iter().filter(|change| change.blob.is_none()) {
@@ -144,7 +144,8 @@ impl Tree {
         }
         for change in &commit.changes {
             let Some(blob) = &change.blob else { continue };
-            let size = sizes.get(blob).copied().unwrap_or_default();
+            let unknown = || failed(format!("the size of the blob {blob} was not told"));
+            let size = sizes.get(blob).copied().ok_or_else(unknown)?;
             if let Some(file) = self.files.get_mut(&change.path) {
                 file.modified_s = if file.blob == *blob { file.modified_s } else { time_s };
                 (file.blob, file.mode, file.size) = (blob.clone(), change.mode, size);
@@ -158,6 +159,7 @@ impl Tree {
             });
             self.files.insert(change.path.clone(), file);
         }
+        Ok(())
     }
 
     fn write(&mut self, path: &Path, taken: Taken, key: Option<&NameKey>) -> Result<()> {
@@ -304,4 +306,20 @@ fn read_sizes(stdout: impl Read) -> std::io::Result<HashMap<String, u64>> {
         }
     }
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_without_a_size_is_no_empty_file() {
+        let change = Change { blob: Some("b1".to_owned()), mode: 0o100_644, path: b"a".to_vec() };
+        let commit = Commit { time_s: 1, changes: vec![change] };
+        let mut tree = Tree::default();
+        let message = tree.apply(&commit, 1, &HashMap::new()).unwrap_err().to_string();
+        assert!(message.contains("the blob b1"), "{message}");
+        tree.apply(&commit, 1, &HashMap::from([("b1".to_owned(), 7)])).unwrap();
+        assert_eq!(tree.files[b"a".as_slice()].size, 7);
+    }
 }

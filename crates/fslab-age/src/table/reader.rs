@@ -4,8 +4,10 @@
 //! defect of the Parquet library that a damaged file brings out is an error of that file.
 
 use std::fs::File;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use parquet::basic::Type as Physical;
@@ -16,7 +18,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::{Batch, NumberKind, Row, Text};
-use crate::error::{Error, Result};
+use crate::error::{Error, Found, Result};
 
 /// A row group with more rows than this is not ours.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
@@ -32,8 +34,25 @@ pub struct Reader<R: Row> {
     path: PathBuf,
     facts: Vec<KeyValue>,
     total: u64,
-    groups: Receiver<Result<Vec<R>>>,
+    groups: Groups<R>,
     rows: std::vec::IntoIter<R>,
+}
+
+/// The row groups of a file.
+enum Groups<R: Row> {
+    /// Decoded by a thread.
+    Ahead(Receiver<Result<Vec<R>>>),
+    /// Decoded when they are needed.
+    OneByOne(Box<Decoder<R>>),
+}
+
+impl<R: Row> Groups<R> {
+    fn next(&mut self) -> Option<Result<Vec<R>>> {
+        match self {
+            Self::Ahead(receiver) => receiver.recv().ok(),
+            Self::OneByOne(decoder) => decoder.next(),
+        }
+    }
 }
 
 impl<R: Row> Reader<R> {
@@ -42,6 +61,18 @@ impl<R: Row> Reader<R> {
     /// # Errors
     /// Where it is none of this format, and what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::with_groups(path, |decoder| Ok(Groups::Ahead(decode_ahead(decoder)?)))
+    }
+
+    /// Likewise, without a thread and with one row group in memory: for reading many files at once.
+    pub(super) fn open_one_by_one(path: &Path) -> Result<Self> {
+        Self::with_groups(path, |decoder| Ok(Groups::OneByOne(Box::new(decoder))))
+    }
+
+    fn with_groups(
+        path: &Path,
+        groups: impl FnOnce(Decoder<R>) -> Result<Groups<R>>,
+    ) -> Result<Self> {
         let file = File::open(path).map_err(Error::file(path))?;
         let opened = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
         let damaged = || not_ours::<R>(path, "it is damaged beyond reading");
@@ -50,7 +81,9 @@ impl<R: Row> Reader<R> {
         let facts = told.key_value_metadata().cloned().unwrap_or_default();
         let total = u64::try_from(told.num_rows()).unwrap_or_default();
         let rows = Vec::new().into_iter();
-        let groups = decode_ahead(path, reader)?;
+        let decoder =
+            Decoder { path: path.to_owned(), reader, group: 0, first_row: 0, row: PhantomData };
+        let groups = groups(decoder)?;
         let reader = Self { path: path.to_owned(), facts, total, groups, rows };
         reader.check_version()?;
         Ok(reader)
@@ -75,6 +108,29 @@ impl<R: Row> Reader<R> {
         self.facts.iter().find(|pair| pair.key == key)?.value.as_deref()
     }
 
+    /// Likewise, as a text that must be there.
+    ///
+    /// # Errors
+    /// [`Error::Fact`] where it is not.
+    pub fn text(&self, key: &'static str) -> Result<&str> {
+        self.fact(key).ok_or_else(|| self.wrong_fact(key))
+    }
+
+    /// Likewise, as a number that must be there.
+    ///
+    /// # Errors
+    /// [`Error::Fact`] where there is none.
+    pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
+        // Why the number can't be read shows in the text, which the error holds.
+        self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
+    }
+
+    /// What is told of `key` can't be so.
+    pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
+        let found = self.fact(key).map_or(Found::Nothing, |text| Found::Text(text.to_owned()));
+        Error::Fact { path: self.path.clone(), format: R::LAYOUT.name, key, found }
+    }
+
     /// Rows of the file, as it claims.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -96,7 +152,7 @@ impl<R: Row> Iterator for Reader<R> {
             if let Some(row) = self.rows.next() {
                 return Some(Ok(row));
             }
-            match self.groups.recv().ok()? {
+            match self.groups.next()? {
                 Ok(rows) => self.rows = rows.into_iter(),
                 Err(error) => return Some(Err(error)),
             }
@@ -108,30 +164,42 @@ fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: R::LAYOUT.name, what }
 }
 
-/// The thread ends when nobody wants its rows any more.
-fn decode_ahead<R: Row>(
-    path: &Path,
+/// Decodes row groups in their order; none follows one that can't be read.
+struct Decoder<R: Row> {
+    path: PathBuf,
     reader: SerializedFileReader<File>,
-) -> Result<Receiver<Result<Vec<R>>>> {
-    let (sender, receiver) = sync_channel(GROUPS_AHEAD);
-    let place = path.to_owned();
-    let work = move || {
-        let mut first_row = 0;
-        for group in 0..reader.num_row_groups() {
-            let read = catch_unwind(AssertUnwindSafe(|| {
-                read_group::<R>(&reader, group, &place, first_row)
-            }));
-            let damaged = "it is damaged beyond reading";
-            let rows = read.unwrap_or_else(|_panic| Err(not_ours::<R>(&place, damaged)));
-            let failed = rows.is_err();
-            first_row += rows.as_ref().map_or(0, Vec::len) as u64;
-            if sender.send(rows).is_err() || failed {
-                return;
-            }
+    /// The next one.
+    group: usize,
+    /// Rows before it.
+    first_row: u64,
+    row: PhantomData<R>,
+}
+
+impl<R: Row> Iterator for Decoder<R> {
+    type Item = Result<Vec<R>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.group >= self.reader.num_row_groups() {
+            return None;
         }
-    };
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            read_group::<R>(&self.reader, self.group, &self.path, self.first_row)
+        }));
+        let damaged = "it is damaged beyond reading";
+        let rows = read.unwrap_or_else(|_panic| Err(not_ours::<R>(&self.path, damaged)));
+        self.first_row += rows.as_ref().map_or(0, Vec::len) as u64;
+        self.group = if rows.is_ok() { self.group + 1 } else { usize::MAX };
+        Some(rows)
+    }
+}
+
+/// The thread ends when nobody wants its rows any more.
+fn decode_ahead<R: Row>(mut decoder: Decoder<R>) -> Result<Receiver<Result<Vec<R>>>> {
+    let (sender, receiver) = sync_channel(GROUPS_AHEAD);
+    let path = decoder.path.clone();
+    let work = move || while decoder.next().is_some_and(|rows| sender.send(rows).is_ok()) {};
     let thread = std::thread::Builder::new().name("fslab-age-decode".to_owned());
-    thread.spawn(work).map_err(Error::file(path))?;
+    thread.spawn(work).map_err(Error::file(&path))?;
     Ok(receiver)
 }
 

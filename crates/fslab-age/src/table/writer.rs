@@ -24,6 +24,7 @@ pub struct Writer<R: Row> {
     unfinished: TempPath,
     file: SerializedFileWriter<File>,
     batch: Batch,
+    group_rows: usize,
     rows: u64,
     row: PhantomData<R>,
 }
@@ -34,6 +35,10 @@ impl<R: Row> Writer<R> {
     /// # Errors
     /// What the system answers.
     pub fn create(path: &Path) -> Result<Self> {
+        Self::with_groups_of(GROUP_ROWS, path)
+    }
+
+    pub(super) fn with_groups_of(group_rows: usize, path: &Path) -> Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let mut builder = tempfile::Builder::new();
         let beside = builder
@@ -45,7 +50,7 @@ impl<R: Row> Writer<R> {
         });
         let file = begun.map_err(Error::parquet(path))?;
         let (batch, row) = (Batch::new(R::LAYOUT), PhantomData);
-        Ok(Self { path: path.to_owned(), unfinished, file, batch, rows: 0, row })
+        Ok(Self { path: path.to_owned(), unfinished, file, batch, group_rows, rows: 0, row })
     }
 
     /// Adds a row.
@@ -55,7 +60,7 @@ impl<R: Row> Writer<R> {
     pub fn push(&mut self, row: &R) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
-        if self.batch.rows() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
+        if self.batch.rows() >= self.group_rows { self.write_group() } else { Ok(()) }
     }
 
     /// Rows so far.

@@ -181,13 +181,14 @@ impl Population {
         self.last_ns
     }
 
-    /// The path of a member from the root, without a leading slash; `None` for what is not there.
+    /// The path of a member from the root, without a leading slash; `None` for what is not there,
+    /// or, after an operation that was refused, in no directory that is.
     #[must_use]
     pub fn path(&self, file: u64) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
         let mut at = file;
         while at != 0 {
-            let member = self.members.get(&at)?;
+            let member = self.members.get(&at).filter(|_| parts.len() < self.members.len())?;
             parts.push(member.name_of(at));
             at = member.directory;
         }
@@ -197,13 +198,15 @@ impl Population {
 
     /// A number for the final tree: of every path with its kind, size and owner, in the order of
     /// the paths.
-    #[must_use]
-    pub fn checksum(&self) -> String {
+    ///
+    /// # Errors
+    /// [`Error::NoPath`], which only an operation that was refused can lead to.
+    pub fn checksum(&self) -> Result<String> {
         let line = |(file, member): (u64, &Member)| {
-            let path = self.path(file).unwrap_or_default();
-            tree_line(&path, member.letter(), member.size, (member.uid, member.gid))
+            let path = self.path(file).ok_or(Error::NoPath { file })?;
+            Ok(tree_line(&path, member.letter(), member.size, (member.uid, member.gid)))
         };
-        checksum_of_lines(self.members().map(line).collect())
+        Ok(checksum_of_lines(self.members().map(line).collect::<Result<_>>()?))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use fslab_age::snapshot::{Entry, SnapshotReader};
+use fslab_age::table::{Row, Writer};
 use fslab_age::workload::{
     Operation, OperationKind, Population, Provenance, WorkloadReader, hash_of_file, write,
 };
@@ -169,4 +171,70 @@ fn what_can_not_be_is_refused() {
     write(&path, &provenance(), stream(&[slash])).unwrap();
     let answer = WorkloadReader::open(&path).unwrap().next().unwrap();
     assert!(matches!(answer, Err(Error::Row { row: 0, .. })), "{answer:?}");
+}
+
+/// Numbers in a footer that are missing or unreadable are no zeros.
+#[test]
+fn footers_that_do_not_tell_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("file");
+    let of_workload = [("source", "a test"), ("seed", "7"), ("volume_bytes", "0"), ("made_by", "")];
+    let of_snapshot = [
+        ("source", "a test"),
+        ("taken_ns", "-5"),
+        ("names", "plain"),
+        ("volume_bytes", "0"),
+        ("used_bytes", "0"),
+    ];
+    check_footers::<Operation>(&path, &of_workload, &|path| {
+        WorkloadReader::open(path).map(|_reader| ())
+    });
+    check_footers::<Entry>(&path, &of_snapshot, &|path| {
+        SnapshotReader::open(path).map(|_reader| ())
+    });
+}
+
+type Open<'a> = &'a dyn Fn(&Path) -> fslab_age::Result<()>;
+
+/// Each fact in turn is left out, and, where it is no text, made unreadable.
+fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], open: Open<'_>) {
+    let write =
+        |facts: &[(&str, String)]| Writer::<R>::create(path).unwrap().finish(facts).unwrap();
+    let owned = |text: &str| text.to_owned();
+    let good: Vec<_> = facts.iter().map(|(key, value)| (*key, owned(value))).collect();
+    write(&good);
+    open(path).unwrap();
+    for place in 0..good.len() {
+        let key = good[place].0;
+        let mut without = good.clone();
+        without.remove(place);
+        write(&without);
+        let message = open(path).unwrap_err().to_string();
+        let told = format!("its footer should tell `{key}` and does not");
+        assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
+        if matches!(key, "source" | "made_by") {
+            continue;
+        }
+        for wrong in ["", "12 monkeys", "1e3", "99999999999999999999999", "\n\n"] {
+            let mut damaged = good.clone();
+            damaged[place].1 = owned(wrong);
+            write(&damaged);
+            let message = open(path).unwrap_err().to_string();
+            let told = format!("should tell `{key}` and tells '");
+            assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
+        }
+    }
+}
+
+/// What an operation that is refused leaves behind is an error to ask for, and no endless search.
+#[test]
+fn a_tree_that_hangs_in_itself_has_no_checksum() {
+    let make = |file, directory| Operation { file, directory, ..Operation::default() };
+    let mut population = Population::default();
+    population.apply(&make(1, 0)).unwrap();
+    population.apply(&make(2, 1)).unwrap();
+    assert!(population.checksum().is_ok());
+    let into_itself = Operation { kind: OperationKind::Rename, ..make(1, 2) };
+    population.apply(&into_itself).unwrap_err();
+    assert!(matches!(population.checksum(), Err(Error::NoPath { .. })));
 }

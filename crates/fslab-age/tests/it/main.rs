@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod formats;
+mod geriatrix;
+mod images;
+mod p9traces;
 mod replays;
 mod simulations;
 mod snapshots;

@@ -22,7 +22,7 @@ use crate::support::{Patience, operations, settings, small, stream};
 fn checksum(operations: &[Operation]) -> String {
     let mut population = Population::default();
     operations.iter().for_each(|operation| population.apply(operation).unwrap());
-    population.checksum()
+    population.checksum().unwrap()
 }
 
 fn replay(target: &dyn FileSystem, operations: &[Operation], settings: Settings) -> Replayed {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,7 +12,7 @@ use fslab_age::replay::Replayer;
 use fslab_age::score::tree_checksum;
 use fslab_age::snapshot::{
     Capture, Entry, EntryKind, Every, History, NameKey, SnapshotReader, SnapshotWriter, Taken,
-    capture, import_csv,
+    capture, import_csv, write_synthetic_pair,
 };
 use fslab_age::verify::{Limits, verify};
 use fslab_age::workload::{OperationKind, Population, WorkloadReader};
@@ -184,7 +185,7 @@ fn a_derived_workload_makes_the_last_snapshot() {
         for options in [
             options(),
             Options { rewrite_all: true, ..options() },
-            Options { inodes_per_directory: Some(64), ..options() },
+            Options { inodes_per_directory: NonZeroU64::new(64), ..options() },
             Options { short_lived: Some(short_lived), ..options() },
         ] {
             let derived = derive(&snapshots, &output, &options).unwrap();
@@ -195,7 +196,7 @@ fn a_derived_workload_makes_the_last_snapshot() {
             let memory = MemFs::default();
             let mut replayer = Replayer::new(&memory, settings(2));
             assert!(replayer.run(WorkloadReader::open(&output).unwrap(), &mut Patience).unwrap());
-            assert_eq!(tree_checksum(&memory, true).unwrap(), population.checksum());
+            assert_eq!(tree_checksum(&memory, true).unwrap(), population.checksum().unwrap());
         }
     }
 }
@@ -235,6 +236,59 @@ fn directories_may_trade_places() {
     assert_eq!(population.path(9).unwrap(), b"b~2/f~9");
     assert_eq!(population.path(1).unwrap(), b"b~2/a~1");
     assert_eq!(population.len(), 4);
+}
+
+/// An inode that a file leaves and a directory takes, and the other way round, within an interval.
+#[test]
+fn inodes_change_between_files_and_directories() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, three, output] = ["1", "2", "3", "w"].map(|name| scratch.path().join(name));
+    let entry = |inode, kind, born_ns, name: &str| Entry {
+        inode,
+        kind,
+        born_ns,
+        size: 10,
+        name: name.as_bytes().to_vec().into(),
+        ..Entry::default()
+    };
+    let (file, directory) = (EntryKind::File, EntryKind::Directory);
+    write(&one, 0, &[entry(5, file, 1, "a"), entry(6, directory, 1, "b")]);
+    write(&two, 1, &[entry(5, directory, 2, "c"), entry(6, file, 2, "d")]);
+    write(&three, 2, &[entry(5, file, 3, "e"), entry(6, directory, 3, "f")]);
+    let derived = derive(&[one, two, three], &output, &options()).unwrap();
+    assert_eq!((derived.summary.created, derived.summary.deleted), (6, 4));
+    let population = population_of(&output);
+    assert_eq!((population.len(), files_and_bytes(&population)), (2, (1, 10)));
+}
+
+/// Lists without inodes have numbers up to 2^63, which nothing that is made up may meet.
+#[test]
+fn directories_for_ranges_of_inodes_meet_no_inode() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, output] = ["1", "w"].map(|name| scratch.path().join(name));
+    let inodes = [1, 2, 1 << 62, (1 << 62) + 1, (1 << 62) + 2, (1 << 63) - 1];
+    let entries = inodes.map(|inode| Entry { inode, size: 1, ..Entry::default() });
+    write(&one, 0, &entries);
+    for each in [1, 2, 1 << 20, u64::MAX] {
+        let each = NonZeroU64::new(each);
+        let options = Options { inodes_per_directory: each, ..options() };
+        derive(std::slice::from_ref(&one), &output, &options).unwrap();
+        assert_eq!(files_and_bytes(&population_of(&output)), (6, 6), "{each:?}");
+    }
+}
+
+#[test]
+fn made_up_snapshots_differ_as_they_say() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two] = ["1", "2"].map(|name| scratch.path().join(name));
+    for rows in [0, 1, 21, 7000] {
+        let told = write_synthetic_pair(rows, 3, &one, &two).unwrap();
+        let (changes, found) = diff(&one, &two);
+        assert_eq!((told, told), (found, naive(&read(&one), &read(&two)).1), "{rows} rows");
+        let changed = told.created + told.deleted + told.grown + told.truncated + told.modified;
+        assert_eq!(changes.len() as u64, changed + told.renamed);
+        assert!(rows < 7000 || told.deleted > 40, "{told:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::hash_search::hash_search;
 use super::space::{Run, Space};
-use super::{BlockRequest, FileState, Policy};
+use super::{BlockRequest, DIRECT_BLOCKS, FileState, Policy};
 use crate::error::Result;
 use crate::numbers::{BlockNo, FileBlock};
 
@@ -138,6 +138,11 @@ pub fn place_cluster(
     let geometry = *space.geometry();
     // The allocator meant to go to another group.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
+        return Ok(None);
+    }
+    let range = request.logical.0..request.logical.0 + request.wanted;
+    let crosses = range.start < DIRECT_BLOCKS && range.end > DIRECT_BLOCKS;
+    if crosses && policy.keeps_indirect_in_line() {
         return Ok(None);
     }
     let wish = policy.preference(space, file, request)?;

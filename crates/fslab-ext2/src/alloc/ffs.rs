@@ -184,6 +184,10 @@ impl Policy for Ffs {
         Ok(self.wish(space, request, request.index, request.before))
     }
 
+    fn keeps_indirect_in_line(&self) -> bool {
+        !self.switch_at_12
+    }
+
     fn inode_freed(&mut self, geometry: &Geometry, inode: InodeNo) {
         let group = geometry.group_of_inode(inode).0 as usize;
         let bit = geometry.bit_of_inode(inode);

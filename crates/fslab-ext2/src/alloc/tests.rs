@@ -222,6 +222,22 @@ fn ffs_without_the_switch_puts_the_indirect_block_between() {
     assert_eq!(volume.indirect_blocks(inode).next().unwrap().0, blocks[11].0 + 1);
 }
 
+/// A cluster over the indirect block stays where it is; the one behind it is moved as always.
+#[test]
+fn clusters_are_not_moved_across_an_indirect_block_in_line() {
+    let spec = policy("ffs-noswitch").unwrap();
+    let mut volume = volume(spec, Clustering::Smart, geometry(8, 2048), 1);
+    let inode = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
+    for _ in 0..40 {
+        volume.append(inode, 1, true, 0).unwrap();
+    }
+    let blocks = volume.blocks(inode);
+    assert_eq!(volume.indirect_blocks(inode).next().unwrap().0, blocks[11].0 + 1);
+    assert_eq!(blocks[12].0, blocks[11].0 + 2);
+    let asked: Vec<_> = volume.read_order(inode).iter().map(|asked| asked.block.0).collect();
+    assert!(asked.windows(2).all(|pair| pair[1] == pair[0] + 1), "{asked:?}");
+}
+
 #[test]
 fn ext2_stays_and_puts_indirect_blocks_before_their_data() {
     let (volume, inode) = one_file("ext2", 12 + 256 + 256);

@@ -38,6 +38,15 @@ struct Indirect {
     block: BlockNo,
 }
 
+/// A block that reading a file asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Which one.
+    pub block: BlockNo,
+    /// Whether it holds numbers of blocks instead of data.
+    pub is_indirect: bool,
+}
+
 /// How much a growing file got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grown {
@@ -90,6 +99,22 @@ impl Volume {
     /// The indirect blocks of a file.
     pub fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
         self.file(inode).into_iter().flat_map(|file| &file.indirect).map(|indirect| indirect.block)
+    }
+
+    /// What reading a file from its beginning asks for: its blocks, and each indirect block before
+    /// the first of them whose number it holds.
+    #[must_use]
+    pub fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
+        let Some(file) = self.file(inode) else { return Vec::new() };
+        let mut asked = Vec::with_capacity(file.blocks.len() + file.indirect.len());
+        let mut indirect = file.indirect.iter().peekable();
+        for (block, logical) in file.blocks.iter().zip(0..) {
+            while let Some(due) = indirect.next_if(|one| one.logical <= logical) {
+                asked.push(Asked { block: due.block, is_indirect: true });
+            }
+            asked.push(Asked { block: *block, is_indirect: false });
+        }
+        asked
     }
 
     fn file(&self, inode: InodeNo) -> Option<&File> {

@@ -72,7 +72,10 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     for policy in POLICIES {
         for reuse in [Reuse::AfterFlush, Reuse::AtOnce] {
             let [smart, dumb] = Clustering::ALL.map(|one| pieces(policy, one, reuse));
-            assert!(smart * 2 < dumb, "{}, {reuse:?}: {smart} and {dumb} pieces", policy.name);
+            // Not moved is what lies around an indirect block in line.
+            let in_line = usize::from(policy.name == "ffs-noswitch");
+            let told = format!("{}, {reuse:?}: {smart} and {dumb} pieces", policy.name);
+            assert!((smart - in_line) * 2 < dumb, "{told}");
         }
     }
 }

@@ -24,6 +24,9 @@ impl Log {
             io.lower.truncate(io.request, self.end)?;
             self.closing_bytes = 0;
         }
+        if self.is_superseding {
+            self.cut_off_superseded(io)?;
+        }
         if let Some(leftover) = self.leftover.clone() {
             self.keep_aside(io, leftover)?;
         }

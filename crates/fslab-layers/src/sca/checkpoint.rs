@@ -47,7 +47,7 @@ impl Log {
         if let Some(retired) = retired {
             // The slot that was written last is durable now, and so is what it leads to.
             let joinable = self.slotted.end();
-            self.point_to_checkpoint(io)?;
+            self.point_to_checkpoint(io, false)?;
             self.give_space_back(io, joinable);
             // The other slot still leads to these: they go with the next checkpoint.
             self.dead.extend(retired);
@@ -55,12 +55,14 @@ impl Log {
         Ok(())
     }
 
-    fn point_to_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
+    /// Writes the slot of the last checkpoint, which is durable. `is_packed`: by packing.
+    pub fn point_to_checkpoint(&mut self, io: Io<'_>, is_packed: bool) -> Result<()> {
         let slot = Slot {
             ordinal: self.ordinal,
             checkpoint: self.checkpoint,
             sequence: self.sequence,
             file_size: self.size,
+            is_packed,
         };
         write_slot(io, &self.identity, &slot)?;
         (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
@@ -75,7 +77,7 @@ impl Log {
     }
 
     /// Appends the changed pages of the index and a checkpoint; answers the pages replaced.
-    fn write_checkpoint(&mut self, io: Io<'_>) -> Result<Vec<Reference>> {
+    pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<Vec<Reference>> {
         if self.frames_since_checkpoint == 0 && !self.checkpoint.is_none() {
             return Ok(Vec::new());
         }

@@ -6,8 +6,8 @@
 //! what lies before is given back as a whole. A crash on the way finds chunks in the old place or
 //! in the new one, which hold the same.
 //!
-//! This is not packing: the stored file stays in log form, and its length grows although the space
-//! it takes does not.
+//! This is not packing (see `pack`): the stored file stays in log form, and its length grows
+//! although the space it takes does not.
 
 use std::ops::Range;
 
@@ -22,16 +22,33 @@ use super::writer::NewFrame;
 
 /// Bytes moved before the space they were in is given back: what cleaning takes beyond what the
 /// file takes already.
-const MOVED_BYTES: u64 = 8 << 20;
+pub const MOVED_BYTES: u64 = 8 << 20;
 
 /// Bytes moved with one write.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Bytes written after which a file is looked at again at the latest: so much more than twice what
+/// is of use may it take.
+const LOOK_BYTES: u64 = 8 << 20;
+
 /// Room that must be left below, besides what is moved at a time.
-const SPARE_BYTES: u64 = 8 << 20;
+pub const SPARE_BYTES: u64 = 8 << 20;
 
 /// The longest gap.
-const GAP_BYTES_MAX: u64 = 1 << 31;
+pub const GAP_BYTES_MAX: u64 = 1 << 31;
+
+/// Content on its way behind a border.
+pub struct Move {
+    /// Where the file ended.
+    border: u64,
+    /// Of the last frame before it.
+    sequence: u64,
+    /// The next chunk.
+    next: u64,
+    /// Where the file ended when space was last given back.
+    given_back: u64,
+    is_everything: bool,
+}
 
 impl Log {
     /// Cleans the file if it holds too much garbage. Where there is no room for that, it stays.
@@ -41,7 +58,7 @@ impl Log {
         }
         let cleaned = io.lower.keeping_times(io.request, || self.look_and_clean(io));
         // So long, nobody looks again.
-        self.next_look = self.end + self.garbage_bytes_max(io) / 2;
+        self.next_look = self.end + (self.garbage_bytes_max(io) / 2).min(LOOK_BYTES);
         match cleaned {
             Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
             answer => answer,
@@ -78,60 +95,70 @@ impl Log {
 
     /// Whether moving takes nothing from others who want to write.
     fn has_room(&self, io: Io<'_>) -> Result<bool> {
-        let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
-        let free = below.blocks_available.saturating_mul(u64::from(below.fragment_size));
-        Ok(free >= 2 * self.live_bytes.min(MOVED_BYTES) + SPARE_BYTES)
+        Ok(free_bytes(io)? >= 2 * self.live_bytes.min(MOVED_BYTES) + SPARE_BYTES)
     }
 
     fn clean(&mut self, io: Io<'_>) -> Result<()> {
-        let (border, sequence) = (self.end, self.sequence);
-        self.in_order = false;
-        let is_everything = self.move_all(io, border)?;
-        // The second makes the slot durable that leads behind the border.
-        self.sync(io, true)?;
-        self.sync(io, true)?;
-        if is_everything && self.slotted.offset >= border {
-            self.make_gaps_before(io, border, sequence)?;
-        }
-        Ok(())
+        let mut moving = self.begin_move();
+        while self.move_some(io, &mut moving)? {}
+        self.end_move(io, &moving).map(drop)
     }
 
-    /// Moves all content behind `border`; answers whether that was possible.
-    fn move_all(&mut self, io: Io<'_>, border: u64) -> Result<bool> {
-        let (mut next, mut is_everything, mut given_back) = (0, true, border);
-        let (mut batch, mut batch_bytes) = (Vec::new(), 0);
-        while let Some(chunk) = self.next_present(io, next)? {
-            next = chunk + 1;
+    /// Begins to move everything behind the present end.
+    pub fn begin_move(&mut self) -> Move {
+        let (border, sequence) = (self.end, self.sequence);
+        Move { border, sequence, next: 0, given_back: border, is_everything: true }
+    }
+
+    /// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
+    pub fn move_some(&mut self, io: Io<'_>, moving: &mut Move) -> Result<bool> {
+        let (mut batch, mut batch_bytes, mut is_last) = (Vec::new(), 0, false);
+        while batch_bytes < BATCH_BYTES && !is_last {
+            let Some(chunk) = self.next_present(io, moving.next)? else {
+                is_last = true;
+                continue;
+            };
+            moving.next = chunk + 1;
             match self.moved(io, chunk) {
                 Ok(frame) => {
                     batch_bytes += frame.body.len();
                     batch.push(frame);
                 }
                 // What can't be read stays where it is: perhaps somebody can mend it.
-                Err(error) if error.errno() == Errno::IO => is_everything = false,
+                Err(error) if error.errno() == Errno::IO => moving.is_everything = false,
                 Err(error) => return Err(error),
             }
-            if batch_bytes >= BATCH_BYTES {
-                self.append_frames(io, std::mem::take(&mut batch), WriteOptions::default())?;
-                batch_bytes = 0;
-            }
-            if self.end - given_back >= MOVED_BYTES {
-                self.sync(io, true)?;
-                given_back = self.end;
-            }
         }
+        self.in_order = false;
         self.append_frames(io, batch, WriteOptions::default())?;
-        Ok(is_everything)
+        if self.end - moving.given_back >= MOVED_BYTES {
+            self.sync(io, true)?;
+            moving.given_back = self.end;
+        }
+        self.index.lock().trim();
+        Ok(!is_last)
+    }
+
+    /// Makes gaps of all before the border, if nothing of use is left there; answers whether so.
+    pub fn end_move(&mut self, io: Io<'_>, moving: &Move) -> Result<bool> {
+        // The second makes the slot durable that leads behind the border.
+        self.sync(io, true)?;
+        self.sync(io, true)?;
+        let is_free = moving.is_everything && self.slotted.offset >= moving.border;
+        if is_free {
+            self.make_gaps_before(io, moving.border, moving.sequence)?;
+        }
+        Ok(is_free)
     }
 
     /// All that a chunk holds in one new frame: with the body of the old one if that is all.
-    fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
+    pub fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
         let entry = self.entry(io, chunk)?.filter(|_| !self.segments.contains_key(&chunk));
         if let Some(entry) = entry {
             let (frame, body) = self.read_frame(io.of_chunk(chunk), entry.frame)?;
             let Frame { kind, position, raw, from, length, .. } = frame;
             if (kind, position, frame.entry()) == (Kind::Data, chunk, entry) {
-                return Ok(self.data_frame(chunk, raw, (from, length), body));
+                return Ok(self.data_frame(chunk, raw, (from, length), body.to_vec()));
             }
         }
         self.encoded(io, chunk, &self.chunk_content(io, chunk)?)
@@ -155,6 +182,12 @@ impl Log {
         self.dead.retain(|frame| frame.offset >= border);
         Ok(())
     }
+}
+
+/// Room that is left below.
+pub fn free_bytes(io: Io<'_>) -> Result<u64> {
+    let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
+    Ok(below.blocks_available.saturating_mul(u64::from(below.fragment_size)))
 }
 
 /// Gaps that fill a range and stand for the sequences from `first` to `last`; none if these are

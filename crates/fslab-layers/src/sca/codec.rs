@@ -44,8 +44,8 @@ pub struct CodecSpec {
     pub encode: fn(&[u8], i32) -> Result<Vec<u8>, CodecError>,
     /// The body of a data frame that holds content as it is, in the container's own form for that.
     pub store: fn(&[u8]) -> Vec<u8>,
-    /// Content of a body, of exactly so many bytes.
-    pub decode: fn(&[u8], usize) -> Option<Vec<u8>>,
+    /// Decodes a body into a buffer; answers how much of it was filled, which may be too little.
+    pub decode_into: fn(&[u8], &mut [u8]) -> Option<usize>,
     /// The container.
     pub container: Container,
 }
@@ -64,6 +64,7 @@ impl Levels {
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 
     /// Whether there is no choice.
+    #[must_use]
     pub fn is_none(&self) -> bool {
         self.range.end() == self.range.start()
     }
@@ -73,7 +74,7 @@ impl Levels {
 pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
 
 /// How frames are wrapped so that the ordinary tools take them.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Container {
     /// Bytes before the body of any frame: the wrapped record.
     pub header_bytes: usize,
@@ -120,18 +121,28 @@ impl CodecSpec {
     }
 }
 
+impl CodecSpec {
+    /// Content of a body, of exactly so many bytes.
+    pub fn decode(&self, body: &[u8], length: usize) -> Option<Vec<u8>> {
+        let mut content = vec![0; length];
+        self.decode_exactly(body, &mut content).then_some(content)
+    }
+
+    /// Fills a buffer with the content of a body; answers whether that is all of it.
+    pub fn decode_exactly(&self, body: &[u8], content: &mut [u8]) -> bool {
+        (self.decode_into)(body, content) == Some(content.len())
+    }
+}
+
 /// The record that lies behind `prefix` bytes of a header.
 fn record_behind(header: &[u8], prefix: usize) -> Option<RecordBytes> {
     header.get(prefix..)?.first_chunk().copied()
 }
 
-/// Decodes by a function that fills a buffer and answers how much of it.
-fn decode_exactly(
-    length: usize,
-    decode: impl FnOnce(&mut [u8]) -> Option<usize>,
-) -> Option<Vec<u8>> {
-    let mut content = vec![0; length];
-    (decode(&mut content)? == length).then_some(content)
+/// Writes bytes to the beginning of a buffer; answers their number if they fit.
+fn fill(content: &mut [u8], bytes: &[u8]) -> Option<usize> {
+    content.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(bytes.len())
 }
 
 #[cfg(test)]

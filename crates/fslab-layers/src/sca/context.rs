@@ -47,8 +47,21 @@ pub struct Settings {
     pub files_made: AtomicU64,
     /// Bytes without use that a file may hold, beyond as many as it has of use.
     pub garbage_bytes_max: u64,
+    /// When files are packed that hold much garbage.
+    pub packing: WhenToPack,
     /// This mount, from start to end; see the tree's xattr.
     pub session: Session,
+}
+
+/// When files are packed that hold much garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenToPack {
+    /// While nobody asks for anything; so many bytes a second.
+    Idle { rate: u64 },
+    /// When the last who writes one closes it, who waits for it.
+    Close,
+    /// Only by `fslab sca pack`.
+    Never,
 }
 
 /// Content of frames, by file id and offset. A frame never changes, so nothing ever gets stale.

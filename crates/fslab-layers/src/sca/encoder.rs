@@ -1,8 +1,7 @@
 //! Turning content into bodies of frames, on as many threads as were allowed.
 
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
-
 use fslab_vfs::{Errno, Result};
+use parking_lot::Mutex;
 
 use super::codec::CodecSpec;
 use super::context::Settings;
@@ -32,9 +31,36 @@ pub fn encode_all(
     if contents.len() < 2 || !codec.compresses {
         return contents.iter().map(|content| encode(settings, codec, content)).collect();
     }
-    settings.workers.install(|| {
-        contents.into_par_iter().map(|content| encode(settings, codec, content)).collect()
-    })
+    let mut contents = contents.to_vec();
+    let encode = |content: &mut &[u8]| encode(settings, codec, content);
+    side_by_side(&settings.workers, &mut contents, &encode).into_iter().collect()
+}
+
+/// Does something to each of several items, in whatever order, and answers in theirs. The caller
+/// takes its share: a thread that only waits is one too few, and waking another costs time.
+pub fn side_by_side<I: Send, T: Send>(
+    workers: &rayon::ThreadPool,
+    items: &mut [I],
+    work: &(impl Fn(&mut I) -> T + Sync),
+) -> Vec<T> {
+    let helpers = (workers.current_num_threads() - 1).min(items.len() - 1);
+    let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
+    let take = || waiting.lock().next();
+    let work_on = || {
+        while let Some((number, item)) = take() {
+            let answer = work(item);
+            done.lock().push((number, answer));
+        }
+    };
+    workers.in_place_scope(|scope| {
+        for _ in 0..helpers {
+            scope.spawn(|_| work_on());
+        }
+        work_on();
+    });
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// Encodes one chunk, or stores it as it is where encoding gains too little.

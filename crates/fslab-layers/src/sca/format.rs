@@ -56,7 +56,7 @@ pub enum Kind {
     Gap = 7,
     /// A copy of bytes that made no frame, kept aside by recovery. Position: where they lay.
     Kept = 8,
-    /// Packing in place was begun. Payload: as in `docs/formats/sca.md`.
+    /// Reserved: never written so far, and of no effect.
     Intent = 9,
 }
 
@@ -142,7 +142,8 @@ pub struct SlotRecord {
     pub version: u8,
     pub codec: u8,
     pub chunk_log2: u8,
-    /// Bit 0: packing in place was begun.
+    /// Bit 0: written by packing. What lies behind the checkpoint and is no frame that follows it
+    /// is the file as it was before.
     pub flags: u8,
     pub file_id: U64,
     /// Rises with each checkpoint; slot `ordinal % 2` holds it.
@@ -225,6 +226,9 @@ pub struct SegmentRecord {
     pub chunk: U64,
     pub entry: EntryRecord,
 }
+
+/// Flag of a slot: see [`SlotRecord::flags`].
+pub const FLAG_PACKED: u8 = 1;
 
 /// Flag of a checkpoint: see [`CheckpointRecord::flags`].
 pub const FLAG_IN_ORDER: u8 = 1;

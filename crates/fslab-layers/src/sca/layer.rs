@@ -15,9 +15,10 @@ use fslab_vfs::{
 use parking_lot::RwLock;
 use slab::Slab;
 
+use super::access::Access;
 use super::context::Settings;
-use super::in_use::FilesInUse;
 use super::mark::{self, Mark};
+use super::packer::Packer;
 use super::stored_file::{Place, StoredFile};
 
 /// Most that one copy moves; the caller goes on from there.
@@ -27,7 +28,8 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 pub struct Sca {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
-    files: FilesInUse,
+    access: Arc<Access>,
+    packer: Packer,
     handles: RwLock<Slab<Arc<OpenFile>>>,
 }
 
@@ -51,44 +53,28 @@ pub fn own_request() -> Request {
 
 impl Sca {
     pub fn new(lower: Arc<dyn FileSystem>, settings: Settings) -> Self {
-        let (files, handles) = (FilesInUse::default(), RwLock::default());
-        Self { lower, settings: Arc::new(settings), files, handles }
+        let settings = Arc::new(settings);
+        let access = Arc::new(Access::new(Arc::clone(&lower), Arc::clone(&settings)));
+        let packer = Packer::new(Arc::clone(&access));
+        Self { lower, settings, access, packer, handles: RwLock::default() }
     }
 
-    /// Begins a use of a file, which is opened below if nobody uses it yet.
     fn enter(&self, request: &Request, ino: Ino, writes: bool) -> Result<Use> {
-        let file = self.files.enter(ino, || {
-            let opened = self.lower.open(request, ino, mark::lower_mode(writes))?;
-            self.take_over(request, (ino, opened.handle, writes))
-        })?;
-        if writes && let Err(error) = file.make_writable(request) {
-            self.leave(request, ino, &file)?;
-            return Err(error);
-        }
-        Ok(file)
-    }
-
-    /// Takes over a file that was opened below; closes it if that fails.
-    fn take_over(&self, request: &Request, key: (Ino, Handle, bool)) -> Result<StoredFile> {
-        let (ino, handle, _) = key;
-        match StoredFile::open(&self.lower, &self.settings, request, key) {
-            Ok(file) => Ok(file),
-            Err(error) => {
-                self.lower.release(request, ino, handle)?;
-                Err(error)
-            }
-        }
+        self.packer.note_request();
+        self.access.enter(request, ino, mark::lower_mode(writes))
     }
 
     /// Ends a use of a file. The last one leaves it in order and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
-        self.files.leave(request, ino, file)
+        self.access.files.leave(request, ino, file)?;
+        self.packer.offer(ino, file);
+        Ok(())
     }
 
     /// Asks the file below, through its handle if it is open.
     fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
         let through =
-            self.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
+            self.access.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
         through.unwrap_or_else(|| ask(None))
     }
 
@@ -124,7 +110,8 @@ impl Sca {
     }
 
     fn logical_size(&self, request: &Request, attr: &Attr) -> Result<u64> {
-        if let Some(file) = self.files.get(attr.ino) {
+        self.packer.note_request();
+        if let Some(file) = self.access.files.get(attr.ino) {
             return Ok(file.size().unwrap_or(attr.size));
         }
         if attr.size == 0 {
@@ -146,7 +133,7 @@ impl Sca {
     fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
         let shown = |file: &StoredFile| file.size().unwrap_or(attr.size);
         // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
-        self.files.look(request, attr.ino, shown, || {
+        self.access.files.look(request, attr.ino, shown, || {
             let handle = self.open_to_look(request, attr.ino)?;
             let key = (attr.ino, handle, false);
             let size = StoredFile::look(&self.lower, &self.settings, request, key)
@@ -214,9 +201,9 @@ impl Sca {
 
     fn enter_opened(&self, request: &Request, ino: Ino, handle: Handle) -> Result<Use> {
         let mut is_taken = false;
-        let file = self.files.enter(ino, || {
+        let file = self.access.files.enter(ino, || {
             is_taken = true;
-            self.take_over(request, (ino, handle, true))
+            self.access.take_over(request, (ino, handle, true))
         })?;
         if !is_taken {
             let ready = self.lower.release(request, ino, handle);
@@ -267,7 +254,8 @@ impl FileSystem for Sca {
 
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        self.files.all().iter().try_for_each(|file| file.settle(&request))?;
+        self.packer.stop();
+        self.access.files.all().iter().try_for_each(|file| file.settle(&request))?;
         self.lower.syncfs(&request, Ino::ROOT)?;
         if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
             tracing::warn!(%error, "the next mount will look at each file to know its size");
@@ -408,6 +396,7 @@ impl FileSystem for Sca {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
+        self.packer.note_request();
         self.readable(handle)?.file.read(request, offset, buffer)
     }
 
@@ -420,6 +409,7 @@ impl FileSystem for Sca {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
+        self.packer.note_request();
         let open = self.writable(handle)?;
         if data.is_empty() {
             return Ok(0);

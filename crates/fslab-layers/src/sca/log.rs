@@ -4,7 +4,7 @@
 //! was found by recovery, so that both always agree.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -63,12 +63,30 @@ pub struct Log {
     pub leftover: Option<Range<u64>>,
     /// Recovery left something out, and no checkpoint says so yet.
     pub has_left_out: bool,
+    /// What lies behind the end is the file as it was before it was packed.
+    pub is_superseding: bool,
+    /// Nothing may be written from here on: the file is being packed into a gap of what it was.
+    pub limit: Option<u64>,
     /// Bytes behind the end that are a seek table.
     pub closing_bytes: u64,
     /// Where the end must be before anybody looks again whether the file is to be cleaned.
     pub next_look: u64,
     /// The chunk written last, decoded.
     pub hot: Option<Hot>,
+}
+
+/// The body of a frame, as it was read with its header.
+pub struct Body {
+    bytes: Vec<u8>,
+    header_bytes: usize,
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.header_bytes..]
+    }
 }
 
 /// A chunk's content, decoded.
@@ -132,6 +150,8 @@ impl Log {
             has_head: false,
             leftover: None,
             has_left_out: false,
+            is_superseding: false,
+            limit: None,
             closing_bytes: 0,
             next_look: 0,
             hot: None,
@@ -144,12 +164,13 @@ impl Log {
 
     /// Whether ordinary tools decode the file to exactly its content.
     pub fn is_packed(&self) -> bool {
-        self.in_order && self.content_end == self.size && self.leftover.is_none()
+        let ends_well = self.leftover.is_none() && !self.is_superseding;
+        self.in_order && self.content_end == self.size && ends_well
     }
 
     /// Whether the next who opens the file finds what is here without looking at bodies.
     pub fn is_whole(&self) -> bool {
-        self.has_head && self.leftover.is_none() && !self.has_left_out
+        self.has_head && self.leftover.is_none() && !self.has_left_out && !self.is_superseding
     }
 
     /// What the index says of a chunk.
@@ -185,7 +206,7 @@ impl Log {
     }
 
     /// Reads a frame that must be there, header and body, with every checksum.
-    pub fn read_frame(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Vec<u8>)> {
+    pub fn read_frame(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Body)> {
         let offset = reference.offset;
         if reference.is_none() {
             return Err(io.damaged(offset, "content that was lost"));
@@ -194,13 +215,14 @@ impl Log {
         if length as u64 > super::format::FRAME_BYTES_MAX || length < self.identity.header_bytes() {
             return Err(io.damaged(offset, "a frame of impossible length"));
         }
-        let mut bytes = io.lower.read(io.request, offset, length)?;
+        let bytes = io.lower.read(io.request, offset, length)?;
         if bytes.len() < length {
             return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
         }
-        let body = bytes.split_off(self.identity.header_bytes());
+        let body = Body { bytes, header_bytes: self.identity.header_bytes() };
         // As the walk does: what it took for a frame must be one for everybody.
-        let frame = parse_mending(&self.identity, &bytes, offset)
+        let header = &body.bytes[..body.header_bytes];
+        let frame = parse_mending(&self.identity, header, offset)
             .map_err(|what| io.damaged(offset, what))?;
         if frame.reference != reference {
             return Err(io.damaged(offset, "another frame than the index says"));

@@ -1,11 +1,15 @@
 //! The file below: a stored file as a leaf's open file, with whole reads and writes.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_vfs::{
     Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SetAttr, SetTime,
-    WriteOptions,
+    WriteOptions, XattrMode,
 };
+
+/// The xattr of a program's capabilities.
+const CAPABILITIES: &str = "security.capability";
 
 /// An open file of the file system below.
 #[derive(Clone)]
@@ -120,6 +124,23 @@ impl LowerFile {
         let answer = work();
         let modified = Some(SetTime::To(before));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
+        answer
+    }
+
+    /// As [`Self::keeping_times`], for what may be done long after the last change: permissions and
+    /// capabilities stay too, which writing to a file takes away.
+    pub fn keeping_all<T>(&self, request: &Request, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let capabilities = self.fs.getxattr(request, self.ino, OsStr::new(CAPABILITIES));
+        let before = self.attr(request)?.permissions;
+        let answer = self.keeping_times(request, work);
+        if self.attr(request)?.permissions != before {
+            let permissions = Some(before);
+            self.change(request, &SetAttr { permissions, ..SetAttr::default() })?;
+        }
+        if let Ok(value) = capabilities {
+            let (name, mode) = (OsStr::new(CAPABILITIES), XattrMode::empty());
+            self.fs.setxattr(request, self.ino, name, &value, mode)?;
+        }
         answer
     }
 }

@@ -56,7 +56,8 @@ pub fn read(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Option<M
     }
 }
 
-fn is_absence(errno: Errno) -> bool {
+/// Whether an errno says that an xattr is not there, or can't be.
+pub fn is_absence(errno: Errno) -> bool {
     matches!(errno, Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)
 }
 

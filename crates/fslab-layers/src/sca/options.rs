@@ -7,7 +7,7 @@ use fslab_vfs::{Claim, Errno, FileSystem, Request};
 use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
-use super::context::{BytesOfContent, Settings};
+use super::context::{BytesOfContent, Settings, WhenToPack};
 use super::mark;
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
@@ -72,6 +72,20 @@ pub const GARBAGE: OptionSpec = OptionSpec {
     value: ValueKind::Bytes { least: 4 * KIB, most: 1 << 40 },
 };
 
+pub const PACK: OptionSpec = OptionSpec {
+    name: "pack",
+    help: "when to pack files with much garbage: while nothing else is asked for, at close, never",
+    default: "idle",
+    value: ValueKind::Choice(&["idle", "close", "off"]),
+};
+
+pub const PACK_RATE: OptionSpec = OptionSpec {
+    name: "pack-rate",
+    help: "bytes a second that packing may write while nothing else is asked for",
+    default: "64MiB",
+    value: ValueKind::Bytes { least: 64 * KIB, most: 1 << 40 },
+};
+
 /// Settings of a layer over a file system.
 ///
 /// # Errors
@@ -118,8 +132,17 @@ pub fn settings(
         draws: surroundings.draws(),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: options.number("garbage"),
+        packing: when_to_pack(options),
         session,
     })
+}
+
+fn when_to_pack(options: &Options) -> WhenToPack {
+    match options.choice("pack") {
+        "idle" => WhenToPack::Idle { rate: options.number("pack-rate") },
+        "close" => WhenToPack::Close,
+        _ => WhenToPack::Never,
+    }
 }
 
 fn workers(codec: &'static CodecSpec, threads: usize) -> Result<rayon::ThreadPool> {
@@ -156,6 +179,30 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         draws: Arc::new(SteadyDraws::default()),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: u64::MAX,
+        packing: WhenToPack::Never,
         session: super::context::Session::default(),
+    })
+}
+
+/// Settings for packing stored files of a codec while nothing is mounted over them.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Result<Settings> {
+    let level = codec.levels.usual.parse().or(Err(Errno::INVAL))?;
+    Ok(Settings { codec, level, least_gain: 0.03, size_xattr, ..of_tools()? })
+}
+
+/// Settings for encoding samples as a layer with these options would.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_estimate(codec: &'static CodecSpec, options: &Options) -> fslab_vfs::Result<Settings> {
+    Ok(Settings {
+        codec,
+        level: if codec.levels.is_none() { 0 } else { options.number("level") as i32 },
+        chunk_log2: options.number("chunk").trailing_zeros() as u8,
+        least_gain: options.share("min-ratio"),
+        ..of_tools()?
     })
 }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Result, SeekTo};
 
 use super::context::Io;
+use super::encoder::side_by_side;
 use super::format::Kind;
-use super::frame::Entry;
-use super::log::{Content, Log};
+use super::frame::{Entry, Frame};
+use super::log::{Body, Content, Log};
+
+/// What is wrong with content whose checksum is right.
+const UNDECODED: &str = "content that can't be decoded";
 
 /// The part of a range that lies in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +49,25 @@ impl Log {
     /// file and show zeros behind it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
+        let mut rest = &mut buffer[..length as usize];
+        let mut parts = Vec::new();
         for piece in pieces(self.chunk_bytes(), offset, length) {
-            let target = &mut buffer[piece.at..piece.at + (piece.end - piece.start) as usize];
-            self.read_piece(io, piece, target)?;
+            let (part, behind) = rest.split_at_mut((piece.end - piece.start) as usize);
+            parts.push((piece, part));
+            rest = behind;
         }
+        self.read_parts(io, &mut parts)?;
         self.index.lock().trim();
         Ok(length as usize)
+    }
+
+    /// Reads parts of several chunks, side by side if that is worth it.
+    fn read_parts(&self, io: Io<'_>, parts: &mut [(Piece, &mut [u8])]) -> Result<()> {
+        let read = |(piece, target): &mut (Piece, &mut [u8])| self.read_piece(io, *piece, target);
+        if parts.len() < 2 || !self.identity.codec.compresses {
+            return parts.iter_mut().try_for_each(read);
+        }
+        side_by_side(&io.settings.workers, parts, &read).into_iter().collect()
     }
 
     fn read_piece(&self, io: Io<'_>, piece: Piece, target: &mut [u8]) -> Result<()> {
@@ -58,11 +75,10 @@ impl Log {
             hot.content.copy_to(piece.start, target);
             return Ok(());
         }
-        target.fill(0);
-        let whole = u64::from(piece.end - piece.start) == self.chunk_bytes();
         let holds = |entry: &Entry| entry.from < piece.end && piece.start < entry.to;
-        if let Some(entry) = self.entry(io, piece.chunk)?.filter(holds) {
-            self.content_of(io, piece.chunk, entry, !whole)?.copy_to(piece.start, target);
+        match self.entry(io, piece.chunk)?.filter(holds) {
+            Some(entry) => self.read_entry(io, piece, entry, target)?,
+            None => target.fill(0),
         }
         for segment in self.segments.get(&piece.chunk).into_iter().flatten() {
             if segment.from < piece.end && piece.start < segment.to {
@@ -70,6 +86,25 @@ impl Log {
                 overlay(&content, piece.start, target);
             }
         }
+        Ok(())
+    }
+
+    /// Reads what the index's frame of a chunk holds, with zeros around it. Whoever wants the whole
+    /// chunk will not ask for it again soon: it is decoded to where it is wanted.
+    fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
+        let is_whole = piece.start <= entry.from && entry.to <= piece.end;
+        let key = (self.identity.file_id, entry.frame.offset);
+        if is_whole && io.settings.cache.peek(&key).is_none() {
+            let begin = (entry.from - piece.start) as usize;
+            let end = (entry.to - piece.start) as usize;
+            target[..begin].fill(0);
+            target[end..].fill(0);
+            if self.decode_to(io, piece.chunk, entry, &mut target[begin..end])? {
+                return Ok(());
+            }
+        }
+        let content = self.content_of(io, piece.chunk, entry, !is_whole)?;
+        content.copy_to(piece.start, target);
         Ok(())
     }
 
@@ -117,13 +152,31 @@ impl Log {
     }
 
     fn decode(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<Vec<u8>> {
+        let (frame, body) = self.frame_of(io, chunk, entry)?;
+        let content = self.identity.codec.decode(&body, frame.length as usize);
+        content.ok_or_else(|| io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED))
+    }
+
+    /// Decodes to where content is wanted, if the frame holds just that; answers whether it does.
+    fn decode_to(&self, io: Io<'_>, chunk: u64, entry: Entry, target: &mut [u8]) -> Result<bool> {
+        let (frame, body) = self.frame_of(io, chunk, entry)?;
+        if frame.length as usize != target.len() {
+            return Ok(false);
+        }
+        match self.identity.codec.decode_exactly(&body, target) {
+            true => Ok(true),
+            false => Err(io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED)),
+        }
+    }
+
+    /// The frame that holds content of a chunk.
+    fn frame_of(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<(Frame, Body)> {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
         let (frame, body) = self.read_frame(io, entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
             return Err(io.damaged(offset, "content of another place"));
         }
-        (self.identity.codec.decode)(&body, frame.length as usize)
-            .ok_or_else(|| io.damaged(offset, "content that can't be decoded"))
+        Ok((frame, body))
     }
 
     /// Reads a data frame wherever it belongs, for tools that look at every frame.
@@ -168,7 +221,7 @@ impl Log {
     }
 
     /// Where in the logical file a chunk's content begins and ends.
-    fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
+    pub fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
         let base = chunk * self.chunk_bytes();
         let segments = self.segments.get(&chunk).into_iter().flatten().copied();
         let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();
@@ -178,7 +231,7 @@ impl Log {
     }
 
     /// Whether a frame of metadata holds what it should: its payload, checked.
-    pub fn payload(&self, io: Io<'_>, frame: &super::frame::Frame) -> Result<Vec<u8>> {
+    pub fn payload(&self, io: Io<'_>, frame: &Frame) -> Result<Vec<u8>> {
         let (found, body) = self.read_frame(io, frame.reference)?;
         if found.kind == Kind::Gap {
             return Ok(Vec::new());

@@ -35,9 +35,12 @@ pub fn open(
     let mut log = from_slots(io, identity, &slots);
     log.has_head = true;
     log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
+    let packed_end = log.is_superseding.then_some(log.end);
     Walk::new(io, length, mark.is_some()).run(&mut log)?;
     log.is_unsynced = log.frames_since_checkpoint > 0;
     look_behind(io, &mut log, length)?;
+    // Once anything was added, what lay behind had been cut off.
+    log.is_superseding = packed_end == Some(log.end) && log.leftover.is_some();
     let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
@@ -77,9 +80,13 @@ fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
     let (frame, _) = log.read_frame(io, slot.checkpoint)?;
     let payload = log.payload(io, &frame)?;
+    // A slot whose number is not its checkpoint's would be taken for newer, or for older, than one
+    // that is written next.
     let is_right = frame.kind == Kind::Checkpoint
         && frame.sequence == slot.sequence
-        && log.adopt(&frame, &payload).is_some();
+        && log.adopt(&frame, &payload).is_some()
+        && log.ordinal == slot.ordinal;
+    log.is_superseding = slot.is_packed;
     if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
 }
 

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::codec::{CODECS, Container};
 use super::context::Io;
 use super::format::{
-    HEAD_BYTES, IDENTITY_MAGIC, IDENTITY_OFFSET, IdentityRecord, SLOT_MAGIC, SLOT_OFFSETS,
-    SlotRecord, VERSION, crc_of,
+    FLAG_PACKED, HEAD_BYTES, IDENTITY_MAGIC, IDENTITY_OFFSET, IdentityRecord, SLOT_MAGIC,
+    SLOT_OFFSETS, SlotRecord, VERSION, crc_of,
 };
 use super::frame::{Identity, Reference, parse_any};
 
@@ -22,6 +22,8 @@ pub struct Slot {
     pub checkpoint: Reference,
     pub sequence: u64,
     pub file_size: u64,
+    /// Written by packing: what lies behind is the file as it was before.
+    pub is_packed: bool,
 }
 
 /// The head of a new file.
@@ -153,6 +155,7 @@ pub fn slots(identity: &Identity, beginning: &[u8]) -> Vec<Slot> {
             checkpoint: Reference::from_record(&record.checkpoint),
             sequence: record.sequence.get(),
             file_size: record.file_size.get(),
+            is_packed: record.flags & FLAG_PACKED != 0,
         })
     });
     let mut slots: Vec<_> = found.collect();
@@ -187,7 +190,7 @@ pub fn write_slot(io: Io<'_>, identity: &Identity, slot: &Slot) -> Result<()> {
         version: VERSION,
         codec: identity.codec.number,
         chunk_log2: identity.chunk_log2,
-        flags: 0,
+        flags: if slot.is_packed { FLAG_PACKED } else { 0 },
         file_id: identity.file_id.into(),
         ordinal: slot.ordinal.into(),
         checkpoint: slot.checkpoint.to_record(),

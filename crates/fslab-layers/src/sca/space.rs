@@ -58,7 +58,7 @@ impl Log {
         Ok(())
     }
 
-    fn punch(&self, io: Io<'_>, frame: Reference) -> Result<()> {
+    pub fn punch(&self, io: Io<'_>, frame: Reference) -> Result<()> {
         let body = frame.offset + self.identity.header_bytes() as u64;
         let start = body.next_multiple_of(BLOCK_BYTES);
         let end = frame.end() / BLOCK_BYTES * BLOCK_BYTES;
@@ -95,7 +95,8 @@ impl Log {
         Ok(made)
     }
 
-    fn header_of(&self, io: Io<'_>, frame: Reference) -> Result<Frame> {
+    /// The header of a frame, of which only the place need be known.
+    pub fn header_of(&self, io: Io<'_>, frame: Reference) -> Result<Frame> {
         let header = io.lower.read(io.request, frame.offset, self.identity.header_bytes())?;
         parse(&self.identity, &header, frame.offset).map_err(|what| io.damaged(frame.offset, what))
     }

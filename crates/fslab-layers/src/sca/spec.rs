@@ -7,7 +7,7 @@ use fslab_vfs::FileSystem;
 use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
 use super::layer::{Sca, own_request};
 use super::options::{
-    CACHE, CHUNK, GARBAGE, MIN_RATIO, SIZE_XATTR, TAILS, THREADS, VERIFY, settings,
+    CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_RATE, SIZE_XATTR, TAILS, THREADS, VERIFY, settings,
 };
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
@@ -19,7 +19,7 @@ use crate::surroundings::Surroundings;
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
 const COMMON: &[OptionSpec] =
-    &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE];
+    &[CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_RATE];
 
 const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
     let (least, most) = (*codec.levels.range.start() as u64, *codec.levels.range.end() as u64);
@@ -37,6 +37,8 @@ const GZIP_OPTIONS: &[OptionSpec] = &[
     VERIFY,
     SIZE_XATTR,
     GARBAGE,
+    PACK,
+    PACK_RATE,
 ];
 
 const ZSTD_OPTIONS: &[OptionSpec] = &[
@@ -49,6 +51,8 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
     VERIFY,
     SIZE_XATTR,
     GARBAGE,
+    PACK,
+    PACK_RATE,
 ];
 
 /// gzip members by libdeflate.

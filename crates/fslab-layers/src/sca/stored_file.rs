@@ -11,12 +11,13 @@ use fslab_vfs::{
 };
 use parking_lot::RwLock;
 
-use super::context::{Io, Settings, too_large};
+use super::context::{Io, Settings, WhenToPack, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
 use super::log::Log;
 use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
+use super::pack::Progress;
 use super::writer::check_range;
 use super::{recovery, roots};
 
@@ -52,6 +53,17 @@ enum MarkState {
     Given,
     /// It says that the file is foreign.
     Foreign,
+}
+
+/// What became of packing a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packed {
+    /// Nothing was to be gained.
+    Already,
+    /// It was packed.
+    Now,
+    /// It was changed meanwhile, a part of it can't be read, or nobody wanted it any more.
+    GivenUp,
 }
 
 enum Kind {
@@ -298,6 +310,61 @@ impl StoredFile {
         }
     }
 
+    /// Whether there is so much garbage that it should be packed when nothing else is to be done.
+    pub fn wants_packing(&self) -> bool {
+        let state = self.state.read();
+        let Kind::Stored(log) = &state.kind else { return false };
+        log.wants_packing(&self.settings)
+    }
+
+    /// Packs the file if that gains anything, and answers whether that was done; others may use it
+    /// meanwhile. `goes_on` is told after each step how many bytes were written, while nobody is
+    /// kept from the file, and says whether to go on.
+    pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
+        if !self.gains_by_packing(request)? {
+            return Ok(Packed::Already);
+        }
+        let begun = self.pack_step(request, |io, log| log.begin_packing(io))?;
+        let Some(mut packing) = begun.flatten() else { return Ok(Packed::GivenUp) };
+        loop {
+            match self.pack_step(request, |io, log| log.pack_some(io, &mut packing))? {
+                Some(Progress::Done) => return Ok(Packed::Now),
+                Some(Progress::Going(bytes)) if goes_on(bytes) => {}
+                Some(Progress::Going(_)) => break,
+                Some(Progress::GivenUp) | None => return Ok(Packed::GivenUp),
+            }
+        }
+        self.pack_step(request, |io, log| {
+            log.give_up_packing(io, &packing);
+            Ok(())
+        })?;
+        Ok(Packed::GivenUp)
+    }
+
+    fn gains_by_packing(&self, request: &Request) -> Result<bool> {
+        let state = self.state.read();
+        let io = state.io(request, &self.settings);
+        match &state.kind {
+            Kind::Stored(log) => log.gains_by_packing(io),
+            Kind::Empty | Kind::Foreign => Ok(false),
+        }
+    }
+
+    /// Does something to the log; nothing if there is none any more.
+    fn pack_step<T>(
+        &self,
+        request: &Request,
+        step: impl FnOnce(Io<'_>, &mut Log) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut state = self.state.write();
+        if state.is_closed || !matches!(state.kind, Kind::Stored(_)) {
+            return Ok(None);
+        }
+        let lower = state.lower.clone();
+        let (io, log) = state.begin_change(request, &self.settings)?;
+        lower.keeping_all(request, || step(io, log)).map(Some)
+    }
+
     /// Leaves the file in order: called when a writer closes it, and by the last who does.
     pub fn settle(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
@@ -310,6 +377,9 @@ impl StoredFile {
         let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
         if was_changed {
             lower.keeping_times(request, || log.settle(io))?;
+            if self.settings.packing == WhenToPack::Close && log.wants_packing(&self.settings) {
+                lower.keeping_all(request, || pack_for_good_order(io, log))?;
+            }
         }
         if !self.settings.size_xattr || *is_believed || !log.is_whole() {
             return Ok(());
@@ -320,6 +390,15 @@ impl StoredFile {
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
         Ok(())
+    }
+}
+
+/// Packs at close. Where there is no room for that, or a part can't be read, the file stays as it
+/// is.
+fn pack_for_good_order(io: Io<'_>, log: &mut Log) -> Result<()> {
+    match log.pack(io) {
+        Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
+        answer => answer.map(drop),
     }
 }
 

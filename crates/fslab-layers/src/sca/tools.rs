@@ -1,5 +1,7 @@
 //! What can be done with a stored file while nothing is mounted over it: look, check, read, take
-//! apart and repair.
+//! apart, repair and pack.
+
+mod pack;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -20,6 +22,8 @@ use super::log::Log;
 use super::lower::LowerFile;
 use super::{options, recovery, roots};
 use crate::error::{Error, Result};
+
+pub use pack::{PackedFile, pack};
 
 /// Chunks checked side by side before progress is told again.
 const CHECKED_AT_ONCE: usize = 256;
@@ -83,7 +87,8 @@ impl Tool {
     /// That a mount uses it; that it is no stored file; what the file system below answers.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::StoredFile { path: path.to_owned(), source };
-        let (fs, ino, handle) = open_below(path, Claim::Shared).map_err(failed)?;
+        let mode = OpenMode::empty();
+        let (fs, ino, handle) = open_below(path, Claim::Shared, mode).map_err(failed)?;
         let request = own_request();
         let settings = options::of_tools().map_err(failed)?;
         let lower = LowerFile { fs, ino, handle };
@@ -127,7 +132,7 @@ impl Tool {
             size: log.size,
             stored_bytes: self.length,
             allocated_bytes: attr.blocks * 512,
-            form: form(&log),
+            form: form(self.io(), &log).map_err(|error| self.failed(error))?,
             ..Figures::default()
         };
         for stretch in self.stretches()? {
@@ -345,17 +350,25 @@ pub struct Salvaged {
     pub chunk_bytes: u64,
 }
 
-fn form(log: &Log) -> &'static str {
-    if log.is_packed() { "packed" } else { "log" }
+fn form(io: Io<'_>, log: &Log) -> fslab_vfs::Result<&'static str> {
+    Ok(match log.is_packed() {
+        true => "packed",
+        false if log.is_packed_but_for_holes(io)? => "packed, sparse",
+        false => "log",
+    })
 }
 
-fn open_below(path: &Path, claim: Claim) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
+fn open_below(
+    path: &Path,
+    claim: Claim,
+    mode: OpenMode,
+) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
     let (parent, name) = split(path)?;
     let fs: Arc<dyn FileSystem> = Arc::new(HostFs::open(&parent, &HostOptions::default())?);
     fs.claim_tree(claim)?;
     let request = own_request();
     let entry = fs.lookup(&request, Ino::ROOT, Name::new(&name)?)?;
-    let opened = fs.open(&request, entry.attr.ino, OpenMode::empty())?;
+    let opened = fs.open(&request, entry.attr.ino, mode)?;
     fs.claim_file(entry.attr.ino, opened.handle, claim)?;
     Ok((fs, entry.attr.ino, opened.handle))
 }

@@ -4,6 +4,8 @@
 //! If the file below does not take them, nothing has changed: what was written of them is cut off
 //! again, and if even that fails it is written over next time.
 
+use std::sync::Arc;
+
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::{Io, too_large};
@@ -31,6 +33,8 @@ pub struct NewFrame {
 enum Plan<'a> {
     /// A new frame for all that the chunk holds.
     Replace(Content),
+    /// A new frame for a full chunk, of which nothing else need be known.
+    Whole(&'a [u8]),
     /// A raw frame for what was added.
     Append(&'a [u8]),
 }
@@ -61,6 +65,11 @@ impl Log {
             frames.push(content_frame(piece, plan, encoded, size));
         }
         self.append_frames(io, frames, options)?;
+        for (piece, plan) in pieces.iter().zip(&plans) {
+            if let Plan::Replace(content) = plan {
+                self.keep_decoded(io, piece.chunk, content)?;
+            }
+        }
         if let Some((piece, plan)) = pieces.into_iter().zip(plans).next_back() {
             self.keep_hot(piece, plan);
         }
@@ -72,6 +81,9 @@ impl Log {
         let data = &data[piece.at..piece.at + (piece.end - piece.start) as usize];
         if self.takes_raw(io, piece)? {
             return Ok(Plan::Append(data));
+        }
+        if data.len() as u64 == self.chunk_bytes() {
+            return Ok(Plan::Whole(data));
         }
         // What is overwritten as a whole need not be read.
         let covers_all = piece.start == 0
@@ -117,7 +129,7 @@ impl Log {
             .iter()
             .map(|plan| match plan {
                 Plan::Replace(content) => content.bytes.as_slice(),
-                Plan::Append(data) => data,
+                Plan::Append(data) | Plan::Whole(data) => data,
             })
             .collect();
         encode_all(io.settings, codec, &contents)
@@ -126,6 +138,7 @@ impl Log {
     fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
         match plan {
             Plan::Replace(content) => self.hot = Some(Hot { chunk: piece.chunk, content }),
+            Plan::Whole(_) => self.hot = None,
             Plan::Append(data) => match self.hot.as_mut().filter(|hot| hot.chunk == piece.chunk) {
                 Some(hot) => merge(&mut hot.content, piece.start, data),
                 None => self.hot = None,
@@ -149,7 +162,17 @@ impl Log {
     ) -> Result<()> {
         let frame = self.encoded(io, chunk, &content)?;
         self.append_frames(io, vec![frame], options)?;
+        self.keep_decoded(io, chunk, &content)?;
         self.hot = Some(Hot { chunk, content });
+        Ok(())
+    }
+
+    /// What was changed in part was known as a whole: who reads or changes it next need not decode.
+    fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
+        if let Some(entry) = self.entry(io, chunk)? {
+            let key = (self.identity.file_id, entry.frame.offset);
+            io.settings.cache.insert(key, Arc::clone(&content.bytes));
+        }
         Ok(())
     }
 
@@ -239,10 +262,16 @@ impl Log {
             }
             self.apply(io, frame, payload)?;
         }
-        if self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
-            self.sync(io, true)?;
+        match self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
+            // Pages only, so that they need not all be in memory: no slot leads there yet.
+            true if self.limit.is_some() => {
+                let retired = self.write_checkpoint(io)?;
+                self.dead.extend(retired);
+                Ok(())
+            }
+            true => self.sync(io, true),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The beginning of what is written next, and where it goes.
@@ -258,6 +287,11 @@ impl Log {
         out: &[u8],
         options: WriteOptions,
     ) -> Result<()> {
+        if let Some(limit) = self.limit {
+            // What was written of it lies in a gap, where it means nothing.
+            let fits = base + out.len() as u64 <= limit;
+            return if fits { io.lower.write(io.request, base, out, options) } else { full() };
+        }
         if let Err(error) = io.lower.write(io.request, base, out, options) {
             if let Err(second) = io.lower.truncate(io.request, base) {
                 tracing::warn!(%second, "could not cut off a write that failed");
@@ -299,9 +333,15 @@ impl Log {
     }
 }
 
+/// There was less room than expected.
+fn full() -> Result<()> {
+    Err(Errno::NOSPC.into())
+}
+
 fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
     let (kind, from, length) = match plan {
         Plan::Replace(content) => (Kind::Data, content.from, content.bytes.len() as u32),
+        Plan::Whole(data) => (Kind::Data, 0, data.len() as u32),
         Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
     };
     let position = piece.chunk;

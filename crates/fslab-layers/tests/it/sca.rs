@@ -1,7 +1,9 @@
 //! Stored files: what they are below, and what is left of them after kills, cuts and damage.
 
 mod below;
+mod convert;
 mod damage;
+mod pack;
 mod space;
 
 use std::io::Write;

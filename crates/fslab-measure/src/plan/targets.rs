@@ -31,6 +31,7 @@ pub(super) struct RawTarget {
     in_process: Option<String>,
     source: Option<PathBuf>,
     aged: Option<PathBuf>,
+    aged_workload: Option<Spanned<String>>,
     fill: Option<Spanned<String>>,
     memory: Option<Spanned<String>>,
     needs: Option<String>,
@@ -82,7 +83,7 @@ impl RawTarget {
     /// Every value that a matrix may fill in, but the name.
     fn texts(&self) -> Vec<&str> {
         let mut texts = vec![self.mount.as_str()];
-        let single = [&self.filesystem, &self.over, &self.fill, &self.memory];
+        let single = [&self.filesystem, &self.over, &self.fill, &self.memory, &self.aged_workload];
         texts.extend(single.into_iter().flatten().map(|text| text.get_ref().as_str()));
         let paths = [&self.directory, &self.source, &self.aged];
         texts.extend(paths.into_iter().flatten().filter_map(|path| path.to_str()));
@@ -118,6 +119,7 @@ impl RawTarget {
             in_process: self.in_process.as_ref().map(text),
             source: self.source.as_ref().map(path),
             aged: self.aged.as_ref().map(path),
+            aged_workload: self.aged_workload.as_ref().map(spanned),
             fill: self.fill.as_ref().map(spanned),
             memory: self.memory.as_ref().map(spanned),
             needs: self.needs.clone(),
@@ -172,6 +174,7 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
         ("version_command", raw.version_command.is_some() && !foreign),
         ("source", raw.source.is_some() && !image),
         ("aged", raw.aged.is_some() && !image),
+        ("aged_workload", raw.aged_workload.is_some() && !image),
         ("fill", raw.fill.is_some() && !image),
     ];
     keys.into_iter().find(|(_, misplaced)| *misplaced).map(|(key, _)| key)
@@ -208,12 +211,23 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
         workload::percent(&Value::String(share.get_ref().clone()))
             .map_err(|wrong| source.error(share.span(), format!("`fill`: {wrong}")))
     };
+    let hash = |hash: &Spanned<String>| {
+        let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text = hash.get_ref();
+        if (8..=64).contains(&text.len()) && text.bytes().all(digits) {
+            return Ok(text.clone());
+        }
+        let message = "`aged_workload`: must be the first 8 to 64 digits of the hash that \
+                       `fslab age show` tells, in lower case";
+        Err(source.error(hash.span(), message))
+    };
     Ok(ImagePlan {
         kind,
         mkfs: raw.mkfs.clone(),
         mount: raw.mount.clone(),
         source: raw.source.clone(),
         recorded: raw.aged.clone(),
+        aged_workload: raw.aged_workload.as_ref().map(hash).transpose()?,
         fill_percent: raw.fill.as_ref().map(share).transpose()?,
     })
 }
@@ -231,6 +245,8 @@ fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePl
         format!("{name} can't be written, and the overlay's upper directory must be")
     } else if base.recorded.is_some() && (base.source.is_some() || !base.mkfs.is_empty()) {
         "an `aged` image is not made: no `source`, no `mkfs`".to_owned()
+    } else if base.aged_workload.is_some() && base.recorded.is_none() {
+        "`aged_workload` says what an `aged` image is of: say which by `aged`".to_owned()
     } else if base.kind == Base::Memory && (base.recorded.is_some() || !base.mkfs.is_empty()) {
         "tmpfs has no image: no `aged`, no `mkfs`".to_owned()
     } else {

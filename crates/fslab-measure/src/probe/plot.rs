@@ -3,8 +3,8 @@
 use super::Answer;
 use super::finding::{Method, Point};
 use crate::report::html::drawing::{Drawing, FOOT, Mark};
-use crate::report::html::escape;
 use crate::report::html::scale::Scale;
+use crate::report::html::{escape, standalone};
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;
@@ -16,13 +16,6 @@ const COLUMNS: usize = 2;
 
 /// Fewer pairs say as much in words.
 const PAIRS_LEAST: usize = 3;
-
-const STYLE: &str = "text{font:12px sans-serif;fill:#222}.name{font-weight:bold}.tick{fill:#666;\
-font-size:11px}.grid{stroke:#ddd;fill:none}.line{stroke:#1f77b4;fill:none;stroke-width:1.5}\
-.dot{stroke:#1f77b4;stroke-width:5;stroke-linecap:round;fill:none}\
-.small{stroke:#999;stroke-width:3;opacity:.5}.paper{fill:#fff}\
-@media(prefers-color-scheme:dark){text{fill:#ddd}.tick{fill:#999}.grid{stroke:#333}\
-.paper{fill:#161616}.line,.dot{stroke:#6db3f2}}";
 
 /// Draws the evidence of answers.
 #[must_use]
@@ -41,13 +34,8 @@ pub fn plot(title: &str, answers: &[Answer]) -> String {
     let height = TITLE + rows as f64 * (HEIGHT + GAP) + GAP;
     let placed: String =
         panels.iter().enumerate().map(|(index, panel)| place(index, panel)).collect();
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\
-         <style>{STYLE}</style><title>{0}</title>\
-         <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\
-         <text class=\"name\" x=\"{GAP}\" y=\"26\">{0}</text>{placed}</svg>\n",
-        escape(title)
-    )
+    let head = format!("<text class=\"name\" x=\"{GAP}\" y=\"26\">{}</text>", escape(title));
+    standalone(title, width, height, &format!("<g class=\"t0\">{head}{placed}</g>"))
 }
 
 fn place(index: usize, panel: &str) -> String {

@@ -1,4 +1,4 @@
-//! Finding where something changes, by asking as little as possible.
+//! Finding where something changes, by asking as little as possible, and what most counts say.
 
 /// The smallest `x` in `low + 1 ..= high` that answers true, where every `x` above one that does
 /// answers true too and `low` answers false; `None` where `high` answers false as well.
@@ -25,11 +25,28 @@ pub(super) fn first_true<E>(
     Ok(Some(yes))
 }
 
+/// What more than half of the counts say.
+pub(super) fn most_common(counts: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let mut counts: Vec<u64> = counts.into_iter().collect();
+    counts.sort_unstable();
+    let middle = counts.get(counts.len() / 2).copied()?;
+    let agreeing = counts.iter().filter(|count| **count == middle).count();
+    (2 * agreeing > counts.len()).then_some(middle)
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
 
     use super::*;
+
+    #[test]
+    fn a_majority_is_needed() {
+        assert_eq!(most_common([1, 1, 1, 2]), Some(1));
+        assert_eq!(most_common([1, 1, 2, 2]), None);
+        assert_eq!(most_common([0, 1, 2, 3]), None);
+        assert_eq!(most_common([]), None);
+    }
 
     fn first_above(limit: u64, low: u64, high: u64) -> Option<u64> {
         first_true::<Infallible>(low, high, |x| Ok(x > limit)).unwrap()

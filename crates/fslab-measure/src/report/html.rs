@@ -9,9 +9,12 @@ pub(crate) mod drawing;
 mod matrix;
 mod page;
 pub(crate) mod scale;
+mod standalone;
 mod table;
 
 use askama::Template;
+
+pub(crate) use standalone::standalone;
 
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
@@ -43,7 +46,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The class that gives a target its colour.
-fn colour(index: usize) -> String {
+/// The class that gives a target, or a series, its colour.
+pub(crate) fn colour(index: usize) -> String {
     format!("t{}", index % 8)
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::look_up::{Figure, Outcome};
 use super::published::{Published, Scale};
+use crate::report::significant;
 
 /// How a claim and its own figure stand to each other.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,9 +131,18 @@ fn are_wide(figures: &[Figure]) -> bool {
     figures.iter().any(wide)
 }
 
-fn sides(published: Option<&Published>, figures: &[Figure]) -> &'static str {
-    let high = published.map_or(f64::INFINITY, |published| published.range().1);
-    if hull(figures).0 > high { "larger" } else { "smaller" }
+/// On which side of the published figure, and how far, where one number can tell.
+fn sides(published: Option<&Published>, figures: &[Figure]) -> String {
+    let Some(published) = published else { return String::new() };
+    let (low, high) = published.range();
+    let (side, end) = if hull(figures).0 > high { ("larger", high) } else { ("smaller", low) };
+    match figures {
+        [figure] if published.unit.scale == Scale::Exact && end > 0.0 && figure.value > 0.0 => {
+            let times = published.middle().map_or(figure.value / end, |one| figure.value / one);
+            format!("{side}, {} times what was published", significant(times))
+        }
+        _ => side.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -153,7 +163,7 @@ mod tests {
         let unit = Unit::find(unit).expect("a unit");
         let published = Published { low: Some(published.0), high: Some(published.1), unit };
         let value = f64::midpoint(measured.0, measured.1);
-        let figure = Figure { size_bytes: None, value, interval: Some(measured), rounds: 10 };
+        let figure = Figure { at: None, value, interval: Some(measured), rounds: 10 };
         assert_eq!(Agreement::of(Some(&published), &Outcome::Figures(vec![figure])), expected);
     }
 
@@ -168,5 +178,13 @@ mod tests {
         check("times", (1.0, f64::INFINITY), (0.9, 1.2), Agreement::NoDifferenceShown);
         check("times", (1.0, f64::INFINITY), (1.1, 1.2), Agreement::Agrees);
         check("s", (72.0, 72.0), (72.0, 72.0), Agreement::NotCompared);
+    }
+
+    #[test]
+    fn a_number_stands_for_all_that_round_to_it() {
+        check("%", (13.0, 13.0), (12.7, 12.7), Agreement::Agrees);
+        check("%", (13.0, 13.0), (12.4, 12.4), Agreement::Differs);
+        check("of 1", (0.928, 0.928), (0.9284, 0.9284), Agreement::Agrees);
+        check("files", (4312.0, 4312.0), (4313.0, 4313.0), Agreement::Differs);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! `docs/reproduce/README.md` describes the keys.
 
+mod chart;
 mod reader;
 
 use std::collections::BTreeMap;
@@ -9,10 +10,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::{Command, Reading};
 use super::published::Published;
 use super::quantity::Quantity;
 use crate::plan::{Plan, PlanError};
 use crate::report::bytes;
+
+pub use chart::{Axis, Chart, Form, Line};
 
 /// A paper and what it claims.
 #[derive(Clone, Debug, Serialize)]
@@ -29,8 +33,12 @@ pub struct Paper {
     pub about: String,
     /// The conditions it measured under, beside those here.
     pub settings: Vec<Setting>,
+    /// The commands whose answers claims and charts read.
+    pub commands: Vec<Command>,
     /// Its claims; ids are unique.
     pub claims: Vec<Claim>,
+    /// Its charts, in its order; ids are unique.
+    pub charts: Vec<Chart>,
 }
 
 /// A condition of the paper's measurements that is no result.
@@ -82,13 +90,8 @@ pub enum Kind {
 pub enum Basis {
     /// Cells of a plan.
     Plan(Box<Query>),
-    /// An answer of the prober's on a file system made for it.
-    Probe {
-        /// The file system, a cell of the prober's matrix.
-        cell: String,
-        /// The attribute.
-        attribute: String,
-    },
+    /// The answer of a command.
+    Command(Box<Reading>),
     /// No part of this fslab can measure it yet: what it needs.
     Missing(String),
     /// It is not measured by intention: why.
@@ -104,12 +107,22 @@ pub struct Query {
     pub of: Place,
     /// What it is held against; `None` for a figure of its own.
     pub against: Option<Place>,
-    /// Whether each size of a sweep is a figure of its own, instead of their sum.
-    pub each_size: bool,
+    /// What each is a figure of its own of, instead of all together.
+    pub each: Option<EachOf>,
     /// What of the samples.
     pub quantity: Quantity,
     /// What is made of it.
     pub statistic: Statistic,
+}
+
+/// What each is a figure of its own of.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum EachOf {
+    /// A size of a sweep.
+    Size,
+    /// A tenth of the operations: the time until it was done.
+    Tenth,
 }
 
 /// Where in a report.
@@ -164,18 +177,16 @@ impl Paper {
 
     /// What is read from reports.
     pub fn queries(&self) -> impl Iterator<Item = &Query> {
-        self.claims.iter().filter_map(|claim| match &claim.basis {
+        self.bases().filter_map(|basis| match basis {
             Basis::Plan(query) => Some(&**query),
             _ => None,
         })
     }
 
-    /// The file systems on which the prober is asked.
-    pub fn probed(&self) -> impl Iterator<Item = &str> {
-        self.claims.iter().filter_map(|claim| match &claim.basis {
-            Basis::Probe { cell, .. } => Some(cell.as_str()),
-            _ => None,
-        })
+    /// What claims and the lines of charts are made from.
+    fn bases(&self) -> impl Iterator<Item = &Basis> {
+        let lines = self.charts.iter().flat_map(|chart| &chart.lines);
+        self.claims.iter().map(|claim| &claim.basis).chain(lines.map(|line| &line.basis))
     }
 }
 
@@ -211,6 +222,17 @@ impl fmt::Display for Place {
 }
 
 impl Query {
+    /// Why its parts can't go together; `None` where they can.
+    fn contradiction(&self) -> Option<&'static str> {
+        let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
+        if compares != self.against.is_some() {
+            return Some("`measure`: a ratio or speed-up needs `against`, a value or rate none");
+        }
+        let tenth = self.each == Some(EachOf::Tenth);
+        let is_time = self.statistic == Statistic::Value && self.quantity == Quantity::Elapsed;
+        (tenth && !is_time).then_some("`measure`: `each = \"tenth\"` needs `statistic = \"value\"`")
+    }
+
     /// Both places it reads.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         std::iter::once(&self.of).chain(&self.against)

@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::agreement::{Agreement, sentence};
 use super::claims::{Basis, Claim, Paper};
+use super::drawn::Drawn;
 use super::look_up::{Figure, Outcome, Runs};
 use super::published::Unit;
 use super::{markdown, page};
 use crate::error::{Error, Result};
-use crate::report::{bytes, significant};
+use crate::report::significant;
 
 /// A paper and what was found.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,8 @@ pub struct Findings {
     pub rows: Vec<Row>,
     /// How many claims stand how.
     pub counts: Counts,
+    /// Its charts, drawn again.
+    pub charts: Vec<Drawn>,
 }
 
 /// A plan that was run for a paper.
@@ -64,13 +67,15 @@ pub type Counts = BTreeMap<Agreement, usize>;
 impl Findings {
     /// Looks up every claim of a paper.
     #[must_use]
-    pub fn new(paper: Paper, runs: &Runs, form: &str, plans: Vec<Planned>) -> Self {
+    pub fn new(mut paper: Paper, runs: &Runs, form: &str, plans: Vec<Planned>) -> Self {
+        let charts = std::mem::take(&mut paper.charts);
+        let charts = charts.into_iter().map(|chart| Drawn::new(chart, runs)).collect();
         let rows: Vec<Row> = paper.claims.iter().map(|claim| row(claim, runs)).collect();
         let mut counts = Counts::new();
         for row in &rows {
             *counts.entry(row.agreement).or_default() += 1;
         }
-        Self { paper, form: form.to_owned(), plans, rows, counts }
+        Self { paper, form: form.to_owned(), plans, rows, counts, charts }
     }
 
     /// The counts in words.
@@ -114,7 +119,7 @@ impl Findings {
 }
 
 fn row(claim: &Claim, runs: &Runs) -> Row {
-    let outcome = runs.outcome(claim);
+    let outcome = runs.outcome(&claim.basis);
     let published = claim.published.as_ref();
     Row {
         id: claim.id.clone(),
@@ -145,19 +150,19 @@ fn one(unit: Option<&Unit>, figure: &Figure) -> String {
         Some(unit) => unit.number(value),
         None => significant(value),
     };
-    let size = figure.size_bytes.map(|size| format!("{}: ", bytes(size))).unwrap_or_default();
+    let at = figure.at.map(|at| format!("{at}: ")).unwrap_or_default();
     let spread = match figure.interval {
         Some((low, high)) => format!(" [{}, {}]", number(low), number(high)),
         None if figure.rounds == 1 => " (one round, no interval)".to_owned(),
         None => String::new(),
     };
-    format!("{size}{}{spread}", number(figure.value))
+    format!("{at}{}{spread}", number(figure.value))
 }
 
 fn from(basis: &Basis) -> String {
     match basis {
         Basis::Missing(_) | Basis::NotReproduced(_) => String::new(),
-        Basis::Probe { cell, attribute } => format!("fslab probe: {attribute} of {cell}"),
+        Basis::Command(reading) => format!("{}: {}", reading.from, reading.at),
         Basis::Plan(query) => query.to_string(),
     }
 }

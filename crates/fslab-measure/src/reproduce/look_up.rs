@@ -1,28 +1,79 @@
 //! The figures of claims, looked up in the reports of the plans they name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::claims::{Basis, Claim, Paper, Place, Query, Statistic};
-use super::probing::{Probed, Probes};
+use super::answer::Answers;
+use super::claims::{Basis, EachOf, Paper, Place, Query, Statistic};
 use super::quantity::Quantity;
 use crate::plan::Form;
-use crate::report::{Group, Report, Row};
+use crate::report::{Group, Report, Row, bytes};
 use crate::sample::{NoteKind, Record};
 use crate::stats::paired_ratio;
 
 /// A figure of this project's own, in the base of its unit.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct Figure {
-    /// The size it belongs to, where each size is a figure.
-    pub size_bytes: Option<u64>,
+    /// What it belongs to, where it is one of several: a size, a day.
+    pub at: Option<At>,
     /// Geometric mean over the rounds.
     pub value: f64,
     /// Its 95 % interval; `None` for one round, and for what is counted.
     pub interval: Option<(f64, f64)>,
     /// Rounds it is made of; 0 for what is counted.
     pub rounds: usize,
+}
+
+/// Where a figure stands among others.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq)]
+pub struct At {
+    /// How many.
+    pub value: f64,
+    /// Of what.
+    pub unit: AtUnit,
+}
+
+/// What the places of figures are counted in.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum AtUnit {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Days of use.
+    Days,
+    /// Groups of blocks.
+    Groups,
+    /// Blocks of a file.
+    Blocks,
+    /// Files.
+    Files,
+    /// Seconds.
+    Seconds,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.value;
+        match self.unit {
+            AtUnit::Bytes => formatter.write_str(&bytes(value.max(0.0).round() as u64)),
+            AtUnit::Days => write!(formatter, "day {value:.0}"),
+            AtUnit::Groups => write!(formatter, "{value:.0} groups"),
+            AtUnit::Blocks => write!(formatter, "block {value:.0}"),
+            AtUnit::Files => write!(formatter, "{value:.0} files"),
+            AtUnit::Seconds => write!(formatter, "{value:.6} s"),
+        }
+    }
+}
+
+impl Figure {
+    /// A figure that was counted, not measured in rounds.
+    #[must_use]
+    pub fn counted(value: f64) -> Self {
+        Self { at: None, value, interval: None, rounds: 0 }
+    }
 }
 
 /// What was found for a claim.
@@ -48,11 +99,11 @@ pub enum Ran {
     Not(String),
 }
 
-/// What came of running plans and of probing.
+/// What came of running plans and commands.
 #[derive(Debug, Default)]
 pub struct Runs {
     plans: BTreeMap<String, Reports>,
-    probes: Probes,
+    answers: Answers,
 }
 
 /// The reports of one plan's samples, a quantity each.
@@ -65,7 +116,7 @@ enum Reports {
 impl Runs {
     /// Computes the reports that the claims of papers ask for.
     #[must_use]
-    pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, probes: Probes) -> Self {
+    pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, answers: Answers) -> Self {
         let reports = |(plan, ran): (String, Ran)| {
             let reports = match ran {
                 Ran::Not(reason) => Reports::Not(reason),
@@ -81,36 +132,17 @@ impl Runs {
             };
             (plan, reports)
         };
-        Self { plans: ran.into_iter().map(reports).collect(), probes }
+        Self { plans: ran.into_iter().map(reports).collect(), answers }
     }
 
-    /// What was found for a claim.
+    /// What was found on a basis.
     #[must_use]
-    pub fn outcome(&self, claim: &Claim) -> Outcome {
-        match &claim.basis {
+    pub fn outcome(&self, basis: &Basis) -> Outcome {
+        match basis {
             Basis::Missing(reason) => Outcome::Missing(reason.clone()),
             Basis::NotReproduced(reason) => Outcome::NotReproduced(reason.clone()),
-            Basis::Probe { cell, attribute } => self.probed(cell, attribute),
+            Basis::Command(reading) => reading.outcome(&self.answers),
             Basis::Plan(query) => self.queried(query),
-        }
-    }
-
-    fn probed(&self, cell: &str, attribute: &str) -> Outcome {
-        let answers = match self.probes.get(cell) {
-            None => return Outcome::Missing("the prober was not run".to_owned()),
-            Some(Err(reason)) => return Outcome::Missing(reason.clone()),
-            Some(Ok(answers)) => answers,
-        };
-        match answers.get(attribute) {
-            Some(Probed::Number(number)) => Outcome::Figures(vec![Figure {
-                size_bytes: None,
-                value: *number as f64,
-                interval: None,
-                rounds: 0,
-            }]),
-            Some(Probed::Words(words)) => Outcome::Words(words.clone()),
-            Some(Probed::Nothing(reason)) => Outcome::Missing(reason.clone()),
-            None => Outcome::Missing(format!("the prober says nothing of {attribute}")),
         }
     }
 
@@ -123,9 +155,14 @@ impl Runs {
         let Some(report) = reports.get(&query.quantity) else {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
-        let sizes = if query.each_size { sizes(report, &query.of) } else { vec![None] };
-        let figures = sizes.into_iter().map(|size| figure(report, query, size));
-        let figures: Vec<Figure> = figures.flatten().collect();
+        let figures: Vec<Figure> = match query.each {
+            None => figure(report, query, None).into_iter().collect(),
+            Some(EachOf::Size) => {
+                let sizes = sizes(report, &query.of).into_iter();
+                sizes.filter_map(|size| figure(report, query, size)).collect()
+            }
+            Some(EachOf::Tenth) => along(report, &query.of),
+        };
         if figures.is_empty() {
             return Outcome::Missing(why_not(report, query, form));
         }
@@ -162,17 +199,37 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
         })
     };
     let pairs: Vec<(f64, f64)> = of.iter().filter_map(pair).collect();
-    let size_bytes = size.filter(|_| query.each_size);
+    let at = size.map(|size| At { value: size as f64, unit: AtUnit::Bytes });
     if let Some(found) = paired_ratio(&pairs, report.provenance.seed) {
         let interval = Some((found.low, found.high));
-        return Some(Figure { size_bytes, value: found.ratio, interval, rounds: found.rounds });
+        return Some(Figure { at, value: found.ratio, interval, rounds: found.rounds });
     }
     match pairs.as_slice() {
         [(own, other)] if *own > 0.0 && *other > 0.0 => {
-            Some(Figure { size_bytes, value: own / other, interval: None, rounds: 1 })
+            Some(Figure { at, value: own / other, interval: None, rounds: 1 })
         }
         _ => None,
     }
+}
+
+/// When a phase had done each tenth of its operations.
+fn along(report: &Report, place: &Place) -> Vec<Figure> {
+    let phase = place.phases.first().map_or("", String::as_str);
+    let Some(row) = row(report, place, phase, place.size_bytes) else { return Vec::new() };
+    let (mut before, mut seconds) = (0, 0.0);
+    let mut reached = Vec::new();
+    for progress in &row.along {
+        seconds += (progress.operations - before) as f64 * progress.seconds_each;
+        before = progress.operations;
+        reached.push((before, seconds));
+    }
+    let tenth = |share: u64| {
+        let (operations, value) =
+            *reached.iter().find(|(operations, _)| *operations >= (before * share).div_ceil(10))?;
+        let at = Some(At { value: operations as f64, unit: AtUnit::Files });
+        Some(Figure { at, value, interval: None, rounds: row.points.len() })
+    };
+    (1..=10).filter_map(tenth).collect()
 }
 
 /// What a place took in a round.

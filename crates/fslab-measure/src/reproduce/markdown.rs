@@ -20,6 +20,15 @@ pub(super) fn render(findings: &Findings) -> String {
         };
         text.push_str(&format!("\n- plan {}: {what}", planned.name));
     }
+    for command in &paper.commands {
+        let run = format!("fslab {}", command.run.join(" "));
+        text.push_str(&format!("\n- command {}: `{run}`", command.name));
+    }
+    for drawn in findings.charts.iter().filter(|drawn| !drawn.is_empty()) {
+        let (title, file) =
+            (plain(&drawn.chart.title), format!("{}-{}", paper.name, drawn.chart.id));
+        text.push_str(&format!("\n\n![{title}](figures/{file}.svg)"));
+    }
     text.push_str(
         "\n\n| claim | where | published | found here | kind | how they stand |\n\
          |---|---|---|---|---|---|\n",

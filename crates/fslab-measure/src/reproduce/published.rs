@@ -15,74 +15,57 @@ pub enum Scale {
     Machine,
 }
 
-/// A unit that claims may name.
+/// A unit that claims may name: its figures are the base's divided by a factor, less an origin.
 #[derive(Debug)]
 pub struct Unit {
     /// As it is written behind a number.
     pub name: &'static str,
     /// What its figures can be held against.
     pub scale: Scale,
-    /// From the figure to a ratio, seconds, bytes, bytes a second, or a count.
-    to_base: fn(f64) -> f64,
-    /// And back.
-    from_base: fn(f64) -> f64,
+    /// What the base has at a figure of 0: `0 % more` is a ratio of 1.
+    origin: f64,
+    /// What a figure of 1 is in the base beyond that: a ratio, seconds, bytes, bytes a second, or
+    /// a count.
+    factor: f64,
 }
 
-const fn ratio(name: &'static str, to_base: fn(f64) -> f64, from_base: fn(f64) -> f64) -> Unit {
-    Unit { name, scale: Scale::Ratio, to_base, from_base }
+const fn unit(name: &'static str, scale: Scale, factor: f64) -> Unit {
+    Unit { name, scale, origin: 0.0, factor }
 }
 
-const fn plain(name: &'static str, scale: Scale) -> Unit {
-    Unit { name, scale, to_base: |value| value, from_base: |value| value }
+const fn percent(name: &'static str) -> Unit {
+    Unit { name, scale: Scale::Ratio, origin: 1.0, factor: 0.01 }
 }
+
+const KB: f64 = 1024.0;
+const MB: f64 = 1024.0 * KB;
+const GB: f64 = 1024.0 * MB;
 
 /// Every unit.
 pub const UNITS: &[Unit] = &[
-    plain("times", Scale::Ratio),
-    ratio("% more", |share| 1.0 + share / 100.0, |ratio| (ratio - 1.0) * 100.0),
-    ratio("% faster", |share| 1.0 + share / 100.0, |ratio| (ratio - 1.0) * 100.0),
-    plain("bytes", Scale::Exact),
-    plain("blocks", Scale::Exact),
-    plain("pointers", Scale::Exact),
-    plain("files", Scale::Exact),
-    plain("%", Scale::Exact),
-    plain("of 1", Scale::Exact),
-    Unit {
-        name: "KB",
-        scale: Scale::Exact,
-        to_base: |value| value * 1024.0,
-        from_base: |value| value / 1024.0,
-    },
-    Unit {
-        name: "MB",
-        scale: Scale::Exact,
-        to_base: |value| value * 1_048_576.0,
-        from_base: |value| value / 1_048_576.0,
-    },
-    plain("cycles", Scale::Machine),
-    plain("cycles/s", Scale::Machine),
-    plain("writes", Scale::Exact),
-    plain("operations", Scale::Exact),
-    plain("months", Scale::Exact),
-    Unit {
-        name: "GB",
-        scale: Scale::Exact,
-        to_base: |value| value * 1_073_741_824.0,
-        from_base: |value| value / 1_073_741_824.0,
-    },
-    plain("s", Scale::Machine),
-    Unit {
-        name: "h",
-        scale: Scale::Machine,
-        to_base: |value| value * 3600.0,
-        from_base: |value| value / 3600.0,
-    },
-    Unit {
-        name: "MB/s",
-        scale: Scale::Machine,
-        to_base: |value| value * 1_048_576.0,
-        from_base: |value| value / 1_048_576.0,
-    },
+    unit("times", Scale::Ratio, 1.0),
+    percent("% more"),
+    percent("% faster"),
+    unit("bytes", Scale::Exact, 1.0),
+    unit("KB", Scale::Exact, KB),
+    unit("MB", Scale::Exact, MB),
+    unit("GB", Scale::Exact, GB),
+    unit("blocks", Scale::Exact, 1.0),
+    unit("pointers", Scale::Exact, 1.0),
+    unit("files", Scale::Exact, 1.0),
+    unit("writes", Scale::Exact, 1.0),
+    unit("operations", Scale::Exact, 1.0),
+    unit("groups", Scale::Exact, 1.0),
+    unit("days", Scale::Exact, 1.0),
+    unit("months", Scale::Exact, 1.0),
+    unit("%", Scale::Exact, 1.0),
+    unit("of 1", Scale::Exact, 1.0),
+    unit("s", Scale::Machine, 1.0),
+    unit("ns", Scale::Machine, 1e-9),
+    unit("h", Scale::Machine, 3600.0),
+    unit("MB/s", Scale::Machine, MB),
+    unit("cycles", Scale::Machine, 1.0),
+    unit("cycles/s", Scale::Machine, 1.0),
 ];
 
 /// A number, a range or a bound, as the paper has it.
@@ -104,6 +87,22 @@ fn unit_name<S: serde::Serializer>(
     serializer.serialize_str(unit.name)
 }
 
+/// Half of what the last digit of a number counts, as it is written; whole numbers are counted to
+/// the last one.
+fn half_of_last_digit(number: f64) -> f64 {
+    let decimals = number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
+}
+
+/// Numbers below are written with a power of ten.
+const TINY: f64 = 1e-3;
+
+/// A number as people read it.
+fn readable(value: f64) -> String {
+    let tiny = value != 0.0 && value.abs() < TINY;
+    if tiny { format!("{value:.3e}") } else { value.to_string() }
+}
+
 impl Published {
     /// Whether there is a number.
     #[must_use]
@@ -111,18 +110,32 @@ impl Published {
         self.low.or(self.high).is_some()
     }
 
-    /// Its ends in the unit's base, open ends at infinity.
+    /// Its ends in the unit's base, open ends at infinity. A single number stands for all that
+    /// round to it: 13 % for 12.5 to 13.5.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
-        let base = |end: Option<f64>, open| end.map_or(open, self.unit.to_base);
-        (base(self.low, f64::NEG_INFINITY), base(self.high, f64::INFINITY))
+        let rounded = match (self.low, self.high) {
+            (Some(low), Some(high)) if low == high => half_of_last_digit(low),
+            _ => 0.0,
+        };
+        let base = |end: Option<f64>, open| end.map_or(open, |end| self.unit.to_base(end));
+        (
+            base(self.low.map(|low| low - rounded), f64::NEG_INFINITY),
+            base(self.high.map(|high| high + rounded), f64::INFINITY),
+        )
+    }
+
+    /// The number in the base, where it is a single one.
+    pub(super) fn middle(&self) -> Option<f64> {
+        let low = self.low.filter(|low| Some(*low) == self.high)?;
+        Some(self.unit.to_base(low))
     }
 
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
         let unit = self.unit.name;
-        match (self.low, self.high) {
+        match (self.low.map(readable), self.high.map(readable)) {
             (Some(low), Some(high)) if low == high => format!("{low} {unit}"),
             (Some(low), Some(high)) => format!("{low} to {high} {unit}"),
             (Some(low), None) => format!("at least {low} {unit}"),
@@ -139,12 +152,24 @@ impl Unit {
         UNITS.iter().find(|unit| unit.name == name)
     }
 
+    /// From a figure of this unit to the base.
+    fn to_base(&self, value: f64) -> f64 {
+        self.origin + value * self.factor
+    }
+
+    /// From the base to a figure of this unit.
+    #[must_use]
+    pub fn of_base(&self, base: f64) -> f64 {
+        (base - self.origin) / self.factor
+    }
+
     /// A figure in the base as a number of this unit.
     #[must_use]
     pub fn number(&self, base: f64) -> String {
-        let value = (self.from_base)(base);
+        let value = self.of_base(base);
         // What is counted is not rounded.
         let whole = self.scale == Scale::Exact && value.fract() == 0.0;
-        if whole { value.to_string() } else { significant(value) }
+        let tiny = value != 0.0 && value.abs() < TINY;
+        if whole || tiny { readable(value) } else { significant(value) }
     }
 }

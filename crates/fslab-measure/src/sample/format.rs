@@ -40,6 +40,8 @@ pub struct TargetRecord {
     pub description: String,
     /// The command that made the file system.
     pub mkfs: Option<String>,
+    /// The workload that aged the image it is a copy of, where that is known: its BLAKE3 hash.
+    pub aged_workload: Option<String>,
     /// The mount, as mount(8) would be told.
     pub mount: Option<String>,
     /// The command that mounted something over it.

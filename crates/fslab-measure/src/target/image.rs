@@ -28,7 +28,7 @@ pub(super) fn make(
 ) -> Result<(Box<dyn Target>, TargetRecord)> {
     let places = Places::make(shop.work_directory)?;
     let storage = Storage::make(base, &places.image, shop)?;
-    let (storage, how) = storage.map_or((None, None), |(storage, how)| (Some(storage), Some(how)));
+    let (storage, made) = storage.unzip();
     let cover = places.cover(over, shop);
     let mut target = Image {
         tree: None,
@@ -43,7 +43,9 @@ pub(super) fn make(
         notes: Vec::new(),
     };
     let filled = target.furnish()?;
+    let (how, aged_workload) = made.map_or((None, None), |made| (Some(made.how), made.workload));
     let mut record = target.record(name, how);
+    record.aged_workload = aged_workload;
     record.filled_percent = filled;
     Ok((Box::new(target), record))
 }

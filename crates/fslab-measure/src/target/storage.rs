@@ -13,7 +13,23 @@ use fslab_sys::residency;
 use super::Workshop;
 use super::work_directory::check_space;
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::plan::{Base, ImagePlan};
+
+/// How an image came to be.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// By which command, or from what.
+    pub how: String,
+    /// The workload that aged it, where that is known, by its hash in hexadecimal.
+    pub workload: Option<String>,
+}
+
+impl Made {
+    fn by(how: String) -> Self {
+        Self { how, workload: None }
+    }
+}
 
 /// An attached image with a file system. Fields are dropped in this order.
 pub(super) struct Storage {
@@ -23,11 +39,7 @@ pub(super) struct Storage {
 
 impl Storage {
     /// Makes the image and the file system on it, and answers how; `None` for one in memory.
-    pub fn make(
-        base: &ImagePlan,
-        path: &Path,
-        shop: Workshop<'_>,
-    ) -> Result<Option<(Self, String)>> {
+    pub fn make(base: &ImagePlan, path: &Path, shop: Workshop<'_>) -> Result<Option<(Self, Made)>> {
         let Base::Device(kind) = base.kind else { return Ok(None) };
         check_space(shop.work_directory, shop.image_size)?;
         let attach = |image: &ImageFile| {
@@ -38,17 +50,18 @@ impl Storage {
             LoopDevice::attach(&image.path, options)
         };
         if let Some(recorded) = &base.recorded {
-            let (image, how) = ImageFile::copy(recorded, path)?;
-            return Ok(Some((Self { device: attach(&image)?, image }, how)));
+            let (image, made) = ImageFile::recorded(recorded, path, shop.host)?;
+            check_workload(recorded, base.aged_workload.as_deref(), made.workload.as_deref())?;
+            return Ok(Some((Self { device: attach(&image)?, image }, made)));
         }
         if let Some(source) = base.source.as_ref().filter(|_| kind.is_read_only()) {
             let (image, how) = ImageFile::pack(kind, source, path, &base.mkfs)?;
-            return Ok(Some((Self { device: attach(&image)?, image }, how)));
+            return Ok(Some((Self { device: attach(&image)?, image }, Made::by(how))));
         }
         let image = ImageFile::create(path, shop.image_size)?;
         let device = attach(&image)?;
         let how = make_file_system::make(kind, device.path(), &base.mkfs)?;
-        Ok(Some((Self { device, image }, how)))
+        Ok(Some((Self { device, image }, Made::by(how))))
     }
 
     /// Drops what is cached of the device and the image, while nothing has it mounted, and
@@ -74,6 +87,16 @@ impl Storage {
     }
 }
 
+/// Says where an aged image is not of the workload that the plan asks for.
+fn check_workload(path: &Path, wanted: Option<&str>, found: Option<&str>) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if found.is_some_and(|found| found.starts_with(wanted)) {
+        return Ok(());
+    }
+    let (path, wanted) = (path.to_owned(), wanted.to_owned());
+    Err(Error::OtherWorkload { path, wanted, found: found.map(str::to_owned) })
+}
+
 /// The image; removed when dropped.
 struct ImageFile {
     path: PathBuf,
@@ -94,6 +117,19 @@ impl ImageFile {
         let image = Self::create(path, 0)?;
         let how = make_file_system::pack(kind, path, source, options)?;
         Ok((image, how))
+    }
+
+    /// An image that is there: unpacked where it is kept packed, else a copy.
+    fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
+        let image = Self::create(path, 0)?;
+        let failed = |source| Error::Unpack { path: recorded.to_owned(), source };
+        let Some(unpacked) = host.unpack(recorded, path).map_err(failed)? else {
+            drop(image);
+            let (image, how) = Self::copy(recorded, path)?;
+            return Ok((image, Made::by(how)));
+        };
+        let how = format!("unpacked from {}, {}", recorded.display(), unpacked.description);
+        Ok((image, Made { how, workload: Some(unpacked.workload) }))
     }
 
     /// A copy of an image that is there: cp keeps it sparse, and shares blocks where it can.

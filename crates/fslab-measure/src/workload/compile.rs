@@ -8,6 +8,7 @@
 mod source_tree;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::content::{self, expect};
@@ -118,6 +119,7 @@ impl Workload for Compile {
         }
         self.shell(session, "build", &self.build, &tree)?;
         session.make_cold()?;
+        session.record_stored(taken(&tree)?);
         if self.given.is_none() {
             self.check_programs(session, &tree)?;
         }
@@ -168,6 +170,17 @@ impl Compile {
         }
         Ok(())
     }
+}
+
+/// Space that the files below a directory take, in bytes.
+fn taken(directory: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(directory).map_err(Error::file(directory))? {
+        let path = entry.map_err(Error::file(directory))?.path();
+        let metadata = fs::symlink_metadata(&path).map_err(Error::file(&path))?;
+        sum += if metadata.is_dir() { taken(&path)? } else { metadata.blocks() * 512 };
+    }
+    Ok(sum)
 }
 
 /// Compares every file with its source, by checksum.

@@ -43,6 +43,10 @@ const heading = [...table.querySelectorAll("th button")].find((b) => b.textConte
 const column = heading.closest("th").cellIndex;
 const value = (row) => Number(row.cells[column].dataset.value);
 const values = () => [...table.tBodies[0].rows].map(value);
+// Numbers that would stand in another order as text.
+[...table.tBodies[0].rows].forEach((row, index) => {
+  row.cells[column].dataset.value = [10, 9, 100][index % 3];
+});
 heading.click();
 seen.ascending = values();
 heading.click();
@@ -68,10 +72,10 @@ parent.postMessage(JSON.stringify(seen), "*");
 "#;
 
 /// Loads a page in a frame of a width; what the probe saw, and what the console said.
-fn look(page: &str, width: u32, directory: &Path) -> (Value, Vec<String>) {
+fn look(page: &str, probe: &str, width: u32, directory: &Path) -> (Value, Vec<String>) {
     let nonce = page.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
     let probed =
-        page.replace("</body>", &format!("<script nonce=\"{nonce}\">{{{PROBE}}}</script></body>"));
+        page.replace("</body>", &format!("<script nonce=\"{nonce}\">{{{probe}}}</script></body>"));
     fs::write(directory.join("probed.html"), probed).unwrap();
     let around = format!(
         "<!doctype html><pre id=\"seen\"></pre>\
@@ -124,7 +128,7 @@ fn check(name: &str, report: &Report, width: u32) -> Value {
     let directory = tempfile::tempdir_in(".").unwrap();
     let page = report::html(report).unwrap();
     picture(name, &page, width, directory.path());
-    let (seen, console) = look(&page, width, directory.path());
+    let (seen, console) = look(&page, PROBE, width, directory.path());
     assert_eq!(console, Vec::<String>::new(), "{name} at {width}");
     assert_eq!(seen["width"], width);
     assert_eq!(seen["resources"], 0, "{name} asks for something");
@@ -166,5 +170,42 @@ fn a_large_page_works_too() {
     for width in [1280, 390] {
         let seen = check("large", &report, width);
         assert_eq!(seen["found"], serde_json::json!(["workload-29"]));
+    }
+}
+
+/// Looks at the page of a paper: what is drawn, and how wide it is.
+const PAPER_PROBE: &str = r#"
+const all = (selector) => [...document.querySelectorAll(selector)];
+for (const details of all("details")) details.open = true;
+parent.postMessage(JSON.stringify({
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  resources: performance.getEntriesByType("resource").length,
+  drawn: all("figure svg").length,
+  lines: all("figure .line").length,
+  columns: all("figure rect.column").length,
+  colour: getComputedStyle(document.querySelector("figure rect.column")).fill,
+  smallest: Math.min(...all("figure svg").map((svg) => svg.getBoundingClientRect().width)),
+}), "*");
+"#;
+
+#[test]
+fn the_page_of_a_paper_works_at_two_widths_without_errors() {
+    if !has_program("the page of a paper in a browser", "chromium") {
+        return;
+    }
+    let page = crate::reproduce::charted().html().unwrap();
+    // The page has no scripts, and admits none but that of this test.
+    let admitting = page.replace("; base-uri", "; script-src 'nonce-probe'; base-uri");
+    for width in [1280, 390] {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        picture("paper", &page, width, directory.path());
+        let (seen, console) = look(&admitting, PAPER_PROBE, width, directory.path());
+        assert_eq!(console, Vec::<String>::new(), "at {width}");
+        assert_eq!((&seen["drawn"], &seen["resources"]), (&2.into(), &0.into()), "{seen}");
+        assert!(seen["overflow"].as_i64().unwrap() <= 0, "{width}: {seen}");
+        // Two bars and two samples of the legend; a line and two samples, one of a missing series.
+        assert_eq!((&seen["columns"], &seen["lines"]), (&4.into(), &3.into()), "{seen}");
+        assert_ne!(seen["colour"], "rgb(0, 0, 0)", "colours are missing: {seen}");
+        assert!(seen["smallest"].as_f64().unwrap() > 300.0, "too small to read: {seen}");
     }
 }

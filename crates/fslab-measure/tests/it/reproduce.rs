@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fslab_measure::Plan;
 use fslab_measure::plan::Form;
 use fslab_measure::report::Report;
-use fslab_measure::reproduce::{Agreement, Figure, Findings, Outcome, Paper, Probes, Ran, Runs};
+use fslab_measure::reproduce::{Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Runs};
 use fslab_measure::sample::{Record, Sample};
 use fslab_sys::signals::Interrupt;
 
@@ -52,8 +52,15 @@ fn wrong_claims_are_named_with_line_and_key() {
         (format!("{CLAIM}{MEASURE}"), "needs `against`"),
         (measure("\"b\"\n", "\"b\"\nstatistic = \"value\"\n"), "a value or rate none"),
         (
-            format!("{CLAIM}probe = {{ on = \"ext2 -b 4096\", attribute = \"blok-size\" }}"),
-            "`attribute`: unknown `blok-size`; nearest: `block-size`",
+            format!("{CLAIM}read = {{ from = \"prober\", at = \"a..b\" }}"),
+            "`a..b` is no way into an answer",
+        ),
+        (
+            format!(
+                "[[command]]\nname = \"prober\"\nrun = []\n{CLAIM}\
+                 read = {{ from = \"probr\", at = \"a\" }}"
+            ),
+            "`from`: unknown `probr`; nearest: `prober`",
         ),
     ];
     for (text, expected) in cases {
@@ -126,7 +133,7 @@ fn figures_are_those_of_the_report_and_judged() {
             "{ from = 3 }",
             &format!("{}{AGAINST}", MEASURE.replace("\"write\"", "[\"write\", \"overwrite\"]")),
         ),
-        claim("sizes", "1", &format!("{sweep}each_size = true\n{AGAINST}")),
+        claim("sizes", "1", &format!("{sweep}each = \"size\"\n{AGAINST}")),
         claim("one-size", "2", &format!("{sweep}size = \"2 KiB\"\n{AGAINST}")),
         claim("rate", "5", &format!("{MEASURE}statistic = \"rate\"\n")),
         claim("tape", "2", &format!("{}{AGAINST}", MEASURE.replace("\"b\"", "\"not there\""))),
@@ -136,7 +143,7 @@ fn figures_are_those_of_the_report_and_judged() {
     let records = doubled();
     let report = Report::against(&records, &["a".to_owned()]).unwrap();
     let ran = BTreeMap::from([("tiny".to_owned(), Ran::Records(Form::Full, records))]);
-    let runs = Runs::new(std::slice::from_ref(&paper), ran, Probes::new());
+    let runs = Runs::new(std::slice::from_ref(&paper), ran, Answers::new());
     let found = Findings::new(paper, &runs, "form", Vec::new());
     let row = |id: &str| found.rows.iter().find(|row| row.id == id).unwrap();
     let (ratio, theirs) =
@@ -149,11 +156,118 @@ fn figures_are_those_of_the_report_and_judged() {
         [Agrees, Differs, Agreement::SameDirection, Differs, Agrees, NotCompared, Missing, Missing];
     assert_eq!(agreements, expected);
     let sizes: Vec<_> =
-        figures(&row("sizes").outcome).iter().map(|figure| figure.size_bytes).collect();
-    assert_eq!(sizes, [Some(0), Some(1024), Some(2048)]);
+        figures(&row("sizes").outcome).iter().map(|figure| figure.at.unwrap().value).collect();
+    assert_eq!(sizes, [0.0, 1024.0, 2048.0]);
     assert!(row("tape").sentence.contains("a tape"), "{}", row("tape").sentence);
     let (page, text) = (found.html().unwrap(), found.markdown());
     assert!(page.contains("s &#60;b&#62;") && !page.contains("s <b>"), "texts are escaped");
     assert!(text.contains("needs more") && found.json().unwrap().contains("\"same_direction\""));
     assert!(Findings::index(&[found]).unwrap().contains("t.html"));
+}
+
+const CHARTS: &str = r#"
+[[command]]
+name = "ask"
+run = ["answer"]
+
+[[claim]]
+id = "nine"
+place = "p"
+says = "nine files"
+paper = 9
+unit = "files"
+kind = "simulated"
+read = { from = "ask", at = "rows[name=b].n" }
+
+[[chart]]
+id = "over-time"
+place = "figure 1"
+title = "Score <over> time"
+x = { label = "time", unit = "days" }
+y = { label = "score", unit = "of 1" }
+kind = "simulated"
+[[chart.line]]
+name = "simulated"
+[chart.line.read]
+from = "ask"
+at = "rows[name=a].scores"
+each = { at = "day", is = "score", unit = "days" }
+[[chart.line]]
+name = "real"
+read = { from = "ask", at = "rows[name=c].scores" }
+
+[[chart]]
+id = "bars"
+place = "figure 2"
+title = "Bars"
+form = "bars"
+x = { label = "kind" }
+y = { label = "files", unit = "files" }
+kind = "simulated"
+[[chart.line]]
+name = "FFS"
+category = "one"
+read = { from = "ask", at = "rows[name=a].n" }
+[[chart.line]]
+name = "NoSwitch"
+category = "one"
+read = { from = "ask", at = "rows[name=b].n" }
+"#;
+
+/// A paper whose charts are read from an answer.
+pub fn charted() -> Findings {
+    let paper = paper(&format!("{HEAD}{CHARTS}")).unwrap();
+    let answer = serde_json::json!({ "rows": [
+        { "name": "a", "n": 4, "scores": [
+            { "day": 0, "score": 1.0 }, { "day": 10, "score": 0.9 }, { "day": 20, "score": 0.7 },
+        ] },
+        { "name": "b", "n": 9 },
+    ]});
+    let answers = Answers::from([("ask".to_owned(), Ok(answer))]);
+    Findings::new(paper, &Runs::new(&[], BTreeMap::new(), answers), "form", Vec::new())
+}
+
+#[test]
+fn charts_are_drawn_from_answers_and_name_what_is_missing() {
+    let found = charted();
+    assert_eq!(found.rows[0].agreement, Agreement::Agrees, "{:?}", found.rows[0]);
+    let [over_time, bars] = found.charts.as_slice() else { panic!("{:?}", found.charts) };
+    assert_eq!(over_time.table().len(), 3);
+    assert_eq!(over_time.table()[2], ["simulated", "day 20", "0.700 of 1"]);
+    let reasons = over_time.reasons();
+    assert!(over_time.svg().contains("real (missing)"));
+    assert!(reasons.len() == 1 && reasons[0].starts_with("real: the answer of `ask` has nothing"));
+    assert_eq!(bars.table()[1], ["NoSwitch", "one", "9.00 files"]);
+    for drawn in &found.charts {
+        let svg = drawn.svg();
+        assert!(svg.starts_with("<svg xmlns") && svg.contains("prefers-color-scheme: dark"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(!svg.contains("<over>") && svg.contains(&drawn.caption), "{svg}");
+    }
+    // The bar of 9 is the higher one, in the proportion of 9 to 4.
+    let heights: Vec<f64> = bars
+        .inline()
+        .split("class=\"column\"")
+        .filter_map(|rect| rect.split("height=\"").nth(1)?.split('"').next()?.parse().ok())
+        .filter(|height| *height > 12.0)
+        .collect();
+    assert!((heights[1] / heights[0] - 9.0 / 4.0).abs() < 0.01, "{heights:?}");
+}
+
+#[test]
+fn charts_that_can_not_be_are_named() {
+    for (from, to, expected) in [
+        (
+            "read = { from = \"ask\", at = \"rows[name=c].scores\" }\n",
+            "",
+            "line `real`: needs either",
+        ),
+        ("unit = \"days\" }\ny", "unit = \"dys\" }\ny", "`unit`: unknown `dys`; nearest: `days`"),
+        ("id = \"bars\"", "id = \"over-time\"", "`id`: `over-time` is used twice"),
+    ] {
+        let text = CHARTS.replace(from, to);
+        assert_ne!(text, CHARTS, "{from}");
+        let error = paper(&format!("{HEAD}{text}")).expect_err(expected);
+        assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
+    }
 }

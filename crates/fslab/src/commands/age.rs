@@ -1,8 +1,10 @@
 //! `fslab age`: makes a file system as years of use would leave it, simulated or real, and tells
 //! what that did to it.
 
+mod chart;
 mod derive;
 mod diff;
+mod image;
 mod profile;
 mod progress;
 mod replay;
@@ -41,6 +43,10 @@ enum Command {
     Replay(replay::Args),
     /// Tell how contiguous files are, where free space is, and how far it is from file to file
     Score(score::Args),
+    /// Draw the scores over time of several replays and simulations into one picture
+    Chart(chart::Args),
+    /// Keep file systems that a workload has aged, for comparisons to begin with
+    Image(image::Args),
     /// Tell how near an aged volume comes to a real one, by snapshots of both
     Verify(verify::Args),
 }
@@ -57,6 +63,8 @@ impl Args {
             Command::Simulate(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::Score(args) => args.run(),
+            Command::Chart(args) => args.run(),
+            Command::Image(args) => args.run(),
             Command::Verify(args) => args.run(),
         }
     }

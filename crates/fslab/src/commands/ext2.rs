@@ -1,5 +1,6 @@
 //! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
 
+mod attributes;
 mod check;
 mod dx;
 mod files;
@@ -9,6 +10,7 @@ mod map;
 mod mkfs;
 mod repair;
 mod resize;
+mod tape;
 mod tree;
 mod tune;
 mod undelete;
@@ -40,7 +42,7 @@ enum Command {
     Put(files::PutArgs),
     /// Copy a file of the image to the host
     Get(files::GetArgs),
-    /// Copy a tree of the host into the image
+    /// Copy a tree of the host, or a tar archive, into the image
     Import(tree::ImportArgs),
     /// Copy a tree of the image to the host
     Export(tree::ExportArgs),

@@ -1,7 +1,8 @@
 //! `mount.fslab`: how mount(8) calls the program for a line of /etc/fstab such as
 //! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
 //!
-//! mount(8) passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`.
+//! It is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes
+//! `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,7 +12,7 @@ pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let called_by_mount = arguments
         .first()
         .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name == "mount.fslab");
+        .is_some_and(|name| name == "mount.fslab" || name == "mount.fuse.fslab");
     if !called_by_mount {
         return arguments;
     }
@@ -61,6 +62,7 @@ mod tests {
             &["mount.fslab", "/a", "/b", "-N", "/run/netns/x"],
             &["fslab", "mount", "/a", "/b", "-N", "/run/netns/x"],
         );
+        check(&["/sbin/mount.fuse.fslab", "/a", "/b"], &["fslab", "mount", "/a", "/b"]);
         check(&["fslab", "list", "-s"], &["fslab", "list", "-s"]);
     }
 }

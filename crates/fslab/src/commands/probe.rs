@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bytesize::ByteSize;
 use fslab_measure::probe::matrix::How;
+use fslab_measure::probe::original::Means;
 use fslab_measure::probe::timing::validation::Extent;
 use fslab_measure::probe::timing::{Clock, MakeCold, Timing};
 use fslab_measure::probe::{ATTRIBUTES, Answer, Attribute, Ground, Options, find, find_both, plot};
@@ -59,9 +60,10 @@ pub struct Args {
     /// For --verify-matrix: only cells whose names contain this
     #[arg(long, value_name = "TEXT", requires = "verify_matrix")]
     cells: Option<String>,
-    /// Find the four results of Hu and Bursum again on ext2, ext3 and ext4, counted and timed
+    /// Find the four results of Hu and Bursum again on ext2, ext3 and ext4, counted and timed, and
+    /// show them beside the paper's claims
     #[arg(long, conflicts_with_all = [
-        "only", "json", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
+        "only", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
     ])]
     reproduce: bool,
     /// Leave out what makes many files or flushes the device often
@@ -106,7 +108,15 @@ impl Args {
                 path.display()
             )));
         }
-        let clock = self.clock()?;
+        let clock = match self.clock() {
+            Err(error) if self.reproduce => {
+                tracing::warn!("{error:#}");
+                Err(format!("{error:#}"))
+            }
+            known => Ok(known?),
+        };
+        let not_timed = clock.as_ref().err().cloned();
+        let clock = clock.unwrap_or_default();
         let drop_caches: MakeCold<'_> = &drop_caches;
         let timing = clock.as_ref().map(|clock| Timing {
             clock,
@@ -115,7 +125,11 @@ impl Args {
         });
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let bound = self.bound()?;
-        let done = self.go(&path, attributes, timing, &interrupt);
+        let done = if self.reproduce {
+            self.reproduce(&path, timing, not_timed.as_deref(), &interrupt)
+        } else {
+            self.go(&path, attributes, timing, &interrupt)
+        };
         bound.map(MemoryBound::leave).transpose()?;
         done
     }
@@ -129,9 +143,6 @@ impl Args {
     ) -> Result<()> {
         let places = self.places(path);
         match timing {
-            Some(timing) if self.reproduce => {
-                reproduce::run(&places, &Binary::new()?, &timing, interrupt)
-            }
             timing if self.verify_matrix => {
                 let how = How {
                     work_directory: &places.work,
@@ -149,6 +160,25 @@ impl Args {
             }
             timing => self.probe(path, attributes, timing.as_ref(), interrupt),
         }
+    }
+
+    fn reproduce(
+        &self,
+        path: &Path,
+        timing: Option<Timing<'_>>,
+        not_timed: Option<&str>,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let places = self.places(path);
+        let means = Means {
+            work_directory: &places.work,
+            memory_directory: &places.fast,
+            host: &Binary::new()?,
+            timing,
+            interrupt,
+        };
+        let clock = timing.map(|timing| timing.clock.validation());
+        reproduce::run(&means, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
     /// Images go where the user says, else into memory as far as they may.

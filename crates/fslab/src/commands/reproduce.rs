@@ -1,5 +1,6 @@
 //! `fslab reproduce`: measures again what papers published, and sets both side by side.
 
+mod asking;
 mod library;
 mod running;
 mod telling;
@@ -11,7 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Findings, Paper, Planned, Ran, Runs};
+use fslab_measure::reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Runs};
+use serde_json::Value;
 
 use self::library::Library;
 use crate::exit::{Code, Coded};
@@ -83,8 +85,8 @@ impl Args {
 
 /// Writes a page a paper, and one that leads to them.
 fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> Result<()> {
-    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-    let runs = Runs::new(&library.papers, done.ran.clone(), done.probes.clone());
+    fs::create_dir_all(out.join("figures")).with_context(|| out.display().to_string())?;
+    let runs = Runs::new(&library.papers, done.ran.clone(), done.answers.clone());
     let findings = library.papers.into_iter().map(|paper| {
         let plans = planned(&paper, &done.ran, samples, out);
         Findings::new(paper, &runs, &telling::form(done), plans)
@@ -99,6 +101,9 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
         save(format!("{name}.html"), found.html()?)?;
         save(format!("{name}.md"), found.markdown())?;
         save(format!("{name}.json"), found.json()?)?;
+        for drawn in found.charts.iter().filter(|drawn| !drawn.is_empty()) {
+            save(format!("figures/{name}-{}.svg", drawn.chart.id), drawn.svg())?;
+        }
         println!("{name}: {}", found.summary());
     }
     save("index.html".to_owned(), Findings::index(&findings)?)?;
@@ -118,6 +123,17 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
         }
     };
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
+}
+
+/// The claims of a paper that read the answer of a command, beside the answer: what a command that
+/// re-creates a paper shows of it, in the words of the paper's own page.
+pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
+    let library = Library::open(paper, Form::Full)?;
+    let mut paper = library.papers.into_iter().next().context("there is no such paper")?;
+    paper.claims.retain(|claim| matches!(claim.basis, Basis::Command(_)));
+    paper.charts.clear();
+    let runs = Runs::new(&[], BTreeMap::new(), Answers::from([(command.to_owned(), Ok(answer))]));
+    Ok(Findings::new(paper, &runs, "No plan was run.", Vec::new()).markdown())
 }
 
 fn default_out() -> PathBuf {

@@ -1,5 +1,8 @@
 //! `fslab sca`: stored files of SCA layers, looked at and mended while nothing is mounted.
 
+mod convert;
+mod pack;
+
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileExt;
@@ -43,6 +46,16 @@ enum Command {
         /// A stored file, by its path in the lower directory
         file: PathBuf,
     },
+    /// Put the content of rewritten stored files in order, and give back all other space
+    Pack {
+        /// Stored files, or directories of them, by their paths in the lower directory
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Encode the files of a directory in place, for a layer to be mounted over it
+    Encode(convert::Encode),
+    /// Decode the stored files of a directory in place
+    Decode(convert::Decode),
     /// Write what can be decoded of a damaged stored file to a new, plain file
     Repair {
         /// A stored file, by its path in the lower directory; it is not changed
@@ -65,6 +78,9 @@ impl Args {
                 out.flush().context("can't write to standard output")
             }
             Command::Dump { file } => Ok(Tool::open(&file)?.dump(&mut std::io::stdout().lock())?),
+            Command::Encode(args) => args.run(),
+            Command::Decode(args) => args.run(),
+            Command::Pack { paths } => pack::run(&paths),
             Command::Repair { file, output } => repair(&file, &output),
         }
     }
@@ -136,6 +152,14 @@ fn progress_bar(file: &Path) -> Result<ProgressBar> {
     }
     let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
     Ok(ProgressBar::new(0).with_style(style).with_message(file.display().to_string()))
+}
+
+/// Shows what is being worked on, to who looks.
+fn spinner() -> Result<ProgressBar> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }
 
 fn repair(file: &Path, output: &Path) -> Result<()> {

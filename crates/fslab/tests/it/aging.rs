@@ -160,6 +160,26 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
     }
 }
 
+/// The engine does the same with one thread and with several; what it leaves is whole.
+#[test]
+fn one_workload_makes_one_tree_on_the_engine() {
+    let scratch = TempDir::new().unwrap();
+    let workload = workload(&scratch, "8");
+    if !rustix::process::geteuid().is_root() {
+        fslab_vfs::testing::skip::skip("fslab::aging, owners", "not root");
+        return;
+    }
+    for threads in ["1", "4"] {
+        let image = scratch.path().join(format!("image{threads}"));
+        works(&["ext2", "mkfs", text(&image), "96MiB"]);
+        let target = format!("ext2:{}?policy=ffs", text(&image));
+        let told = works(&["age", "replay", "-t", threads, "--verify", text(&workload), &target]);
+        assert!(told.contains("tree: as the workload makes it"), "{threads}: {told}");
+        let checked = works(&["ext2", "check", text(&image)]);
+        assert!(checked.contains("clean"), "{checked}");
+    }
+}
+
 /// `FSLAB_KILLS` for another number of kills.
 #[test]
 fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
@@ -212,6 +232,176 @@ fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
     }
 }
 
+/// Copies a tree as a user would.
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+/// Some of this project's own sources.
+fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab-age").join(name)
+}
+
+/// A live tree before and after people worked in it: what is derived of the two snapshots makes, in
+/// a directory of its own, a population that `verify` finds to be the real one. A tree that was not
+/// changed so is told from it.
+#[test]
+fn captured_churn_of_a_live_tree_is_verified() {
+    let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
+    let scratch = TempDir::new().unwrap();
+    let [tree, aged] = ["tree", "aged"].map(|name| fresh.root().join(name));
+    let [before, after, workload, replayed] =
+        ["before", "after", "workload", "replayed"].map(|name| scratch.path().join(name));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::create_dir(&aged).unwrap();
+    copy(&sources("src"), &tree.join("first"));
+    copy(&sources("src"), &tree.join("second"));
+    works(&["age", "snapshot", text(&tree), text(&before)]);
+    std::fs::remove_dir_all(tree.join("second/simulate")).unwrap();
+    std::fs::rename(tree.join("second/table"), tree.join("first/moved")).unwrap();
+    copy(&sources("tests"), &tree.join("third"));
+    let mut files = Vec::new();
+    files_below(&tree.join("first"), &mut files);
+    for (index, path) in files.iter().enumerate() {
+        let old = std::fs::read(path).unwrap();
+        match index % 4 {
+            0 => std::fs::write(path, [old.clone(), old].concat()).unwrap(),
+            1 => std::fs::write(path, &old[..old.len() / 2]).unwrap(),
+            2 => std::fs::rename(path, path.with_extension("other")).unwrap(),
+            _ => {}
+        }
+    }
+    works(&["age", "snapshot", text(&tree), text(&after)]);
+    works(&["age", "derive", "-o", text(&workload), text(&before), text(&after)]);
+    let told = works(&["age", "replay", "--verify", text(&workload), text(&aged)]);
+    assert!(told.contains("tree: as the workload makes it"), "{told}");
+    works(&["age", "snapshot", text(&aged), text(&replayed)]);
+    let told = works(&["age", "verify", text(&after), text(&replayed)]);
+    assert!(told.contains("near  files: ") && told.contains("near  bytes in files: "), "{told}");
+    assert!(!told.contains("in use"), "both are parts of a file system: {told}");
+    let (code, told) = run(&["age", "verify", text(&before), text(&replayed)]);
+    assert!(code == 1 && told.contains("too far from the reference"), "{told}");
+}
+
+/// The engine's images follow from the workload alone, to the byte; a comparison begins with one,
+/// and with none of another workload.
+#[test]
+fn aged_images_follow_from_the_workload_and_begin_comparisons() {
+    let scratch = TempDir::new().unwrap();
+    let workload = workload(&scratch, "6");
+    let [one, two, other, plan, image] = ["one.zst", "two.zst", "other.zst", "plan.toml", "image"]
+        .map(|name| scratch.path().join(name));
+    let make = |output: &Path, policy: &str| {
+        let arguments = ["-f", "ext2", "--policy", policy, "-o", text(output), text(&workload)];
+        works(&[&["age", "image", "make"], &arguments[..]].concat())
+    };
+    let told = make(&one, "ffs");
+    make(&two, "ffs");
+    make(&other, "ffs-noswitch");
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    assert!(read(&one) == read(&two) && read(&one) != read(&other));
+    let info = works(&["age", "image", "info", text(&one)]);
+    let hash = info.lines().find_map(|line| line.strip_prefix("workload: ")).unwrap().to_owned();
+    assert!(told.contains(&hash), "{told}");
+    let tree = info.lines().find_map(|line| line.strip_prefix("tree: ")).unwrap();
+    let shown = works(&["age", "show", text(&workload)]);
+    assert!(shown.contains(&format!("final tree: {tree}")) && shown.contains(&hash), "{shown}");
+    works(&["age", "image", "unpack", text(&one), text(&image)]);
+    let checked = works(&["ext2", "check", text(&image)]);
+    assert!(checked.contains("clean"), "{checked}");
+    let score = works(&["age", "score", text(&image)]);
+    assert!(score.contains("score"), "{score}");
+    if !rustix::process::geteuid().is_root() {
+        fslab_vfs::testing::skip::skip("fslab::aging, comparing", "not root");
+        return;
+    }
+    let wrong = if hash.starts_with("00000000") { "11111111" } else { "00000000" };
+    let target = |name: &str, hash: &str| {
+        format!(
+            "[[target]]\nname = \"{name}\"\nfilesystem = \"ext2\"\naged = \"one.zst\"\n\
+             aged_workload = \"{hash}\"\n"
+        )
+    };
+    let text_of_plan = format!(
+        "name = \"aged\"\nrounds = 1\nimage_size = \"320 MiB\"\nbaseline = \"aged\"\n{}{}\
+         [[workload]]\nname = \"names\"\nfiles = 10\n",
+        target("aged", &hash[..16]),
+        target("other", wrong),
+    );
+    std::fs::write(&plan, text_of_plan).unwrap();
+    let compared = fslab(&["compare", "plan.toml", "--out", "out", "--reruns", "0"])
+        .current_dir(scratch.path())
+        .env("FSLAB_CACHE", scratch.path().join("cache"))
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&compared.stderr).into_owned();
+    let samples = std::fs::read_to_string(scratch.path().join("out/samples.jsonl"));
+    let samples = samples.unwrap_or_default();
+    assert!(samples.contains(&format!("\"aged_workload\":\"{hash}\"")), "{samples} {message}");
+    assert!(samples.contains(&format!("not of the workload {wrong}")), "{samples} {message}");
+    let works_on = |name: &str| {
+        let of = format!("\"target\":\"{name}\"");
+        samples.lines().any(|line| line.contains("\"record\":\"sample\"") && line.contains(&of))
+    };
+    assert!(works_on("aged") && !works_on("other"), "{samples} {message}");
+}
+
+/// On file systems of the kernel the tree is the same each time; nothing stays mounted.
+#[test]
+fn images_of_the_kernels_file_systems_have_the_tree_of_the_workload() {
+    if Fresh::new(Kind::Xfs).is_none() {
+        return;
+    }
+    let scratch = TempDir::new().unwrap();
+    let workload = workload(&scratch, "4");
+    let shown = works(&["age", "show", text(&workload)]);
+    let output = scratch.path().join("aged.zst");
+    works(&[
+        "age",
+        "image",
+        "make",
+        "-f",
+        "xfs",
+        "--size",
+        "320MiB",
+        "--data",
+        "fallocate",
+        "-t",
+        "3",
+        "-o",
+        text(&output),
+        text(&workload),
+    ]);
+    let info = works(&["age", "image", "info", text(&output)]);
+    let tree = info.lines().find_map(|line| line.strip_prefix("tree: ")).unwrap();
+    assert!(shown.contains(&format!("final tree: {tree}")), "{shown} {info}");
+    assert!(info.contains("data: fallocate\n") && info.contains("no_space: 0\n"), "{info}");
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|e| e.unwrap()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn scores_of_several_targets_are_one_chart() {
+    let scratch = TempDir::new().unwrap();
+    let workload = workload(&scratch, "8");
+    let [image, engine, simulated, chart] = ["image", "engine.json", "simulated.json", "chart.svg"]
+        .map(|name| scratch.path().join(name));
+    works(&["ext2", "mkfs", text(&image), "96MiB"]);
+    let target = format!("ext2:{}?policy=ffs", text(&image));
+    let replay = ["age", "replay", "--json", "--score-every", "2", text(&workload), &target];
+    std::fs::write(&engine, works(&replay)).unwrap();
+    std::fs::write(&simulated, works(&["age", "simulate", "--json", text(&workload)])).unwrap();
+    let named = format!("the engine={}", text(&engine));
+    let told = works(&["age", "chart", "-o", text(&chart), &named, text(&simulated)]);
+    assert!(told.starts_with("5 lines in "), "{told}");
+    let drawn = std::fs::read_to_string(&chart).unwrap();
+    for name in ["the engine", "ffs smart, simulated", "ffs-noswitch dumb, simulated"] {
+        assert!(drawn.contains(&format!(">{name}<")), "{name}: {drawn}");
+    }
+    assert_eq!(drawn.matches("<polyline").count(), 5);
+}
+
 #[test]
 fn wrong_input_is_named() {
     let scratch = TempDir::new().unwrap();
@@ -233,6 +423,14 @@ fn wrong_input_is_named() {
         (vec!["age", "simulate", "--profile", "mail", "--disk", "floppy"], 3, "--disk list"),
         (vec!["age", "derive", "-o", text(&output), text(&workload)], 3, "no snapshot"),
         (vec!["age", "snapshot", "--repo", text(&empty), text(&output)], 3, "git"),
+        (vec!["age", "snapshot", "--p9trace", text(&text_file), text(&empty)], 3, "at byte 0"),
+        (vec!["age", "profile", "--geriatrix", text(&empty), "-o", text(&output)], 3, "age_dist"),
+        (vec!["age", "image", "info", text(&text_file)], 3, "no aged image"),
+        (vec!["age", "image", "unpack", text(&text_file), text(&output)], 3, "no aged image"),
+        (vec!["age", "image", "make", "--policy", "best", text(&workload)], 3, "ffs-noswitch"),
+        (vec!["age", "image", "make", "--policy", "ffs", text(&workload)], 3, "say -f ext2"),
+        (vec!["age", "image", "make", "-f", "erofs", text(&workload)], 3, "can't be written"),
+        (vec!["age", "chart", "-o", text(&output), text(&text_file)], 3, "no result of fslab age"),
     ] {
         let (found, told) = run(&arguments);
         assert!(told.contains(message) && told.lines().count() == 1, "{arguments:?}: {told}");

@@ -11,7 +11,7 @@ use crate::support::{Place, fslab, is_mounted, require_mounting, run};
 const BAD_INPUT: i32 = 3;
 
 #[track_caller]
-fn works(arguments: &[&str]) -> Vec<u8> {
+pub fn works(arguments: &[&str]) -> Vec<u8> {
     let output = fslab(arguments).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && message.is_empty(), "{arguments:?}: {message}");
@@ -19,7 +19,7 @@ fn works(arguments: &[&str]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn check(image: &Path) {
+pub fn check(image: &Path) {
     let Ok(output) = Command::new("e2fsck").arg("-fn").arg(image).output() else {
         fslab_vfs::testing::skip::skip("fslab::ext2", "no e2fsck");
         return;
@@ -27,7 +27,7 @@ fn check(image: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn image(place: &Place, size: &str) -> PathBuf {
+pub fn image(place: &Place, size: &str) -> PathBuf {
     let image = place.lower.join("image");
     works(&["ext2", "mkfs", image.to_str().unwrap(), size]);
     image
@@ -163,13 +163,13 @@ fn what_is_no_image_is_named() {
 }
 
 /// Runs a tool that fails, and answers its code and both outputs.
-fn fails(arguments: &[&str]) -> (i32, String) {
+pub fn fails(arguments: &[&str]) -> (i32, String) {
     let output = fslab(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn text(arguments: &[&str]) -> String {
+pub fn text(arguments: &[&str]) -> String {
     String::from_utf8(works(arguments)).unwrap()
 }
 

@@ -7,6 +7,7 @@ mod command_line;
 mod comparing;
 mod conformance;
 mod ext2;
+mod ext2_archives;
 mod fault;
 mod kill;
 mod mounting;

@@ -27,7 +27,9 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
         "  names: Names: directories of many files;",
         "compile-elapsed-wrapfs (7.3.1, figure 5) = 2.4 % more: fast-indexing:",
         "tier needs the tier layer",
-        "MISSING: the prober times this",
+        "MISSING: the prober looks for",
+        "  command simulation: fslab age simulate --profile smith97",
+        "hot-score-noswitch (slide 30) = 0.931 of 1: command simulation: [policy=ffs-noswitch,",
         "not reproduced: ",
     ] {
         assert!(told.contains(part), "{part:?} is not in\n{told}");
@@ -87,4 +89,30 @@ fn samples_of_an_ordinary_comparison_become_a_paper() {
     let page = fs::read_to_string(place.path().join("htree.html")).unwrap();
     assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
     assert!(fs::read_to_string(place.path().join("index.html")).unwrap().contains("htree.html"));
+}
+
+/// What claims read is where the command says it: a few simulated days fill every claim and chart
+/// that needs no plan.
+#[test]
+fn every_simulated_claim_finds_its_figure() {
+    let place = TempDir::new().unwrap();
+    let arguments =
+        ["age", "simulate", "--profile", "smith97", "--days", "6", "--sequential", "--json"];
+    let answer: serde_json::Value = serde_json::from_str(&done(&place, &arguments)).unwrap();
+    let answers = serde_json::json!({ "simulation": { "Ok": answer } });
+    fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
+    done(&place, &["reproduce", "aging", "--samples", "."]);
+    let text = fs::read(place.path().join("aging.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let claims = found["paper"]["claims"].as_array().unwrap();
+    let mut read = 0;
+    for (claim, row) in claims.iter().zip(found["rows"].as_array().unwrap()) {
+        if claim["basis"].get("command").is_some() {
+            assert!(row["outcome"].get("figures").is_some(), "{row}");
+            read += 1;
+        }
+    }
+    assert!(read > 30, "{read}");
+    let drawn = fs::read_dir(place.path().join("figures")).unwrap().count();
+    assert_eq!(drawn, 10, "charts that are simulated or modelled");
 }

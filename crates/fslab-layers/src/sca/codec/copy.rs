@@ -2,7 +2,7 @@
 //!
 //! All the machinery and no encoding: what the machinery costs. Copyfs in Zadok et al. (2001).
 
-use super::{CodecSpec, Container, Levels, RECORD_BYTES, record_behind};
+use super::{CodecSpec, Container, Levels, RECORD_BYTES, fill, record_behind};
 use crate::sca::format::HEAD_BYTES;
 
 pub const SPEC: CodecSpec = CodecSpec {
@@ -13,7 +13,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     compresses: false,
     encode: |content, _| Ok(content.to_vec()),
     store: <[u8]>::to_vec,
-    decode: |body, length| (body.len() == length).then(|| body.to_vec()),
+    decode_into: |body, content| fill(content, body),
     container: Container {
         header_bytes: RECORD_BYTES,
         wrap: |record, _| record.to_vec(),

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use libdeflater::{CompressionLvl, Compressor, Crc, Decompressor};
 
 use super::{
-    Body, CodecError, CodecSpec, Container, Levels, RECORD_BYTES, RecordBytes, decode_exactly,
-    record_behind,
+    Body, CodecError, CodecSpec, Container, Levels, RECORD_BYTES, RecordBytes, record_behind,
 };
 use crate::sca::format::HEAD_BYTES;
 
@@ -22,7 +21,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     compresses: true,
     encode,
     store,
-    decode,
+    decode_into,
     container: Container {
         header_bytes: PREFIX_BYTES + RECORD_BYTES,
         wrap,
@@ -50,6 +49,8 @@ const STORED_BYTES_MAX: usize = 65535;
 
 thread_local! {
     static COMPRESSORS: RefCell<HashMap<i32, Compressor>> = RefCell::default();
+    /// Room for what comes out, which may be more than what went in.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
@@ -64,11 +65,11 @@ fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
             }
         };
         let bound = compressor.deflate_compress_bound(content.len());
-        let mut body = vec![0; bound + TRAILER_BYTES];
-        let length = compressor.deflate_compress(content, &mut body[..bound]).or(Err(failed))?;
-        body.truncate(length);
-        body.extend(trailer(content));
-        Ok(body)
+        ROOM.with_borrow_mut(|room| {
+            room.resize(bound.max(room.len()), 0);
+            let length = compressor.deflate_compress(content, room).or(Err(failed))?;
+            Ok([&room[..length], &trailer(content)].concat())
+        })
     })
 }
 
@@ -98,12 +99,10 @@ fn trailer(content: &[u8]) -> [u8; TRAILER_BYTES] {
     trailer
 }
 
-fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     let deflated = body.len().checked_sub(TRAILER_BYTES).map(|end| &body[..end])?;
-    decode_exactly(length, |content| {
-        DECOMPRESSOR
-            .with_borrow_mut(|decompressor| decompressor.deflate_decompress(deflated, content).ok())
-    })
+    DECOMPRESSOR
+        .with_borrow_mut(|decompressor| decompressor.deflate_decompress(deflated, content).ok())
 }
 
 fn wrap(record: &RecordBytes, body: Body) -> Vec<u8> {

@@ -1,6 +1,8 @@
 //! `lz4`: each data frame is a skippable frame with the header, then an lz4 frame of one block.
 
-use super::{CodecError, CodecSpec, Levels, decode_exactly, skippable};
+use std::cell::RefCell;
+
+use super::{CodecError, CodecSpec, Levels, fill, skippable};
 
 pub const SPEC: CodecSpec = CodecSpec {
     number: 5,
@@ -10,7 +12,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     compresses: true,
     encode,
     store,
-    decode,
+    decode_into,
     container: skippable::container(None),
 };
 
@@ -22,8 +24,19 @@ const END: [u8; 4] = [0; 4];
 /// In a block's length: its bytes are the content.
 const STORED: u32 = 1 << 31;
 
+thread_local! {
+    /// Room for what comes out, which may be more than what went in.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
-    Ok(frame(&lz4_flex::block::compress(content), 0))
+    ROOM.with_borrow_mut(|room| {
+        let bound = lz4_flex::block::get_maximum_output_size(content.len());
+        room.resize(bound.max(room.len()), 0);
+        let failed = CodecError { codec: SPEC.name, length: content.len() };
+        let length = lz4_flex::block::compress_into(content, room).or(Err(failed))?;
+        Ok(frame(&room[..length], 0))
+    })
 }
 
 fn store(content: &[u8]) -> Vec<u8> {
@@ -41,10 +54,10 @@ fn frame(block: &[u8], how: u32) -> Vec<u8> {
     body
 }
 
-fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     let blocks = body.strip_prefix(&FRAME)?.strip_suffix(&END)?;
     if blocks.is_empty() {
-        return (length == 0).then(Vec::new);
+        return Some(0);
     }
     let (header, block) = blocks.split_first_chunk()?;
     let header = u32::from_le_bytes(*header);
@@ -52,7 +65,7 @@ fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
         return None;
     }
     if header & STORED != 0 {
-        return (block.len() == length).then(|| block.to_vec());
+        return fill(content, block);
     }
-    decode_exactly(length, |content| lz4_flex::block::decompress_into(block, content).ok())
+    lz4_flex::block::decompress_into(block, content).ok()
 }

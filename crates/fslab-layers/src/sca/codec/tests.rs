@@ -25,11 +25,11 @@ fn levels(codec: &CodecSpec) -> [i32; 2] {
 fn round_trips(codec: &CodecSpec, content: &[u8]) {
     for level in levels(codec) {
         let body = (codec.encode)(content, level).unwrap();
-        let decoded = (codec.decode)(&body, content.len());
+        let decoded = codec.decode(&body, content.len());
         assert!(decoded.as_deref() == Some(content), "{} level {level}", codec.name);
     }
     let stored = (codec.store)(content);
-    assert!((codec.decode)(&stored, content.len()).as_deref() == Some(content), "{}", codec.name);
+    assert!(codec.decode(&stored, content.len()).as_deref() == Some(content), "{}", codec.name);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn decoding_never_gives_more_or_less_than_asked_for() {
         let content = vec![5_u8; 10_000];
         for body in [(codec.encode)(&content, 1).unwrap(), (codec.store)(&content)] {
             for length in [0, 1, 9_999, 10_001, 1 << 20] {
-                assert_eq!((codec.decode)(&body, length), None, "{} {length}", codec.name);
+                assert_eq!(codec.decode(&body, length), None, "{} {length}", codec.name);
             }
         }
     }
@@ -176,7 +176,7 @@ proptest! {
                 }
             }
             for body in [&body, &almost] {
-                let decoded = (codec.decode)(body, length);
+                let decoded = codec.decode(body, length);
                 prop_assert!(decoded.is_none_or(|decoded| decoded.len() == length));
                 prop_assert!((codec.container.unpack)(body).is_none_or(|p| p.len() <= body.len()));
             }

@@ -17,7 +17,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     compresses: false,
     encode: |content, _| Ok(section(content)),
     store: section,
-    decode,
+    decode_into,
     container: Container {
         header_bytes: HEADER_BYTES,
         wrap: |record, _| wrap(record),
@@ -73,29 +73,29 @@ fn encode_group(group: &[u8]) -> [u8; 4] {
     ]
 }
 
-fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     let mut lines = body.strip_prefix(BEGIN)?.strip_suffix(END)?;
-    let mut content = Vec::with_capacity(length);
+    let mut done = 0;
     while let Some((count, rest)) = lines.split_first() {
         let count = usize::from(bits(*count)?);
         let (line, rest) = rest.split_at_checked(count.div_ceil(3) * 4)?;
         lines = rest.strip_prefix(b"\n")?;
-        if count == 0 || content.len() + count > length {
+        if count == 0 {
             return None;
         }
-        decode_line(line, count, &mut content)?;
+        decode_line(line, content.get_mut(done..done + count)?)?;
+        done += count;
     }
-    (content.len() == length).then_some(content)
+    Some(done)
 }
 
-fn decode_line(line: &[u8], count: usize, content: &mut Vec<u8>) -> Option<()> {
-    let end = content.len() + count;
-    for group in line.chunks_exact(4) {
+fn decode_line(line: &[u8], content: &mut [u8]) -> Option<()> {
+    for (group, place) in line.chunks_exact(4).zip(content.chunks_mut(3)) {
         let [first, second, third, fourth] =
             [bits(group[0])?, bits(group[1])?, bits(group[2])?, bits(group[3])?];
-        content.extend([first << 2 | second >> 4, second << 4 | third >> 2, third << 6 | fourth]);
+        let bytes = [first << 2 | second >> 4, second << 4 | third >> 2, third << 6 | fourth];
+        place.copy_from_slice(&bytes[..place.len()]);
     }
-    content.truncate(end);
     Some(())
 }
 

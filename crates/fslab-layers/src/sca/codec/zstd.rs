@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use ::zstd::bulk::{Compressor, Decompressor};
 
 use super::skippable::{self, prefix};
-use super::{CodecError, CodecSpec, Levels, decode_exactly};
+use super::{CodecError, CodecSpec, Levels};
 
 pub const SPEC: CodecSpec = CodecSpec {
     number: 4,
@@ -19,7 +19,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     compresses: true,
     encode,
     store,
-    decode,
+    decode_into,
     container: skippable::container(Some(seek_table)),
 };
 
@@ -74,13 +74,12 @@ fn block_header(length: usize, is_last: bool) -> [u8; 3] {
     [low, middle, high]
 }
 
-fn decode(body: &[u8], length: usize) -> Option<Vec<u8>> {
+fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     DECOMPRESSOR.with_borrow_mut(|decompressor| {
         if decompressor.is_none() {
             *decompressor = Decompressor::new().ok();
         }
-        let decompressor = decompressor.as_mut()?;
-        decode_exactly(length, |content| decompressor.decompress_to_buffer(body, content).ok())
+        decompressor.as_mut()?.decompress_to_buffer(body, content).ok()
     })
 }
 

@@ -34,6 +34,8 @@ const LAYERS: &[&str] = &[
     "copy:chunk=16KiB,threads=1,tails=off,cache=0,garbage=8KiB",
     "lz4:chunk=4KiB,threads=1,size-xattr=off,cache=0",
     "uuencode:chunk=4KiB,threads=1,cache=0",
+    "zstd:chunk=4KiB,threads=1,level=1,cache=0,garbage=4KiB,pack=close",
+    "copy:chunk=16KiB,threads=1,tails=off,cache=0,garbage=4KiB,pack=close",
 ];
 
 fn number(variable: &str) -> Option<u64> {
@@ -78,7 +80,7 @@ impl Case {
 #[test]
 fn promises_hold_after_a_crash_at_every_event() {
     let seed = seed();
-    let scripts = number("FSLAB_CRASH_SCRIPTS").unwrap_or(10);
+    let scripts = number("FSLAB_CRASH_SCRIPTS").unwrap_or(14);
     let mut states = 0;
     for number in 0..scripts {
         let case = Case::numbered(seed, number);

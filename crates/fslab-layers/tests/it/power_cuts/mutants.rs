@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::{FallocateMode, FileSystem, Handle, Ino, Request, Result, WriteOptions, XattrMode};
+use fslab_vfs::{
+    Attr, FallocateMode, FileSystem, Handle, Ino, Request, Result, SetAttr, WriteOptions, XattrMode,
+};
 use parking_lot::Mutex;
 
 /// A planted bug.
@@ -20,6 +22,9 @@ pub struct Mutant {
 const GZIP: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0";
 /// Its frames hold whole blocks, which can be punched.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
+
+/// Its files are packed at nearly every close.
+const PACKED: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0,garbage=4KiB,pack=close";
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant { bug: "no fsync is done", layer: GZIP, plant: |inner| faulty(inner, "fsync skip") },
@@ -42,6 +47,20 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
+        bug: "the slot of a packed file is written before the packed file is durable",
+        layer: PACKED,
+        plant: |inner| {
+            late_sync(inner, |next| matches!(next, Next::Write { offset } if *offset < HEAD_BYTES))
+        },
+    },
+    Mutant {
+        bug: "what packing takes away goes before the slot that does not need it is durable",
+        layer: PACKED,
+        plant: |inner| {
+            late_sync(inner, |next| matches!(next, Next::Cut | Next::Write { offset: HEAD_BYTES }))
+        },
+    },
+    Mutant {
         bug: "dead frames are punched before the new ones are durable",
         layer: COPY,
         plant: |inner| Arc::new(PunchEarly { inner, kept: Mutex::new(Vec::new()) }),
@@ -58,7 +77,11 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
 
 /// The operation that follows a sync.
 enum Next {
-    Write { offset: u64 },
+    Write {
+        offset: u64,
+    },
+    /// A new size.
+    Cut,
     Other,
 }
 
@@ -84,6 +107,10 @@ impl LateSync {
         };
         if (self.is_overtaking)(next) {
             let answer = work()?;
+            if matches!(next, Next::Write { offset: HEAD_BYTES }) {
+                *self.pending.lock() = pending;
+                return Ok(answer);
+            }
             sync()?;
             return Ok(answer);
         }
@@ -98,7 +125,7 @@ impl FileSystem for LateSync {
     }
 
     fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.around(&Next::Other, || Ok(()))?;
+        // One that waits already is done with this one.
         *self.pending.lock() = Some((request.clone(), ino, handle, data_only));
         Ok(())
     }
@@ -115,6 +142,17 @@ impl FileSystem for LateSync {
         self.around(&Next::Write { offset }, || {
             self.inner.write(request, ino, handle, offset, data, options)
         })
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        let next = if changes.size.is_some() { Next::Cut } else { Next::Other };
+        self.around(&next, || self.inner.setattr(request, ino, handle, changes))
     }
 
     fn fallocate(

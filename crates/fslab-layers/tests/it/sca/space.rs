@@ -62,6 +62,40 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     );
 }
 
+/// However long a file is written to at random, it takes at most twice its packed size, and a bit.
+/// `FSLAB_RANDOM_WRITES` asks for so many writes to a file of a gibibyte, 4 KiB each.
+#[test]
+fn random_writes_take_at_most_twice_the_packed_size() {
+    let asked = std::env::var("FSLAB_RANDOM_WRITES").ok().map(|text| text.parse().unwrap());
+    let (size, writes) = asked.map_or((6 << 20, 2500), |writes| (1 << 30, writes));
+    let layer = if asked.is_some() { "zstd:level=1" } else { "zstd:level=1,chunk=16KiB" };
+    let below = Below::new();
+    let fs = below.mount(layer);
+    let mut data = [text(size / 2), random(3, size / 2)].concat();
+    write_file(&*fs, "file", &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let (mut most, mut place) = (0, 1_u64);
+    for round in 0..writes {
+        place =
+            place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let offset = ((place >> 20) as usize % (size / 4096)) * 4096;
+        let piece = if round % 2 == 0 { random(round, 4096) } else { text(4096) };
+        file.write_all(offset as u64, &piece).unwrap();
+        data[offset..offset + 4096].copy_from_slice(&piece);
+        most = most.max(below.allocated("file"));
+    }
+    close(file);
+    let fresh = Below::new();
+    write_file(&*fresh.mount(layer), "file", &data);
+    let packed = fresh.allocated("file");
+    eprintln!("{writes} writes: at most {most} bytes, packed {packed}");
+    let spare = if asked.is_some() { 64 * MIB } else { 4 * MIB };
+    assert!(most <= 2 * packed + spare, "{most} bytes, packed {packed}");
+    assert!(read_file(&*fs, "file").unwrap() == data);
+}
+
 fn close(file: File<'_>) {
     file.close().unwrap();
 }

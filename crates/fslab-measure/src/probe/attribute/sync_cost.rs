@@ -7,6 +7,7 @@ use fslab_sys::block_counters::BlockCounters;
 use super::{Attribute, Wants};
 use crate::probe::finding::{Finding, Method, Point, Value};
 use crate::probe::ground::Ground;
+use crate::probe::search::most_common;
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "sync-flushes",
@@ -37,35 +38,8 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         let after = BlockCounters::read(device)?;
         series.push(Point { x: number, y: (after - before).flushes });
     }
-    Ok(Finding::by(match most_common(&series) {
+    Ok(Finding::by(match most_common(series.iter().map(|point| point.y)) {
         Some(flushes) => Method::found(NAME, Value::Count(flushes), series),
         None => Method::failed(NAME, "the counts differ too much; is the device busy?", series),
     }))
-}
-
-/// What more than half of the points say.
-fn most_common(series: &[Point]) -> Option<u64> {
-    let mut counts: Vec<u64> = series.iter().map(|point| point.y).collect();
-    counts.sort_unstable();
-    let middle = counts.get(counts.len() / 2).copied()?;
-    let agreeing = counts.iter().filter(|count| **count == middle).count();
-    (2 * agreeing > counts.len()).then_some(middle)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn common(counts: &[u64]) -> Option<u64> {
-        let points: Vec<_> = counts.iter().map(|count| Point { x: 0, y: *count }).collect();
-        most_common(&points)
-    }
-
-    #[test]
-    fn a_majority_is_needed() {
-        assert_eq!(common(&[1, 1, 1, 2]), Some(1));
-        assert_eq!(common(&[1, 1, 2, 2]), None);
-        assert_eq!(common(&[0, 1, 2, 3]), None);
-        assert_eq!(common(&[]), None);
-    }
 }

@@ -120,6 +120,24 @@ impl Drawing {
         self.raw(&format!("<path class=\"line\" d=\"{path}\"/>"));
     }
 
+    /// A bar of a bar chart.
+    pub fn column(&mut self, left: f64, width: f64, top: f64, bottom: f64) {
+        let height = (bottom - top).max(0.0);
+        self.raw(&format!(
+            "<rect class=\"column\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
+             height=\"{height:.1}\"/>"
+        ));
+    }
+
+    /// An interval that stands upright.
+    pub fn whisker(&mut self, class: &str, x: f64, (from, to): (f64, f64)) {
+        let (left, right) = (x - 3.0, x + 3.0);
+        self.raw(&format!(
+            "<path class=\"{class}\" d=\"M{x:.1} {from:.1}V{to:.1}M{left:.1} {from:.1}H{right:.1}\
+             M{left:.1} {to:.1}H{right:.1}\"/>"
+        ));
+    }
+
     pub fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.raw(&format!(

@@ -17,6 +17,20 @@ impl Scale {
         Self { low: 0.0, high: high * 1.05, logarithmic: false, start, length }
     }
 
+    /// An axis that holds 0 and all values, which may be below it.
+    pub fn spanning(values: &[f64], start: f64, length: f64) -> Self {
+        let (low, high) = range(values);
+        let high = if high > 0.0 { high * 1.05 } else { 0.0 };
+        let low = if low < 0.0 { low * 1.05 } else { 0.0 };
+        Self {
+            low,
+            high: if high > low { high } else { low + 1.0 },
+            logarithmic: false,
+            start,
+            length,
+        }
+    }
+
     /// Whether values differ so much that a linear axis would press most of them together.
     pub fn is_wide(values: &[f64]) -> bool {
         let (low, high) = range(values);
@@ -66,8 +80,8 @@ impl Scale {
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
         let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
-        let count = ((self.high - self.low) / step).floor() as u32;
-        (0..=count).map(|index| self.low + f64::from(index) * step).collect()
+        let (first, last) = ((self.low / step).ceil() as i64, (self.high / step).floor() as i64);
+        (first..=last).map(|index| index as f64 * step).collect()
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {

@@ -1,18 +1,19 @@
 //! From TOML to checked claims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::super::answer::{Command, Reading};
 use super::super::published::{Published, UNITS, Unit};
 use super::super::quantity::Quantity;
-use super::{Basis, Claim, Kind, Paper, Place, Query, Setting, Statistic};
+use super::chart::{Axis, Chart, Form, Line};
+use super::{Basis, Claim, EachOf, Kind, Paper, Place, Query, Setting, Statistic};
 use crate::names::nearest;
 use crate::plan::source::Source;
 use crate::plan::{Plan, PlanError};
-use crate::probe;
 use crate::workload;
 
 type Result<T> = std::result::Result<T, PlanError>;
@@ -27,7 +28,11 @@ struct RawPaper {
     #[serde(default)]
     setting: Vec<Setting>,
     #[serde(default)]
+    command: Vec<Command>,
+    #[serde(default)]
     claim: Vec<Spanned<RawClaim>>,
+    #[serde(default)]
+    chart: Vec<Spanned<RawChart>>,
 }
 
 #[derive(Deserialize)]
@@ -40,8 +45,8 @@ struct RawClaim {
     unit: Option<Spanned<String>>,
     kind: Kind,
     note: Option<String>,
-    measure: Option<RawMeasure>,
-    probe: Option<RawProbe>,
+    measure: Option<Spanned<RawMeasure>>,
+    read: Option<Spanned<Reading>>,
     missing: Option<String>,
     not_reproduced: Option<String>,
 }
@@ -60,24 +65,57 @@ struct RawRange {
     to: Option<f64>,
 }
 
-#[derive(Deserialize)]
+/// What is not said is as the chart says, where it is of a chart's line.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawMeasure {
-    plan: Spanned<String>,
-    workload: Spanned<String>,
-    phase: Spanned<OneOrMore>,
-    target: Spanned<String>,
+    plan: Option<Spanned<String>>,
+    workload: Option<Spanned<String>>,
+    phase: Option<Spanned<OneOrMore>>,
+    target: Option<Spanned<String>>,
     size: Option<Spanned<String>>,
-    #[serde(default)]
-    each_size: bool,
+    each: Option<EachOf>,
     against: Option<RawAgainst>,
-    #[serde(default)]
-    quantity: Quantity,
-    #[serde(default)]
-    statistic: Statistic,
+    quantity: Option<Quantity>,
+    statistic: Option<Statistic>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawChart {
+    id: Spanned<String>,
+    place: String,
+    title: String,
+    #[serde(default)]
+    form: Form,
+    x: RawAxis,
+    y: RawAxis,
+    kind: Kind,
+    note: Option<String>,
+    measure: Option<RawMeasure>,
+    line: Vec<Spanned<RawLine>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAxis {
+    label: String,
+    unit: Option<Spanned<String>>,
+    #[serde(default)]
+    logarithmic: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLine {
+    name: String,
+    category: Option<String>,
+    kind: Option<Kind>,
+    measure: Option<Spanned<RawMeasure>>,
+    read: Option<Spanned<Reading>>,
+}
+
+#[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum OneOrMore {
     One(String),
@@ -85,7 +123,7 @@ enum OneOrMore {
 }
 
 /// What is not said is as in the measure itself.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawAgainst {
     workload: Option<Spanned<String>>,
@@ -94,11 +132,22 @@ struct RawAgainst {
     size: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawProbe {
-    on: Spanned<String>,
-    attribute: Spanned<String>,
+impl RawMeasure {
+    /// With what a chart says for all its lines.
+    fn or(&self, all: Option<&Self>) -> Self {
+        let Some(all) = all else { return self.clone() };
+        Self {
+            plan: self.plan.clone().or_else(|| all.plan.clone()),
+            workload: self.workload.clone().or_else(|| all.workload.clone()),
+            phase: self.phase.clone().or_else(|| all.phase.clone()),
+            target: self.target.clone().or_else(|| all.target.clone()),
+            size: self.size.clone().or_else(|| all.size.clone()),
+            each: self.each.or(all.each),
+            against: self.against.clone().or_else(|| all.against.clone()),
+            quantity: self.quantity.or(all.quantity),
+            statistic: self.statistic.or(all.statistic),
+        }
+    }
 }
 
 /// Reads a file of claims.
@@ -108,17 +157,13 @@ pub(super) fn paper(
     text: &str,
     plans: &BTreeMap<String, Plan>,
 ) -> Result<Paper> {
-    let reader = Reader { source: Source { file, text }, plans };
-    let raw: RawPaper = toml::from_str(text).map_err(|error| reader.source.syntax_error(&error))?;
-    let mut claims: Vec<Claim> = Vec::new();
-    for raw in &raw.claim {
-        let claim = reader.claim(raw)?;
-        if claims.iter().any(|other| other.id == claim.id) {
-            let message = format!("`id`: `{}` is used twice", claim.id);
-            return Err(reader.source.error(raw.get_ref().id.span(), message));
-        }
-        claims.push(claim);
-    }
+    let source = Source { file, text };
+    let raw: RawPaper = toml::from_str(text).map_err(|error| source.syntax_error(&error))?;
+    let reader = Reader { source, plans, commands: &raw.command };
+    let claims = raw.claim.iter().map(|claim| reader.claim(claim)).collect::<Result<Vec<_>>>()?;
+    let charts = raw.chart.iter().map(|chart| reader.chart(chart)).collect::<Result<Vec<_>>>()?;
+    reader.check_ids(raw.claim.iter().map(|claim| &claim.get_ref().id))?;
+    reader.check_ids(raw.chart.iter().map(|chart| &chart.get_ref().id))?;
     Ok(Paper {
         name: name.to_owned(),
         title: raw.title,
@@ -127,6 +172,8 @@ pub(super) fn paper(
         about: raw.about,
         settings: raw.setting,
         claims,
+        charts,
+        commands: raw.command,
     })
 }
 
@@ -134,9 +181,62 @@ pub(super) fn paper(
 struct Reader<'a> {
     source: Source<'a>,
     plans: &'a BTreeMap<String, Plan>,
+    commands: &'a [Command],
 }
 
 impl Reader<'_> {
+    fn check_ids<'i>(&self, ids: impl Iterator<Item = &'i Spanned<String>>) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for id in ids {
+            if !seen.insert(id.get_ref()) {
+                let message = format!("`id`: `{}` is used twice", id.get_ref());
+                return Err(self.source.error(id.span(), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn chart(&self, spanned: &Spanned<RawChart>) -> Result<Chart> {
+        let raw = spanned.get_ref();
+        let lines = raw.line.iter().map(|line| self.line(raw, line));
+        Ok(Chart {
+            id: raw.id.get_ref().clone(),
+            place: raw.place.clone(),
+            title: raw.title.clone(),
+            form: raw.form,
+            x: self.axis(&raw.x)?,
+            y: self.axis(&raw.y)?,
+            note: raw.note.clone(),
+            lines: lines.collect::<Result<_>>()?,
+        })
+    }
+
+    fn axis(&self, raw: &RawAxis) -> Result<Axis> {
+        let unit = raw.unit.as_ref().map(|unit| self.unit(unit)).transpose()?;
+        Ok(Axis { label: raw.label.clone(), unit, logarithmic: raw.logarithmic })
+    }
+
+    fn line(&self, chart: &RawChart, spanned: &Spanned<RawLine>) -> Result<Line> {
+        let raw = spanned.get_ref();
+        let basis = match (&raw.measure, &raw.read, &chart.measure) {
+            (None, Some(read), _) => self.read(read)?,
+            (Some(measure), None, all) => {
+                self.measure(&measure.get_ref().or(all.as_ref()), measure.span())?
+            }
+            (None, None, Some(all)) => self.measure(all, spanned.span())?,
+            _ => {
+                let message = format!("line `{}`: needs either `measure` or `read`", raw.name);
+                return Err(self.source.error(spanned.span(), message));
+            }
+        };
+        Ok(Line {
+            name: raw.name.clone(),
+            category: raw.category.clone(),
+            kind: raw.kind.unwrap_or(chart.kind),
+            basis,
+        })
+    }
+
     fn claim(&self, spanned: &Spanned<RawClaim>) -> Result<Claim> {
         let raw = spanned.get_ref();
         Ok(Claim {
@@ -157,9 +257,7 @@ impl Reader<'_> {
                 Some(one) => Err(self.source.error(one.span(), "`paper`: has no `unit`")),
             };
         };
-        let name = unit.get_ref();
-        let names = UNITS.iter().map(|unit| unit.name);
-        let unit = Unit::find(name).ok_or_else(|| self.unknown("unit", unit, names))?;
+        let unit = self.unit(unit)?;
         let Some(figure) = &raw.paper else {
             return Ok(Some(Published { low: None, high: None, unit }));
         };
@@ -175,12 +273,18 @@ impl Reader<'_> {
         Ok(Some(Published { low, high, unit }))
     }
 
+    fn unit(&self, name: &Spanned<String>) -> Result<&'static Unit> {
+        let names = UNITS.iter().map(|unit| unit.name);
+        Unit::find(name.get_ref()).ok_or_else(|| self.unknown("unit", name, names))
+    }
+
     fn basis(&self, raw: &RawClaim, span: Range<usize>) -> Result<Basis> {
-        let measure = raw.measure.as_ref().map(|raw| self.measure(raw)).transpose()?;
-        let probe = raw.probe.as_ref().map(|raw| self.probe(raw)).transpose()?;
+        let measure = raw.measure.as_ref();
+        let measure = measure.map(|raw| self.measure(raw.get_ref(), raw.span())).transpose()?;
+        let read = raw.read.as_ref().map(|raw| self.read(raw)).transpose()?;
         let given = [
-            measure.map(|query| Basis::Plan(Box::new(query))),
-            probe,
+            measure,
+            read,
             raw.missing.clone().map(Basis::Missing),
             raw.not_reproduced.clone().map(Basis::NotReproduced),
         ];
@@ -189,7 +293,7 @@ impl Reader<'_> {
             (Some(basis), None) => Ok(basis),
             _ => {
                 let message = format!(
-                    "claim `{}`: exactly one of `measure`, `probe`, `missing` and \
+                    "claim `{}`: exactly one of `measure`, `read`, `missing` and \
                      `not_reproduced` must be there",
                     raw.id.get_ref()
                 );
@@ -198,34 +302,49 @@ impl Reader<'_> {
         }
     }
 
-    fn measure(&self, raw: &RawMeasure) -> Result<Query> {
-        let plan = self.plans.get(raw.plan.get_ref()).ok_or_else(|| {
-            self.unknown("plan", &raw.plan, self.plans.keys().map(String::as_str))
-        })?;
-        let of = self.place(plan, &raw.workload, &raw.phase, &raw.target, raw.size.as_ref())?;
+    /// `span` is where to complain of what is missing.
+    fn measure(&self, raw: &RawMeasure, span: Range<usize>) -> Result<Basis> {
+        let lacks =
+            |key: &str| self.source.error(span.clone(), format!("`measure`: `{key}` is missing"));
+        let name = raw.plan.as_ref().ok_or_else(|| lacks("plan"))?;
+        let plan = self
+            .plans
+            .get(name.get_ref())
+            .ok_or_else(|| self.unknown("plan", name, self.plans.keys().map(String::as_str)))?;
+        let workload = raw.workload.as_ref().ok_or_else(|| lacks("workload"))?;
+        let phase = raw.phase.as_ref().ok_or_else(|| lacks("phase"))?;
+        let target = raw.target.as_ref().ok_or_else(|| lacks("target"))?;
+        let of = self.place(plan, workload, phase, target, raw.size.as_ref())?;
         let against = raw.against.as_ref().map(|against| {
             self.place(
                 plan,
-                against.workload.as_ref().unwrap_or(&raw.workload),
-                against.phase.as_ref().unwrap_or(&raw.phase),
-                against.target.as_ref().unwrap_or(&raw.target),
+                against.workload.as_ref().unwrap_or(workload),
+                against.phase.as_ref().unwrap_or(phase),
+                against.target.as_ref().unwrap_or(target),
                 against.size.as_ref().or(raw.size.as_ref()),
             )
         });
-        let against = against.transpose()?;
-        let compares = matches!(raw.statistic, Statistic::Ratio | Statistic::Speedup);
-        if compares != against.is_some() {
-            let message = "`measure`: a ratio or speed-up needs `against`, a value or rate none";
-            return Err(self.source.error(raw.plan.span(), message));
-        }
-        Ok(Query {
-            plan: raw.plan.get_ref().clone(),
+        let query = Query {
+            plan: name.get_ref().clone(),
             of,
-            against,
-            each_size: raw.each_size,
-            quantity: raw.quantity,
-            statistic: raw.statistic,
-        })
+            against: against.transpose()?,
+            each: raw.each,
+            quantity: raw.quantity.unwrap_or_default(),
+            statistic: raw.statistic.unwrap_or_default(),
+        };
+        match query.contradiction() {
+            Some(message) => Err(self.source.error(name.span(), message)),
+            None => Ok(Basis::Plan(Box::new(query))),
+        }
+    }
+
+    fn read(&self, raw: &Spanned<Reading>) -> Result<Basis> {
+        let (reading, known) = (raw.get_ref(), || self.commands.iter().map(|c| c.name.as_str()));
+        if known().any(|name| name == reading.from) {
+            return Ok(Basis::Command(Box::new(reading.clone())));
+        }
+        let from = Spanned::new(raw.span(), reading.from.clone());
+        Err(self.unknown("from", &from, known()))
     }
 
     fn place(
@@ -264,20 +383,6 @@ impl Reader<'_> {
     fn size(&self, size: &Spanned<String>) -> Result<u64> {
         workload::bytes(&toml::Value::String(size.get_ref().clone()))
             .map_err(|wrong| self.source.error(size.span(), format!("`size`: {wrong}")))
-    }
-
-    fn probe(&self, raw: &RawProbe) -> Result<Basis> {
-        let cells: Vec<String> =
-            probe::matrix::native().iter().map(probe::matrix::Cell::name).collect();
-        let attributes = || probe::ATTRIBUTES.iter().map(|attribute| attribute.name);
-        if !cells.contains(raw.on.get_ref()) {
-            return Err(self.unknown("on", &raw.on, cells.iter().map(String::as_str)));
-        }
-        if !attributes().any(|name| name == raw.attribute.get_ref()) {
-            return Err(self.unknown("attribute", &raw.attribute, attributes()));
-        }
-        let (cell, attribute) = (raw.on.get_ref().clone(), raw.attribute.get_ref().clone());
-        Ok(Basis::Probe { cell, attribute })
     }
 
     fn unknown<'n>(

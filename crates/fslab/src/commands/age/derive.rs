@@ -1,11 +1,14 @@
 //! `fslab age derive`: makes a workload of successive snapshots.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use bytesize::ByteSize;
 use fslab_age::derive::{Options, ShortLived, derive};
 use fslab_age::workload::hash_of_file;
+
+use super::snapshot::files_of;
 
 /// Arguments of `fslab age derive`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +22,7 @@ pub struct Args {
     /// Instead of the directories there were, one for so many inodes: the paper's directory for
     /// each cylinder group
     #[arg(long, value_name = "COUNT")]
-    inodes_per_directory: Option<u64>,
+    inodes_per_directory: Option<NonZeroU64>,
     /// Add so many files a day that live less than one
     #[arg(long, value_name = "COUNT")]
     short_lived: Option<f64>,
@@ -55,16 +58,7 @@ impl Args {
         };
         let mut snapshots = Vec::new();
         for path in &self.snapshots {
-            if path.is_dir() {
-                let mut within = Vec::new();
-                for entry in std::fs::read_dir(path)? {
-                    within.push(entry?.path());
-                }
-                within.sort();
-                snapshots.extend(within);
-            } else {
-                snapshots.push(path.clone());
-            }
+            snapshots.extend(files_of(path)?);
         }
         let derived = derive(&snapshots, &self.output, &options)?;
         let summary = derived.summary;

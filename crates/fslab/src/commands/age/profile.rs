@@ -1,11 +1,12 @@
 //! `fslab age profile`: makes a workload from a named profile, whose values options replace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytesize::ByteSize;
+use fslab_age::profile::geriatrix::{Ageing, GeriatrixGenerator};
 use fslab_age::profile::{Generator, PARAMETERS, PROFILES, Profile, find};
-use fslab_age::workload;
+use fslab_age::workload::{self, Operation, Provenance};
 
 use crate::units::bytes;
 
@@ -17,8 +18,12 @@ pub struct Args {
     list: bool,
     #[command(flatten)]
     chosen: Chosen,
+    /// Instead of a profile: the ages, sizes and depths of files that are in this directory as
+    /// Geriatrix has them, age_distribution.txt, size_distribution.txt and dir_distribution.txt
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["name", "set", "filled_at_first"])]
+    geriatrix: Option<PathBuf>,
     /// The profile
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "geriatrix"])]
     name: Option<String>,
     /// Where to write the workload
     #[arg(short, long, required_unless_present = "list", value_name = "FILE")]
@@ -55,6 +60,19 @@ impl Chosen {
         Ok(Generator::new(self.profile(name)?, self.seed, owner)?)
     }
 
+    /// The generator of distributions of Geriatrix.
+    fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let ageing = Ageing {
+            volume_bytes: self.volume.map_or(1 << 30, |size| size.as_u64()),
+            utilisation: self.utilisation.unwrap_or(0.8),
+            days: self.days.unwrap_or(180),
+            seed: self.seed,
+            owner,
+        };
+        Ok(GeriatrixGenerator::read(directory, ageing)?)
+    }
+
     /// The profile as it was asked for.
     pub fn profile(&self, name: &str) -> Result<Profile> {
         let mut profile = find(name)?.clone();
@@ -82,6 +100,10 @@ fn parse_pair(text: &str) -> Result<(String, f64), String> {
 impl Args {
     /// Writes the workload, or lists the profiles.
     pub fn run(self) -> Result<()> {
+        if let (Some(directory), Some(output), false) = (&self.geriatrix, &self.output, self.list) {
+            let generator = self.chosen.geriatrix(directory)?;
+            return write(output, &generator.provenance(), generator);
+        }
         let (Some(name), Some(output), false) = (&self.name, &self.output, self.list) else {
             for profile in PROFILES {
                 println!("{:<12} {}", profile.name, profile.help);
@@ -93,11 +115,18 @@ impl Args {
             return Ok(());
         };
         let generator = self.chosen.generator(name)?;
-        let provenance = generator.provenance();
-        let operations = workload::write(output, &provenance, generator)?;
-        let size = std::fs::metadata(output)?.len();
-        println!("{operations} operations in {}, {}", output.display(), bytes(size));
-        println!("hash {}", workload::hash_of_file(output)?);
-        Ok(())
+        write(output, &generator.provenance(), generator)
     }
+}
+
+fn write(
+    output: &Path,
+    provenance: &Provenance,
+    operations: impl Iterator<Item = fslab_age::Result<Operation>>,
+) -> Result<()> {
+    let operations = workload::write(output, provenance, operations)?;
+    let size = std::fs::metadata(output).with_context(|| output.display().to_string())?.len();
+    println!("{operations} operations in {}, {}", output.display(), bytes(size));
+    println!("hash {}", workload::hash_of_file(output)?);
+    Ok(())
 }

@@ -69,13 +69,23 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum DataArg {
+pub(super) enum DataArg {
     /// Bytes that do not compress
     Real,
     /// Reserved space
     Fallocate,
     /// Sizes alone: holes
     None,
+}
+
+impl From<DataArg> for Data {
+    fn from(data: DataArg) -> Self {
+        match data {
+            DataArg::Real => Self::Real,
+            DataArg::Fallocate => Self::Fallocate,
+            DataArg::None => Self::None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -103,7 +113,8 @@ impl Args {
         watcher.bar.finish_and_clear();
         let ended = ended?;
         let result = Ended { replayed: *replayer.replayed(), took: start.elapsed(), ended };
-        let expected = (self.verify && ended).then(|| replayer.population().checksum());
+        let expected =
+            (self.verify && ended).then(|| replayer.population().checksum()).transpose()?;
         drop(replayer);
         let verdict = expected.map(|expected| verify(&*target, &expected)).transpose()?;
         target.shutdown().context("ending the target")?;
@@ -125,11 +136,7 @@ impl Args {
             return Err(Coded { code: Code::BadInput, message }.into());
         }
         Ok(Settings {
-            data: match self.data {
-                DataArg::Real => Data::Real,
-                DataArg::Fallocate => Data::Fallocate,
-                DataArg::None => Data::None,
-            },
+            data: self.data.into(),
             when_full: match self.when_full {
                 FullArg::Stop => WhenFull::Stop,
                 FullArg::Skip => WhenFull::Skip,
@@ -152,8 +159,7 @@ impl Args {
                     .context("can't wait for signals")?;
             }
         }
-        let place = Place::of_leaf(&self.target, target);
-        Ok(Watcher { bar: bar(total), stop, place, scores: Vec::new() })
+        Ok(Watcher::new(total, stop, Place::of_leaf(&self.target, target)))
     }
 
     fn tell(&self, result: &Ended, scores: &[(u64, Score)], verdict: Option<bool>) -> Result<()> {
@@ -170,6 +176,7 @@ impl Args {
                 .collect();
             let value = json!({
                 "workload": hash_of_file(&self.workload)?,
+                "target": self.target.to_string(),
                 "data": format!("{:?}", self.data).to_lowercase(),
                 "threads": self.threads,
                 "replayed": result.replayed,
@@ -219,11 +226,23 @@ impl Ended {
 }
 
 /// Shows how far it got, takes scores, and hears of signals.
-struct Watcher {
-    bar: ProgressBar,
+pub(super) struct Watcher {
+    pub bar: ProgressBar,
     stop: Arc<AtomicBool>,
     place: Place,
     scores: Vec<(u64, Score)>,
+}
+
+impl Watcher {
+    /// Over a workload of so many operations, until `stop` is set.
+    pub fn new(total: u64, stop: Arc<AtomicBool>, place: Place) -> Self {
+        Self { bar: bar(total), stop, place, scores: Vec::new() }
+    }
+
+    /// The score as it is now.
+    pub fn score(&self) -> fslab_age::Result<Score> {
+        self.place.score()
+    }
 }
 
 impl Observer for Watcher {
@@ -240,7 +259,7 @@ impl Observer for Watcher {
 }
 
 fn require_empty(target: &dyn FileSystem) -> Result<()> {
-    let empty = Population::default().checksum();
+    let empty = Population::default().checksum()?;
     if tree_checksum(target, false)? == empty {
         return Ok(());
     }

@@ -57,6 +57,7 @@ impl Args {
 }
 
 /// Something whose layout can be told.
+#[derive(Clone)]
 pub(super) enum Place {
     /// A directory of this machine.
     Directory(Directory),
@@ -65,6 +66,7 @@ pub(super) enum Place {
 }
 
 /// A directory of this machine.
+#[derive(Clone)]
 pub(super) struct Directory {
     path: PathBuf,
     group_bytes: Option<u64>,

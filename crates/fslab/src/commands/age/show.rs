@@ -58,7 +58,7 @@ impl Args {
             population.len(),
             bytes(size),
         );
-        println!("final tree: {}", population.checksum());
+        println!("final tree: {}", population.checksum()?);
         Ok(())
     }
 

@@ -1,18 +1,25 @@
 //! `fslab age simulate`: ages a volume of nothing but placements, under one policy or each.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytesize::ByteSize;
 use fslab_age::profile::Generator;
-use fslab_age::simulate::{Aged, DISKS, Disk, Settings, Simulator, Variant, picture};
-use fslab_age::workload::{Operation, WorkloadReader};
+use fslab_age::simulate::{
+    Aged, BySize, DISKS, Disk, FirstSwitch, Settings, Simulator, Variant, picture,
+    saved_by_fragments,
+};
+use fslab_age::workload::{Operation, Population, WorkloadReader};
 use fslab_ext2::alloc::{Clustering, POLICIES};
 
 use super::profile::Chosen;
 use super::tables;
 use crate::exit::{Code, Coded};
+
+/// Fragments of the paper's file system, in bytes.
+const PAPER_FRAGMENT: u32 = 1024;
 
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
@@ -34,12 +41,19 @@ pub struct Args {
     /// Bytes of a group
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
     group_size: ByteSize,
+    /// Enlarge the volume by what fragments of so many bytes would save, which the policies here do
+    /// not have: then it is as full as one that has them. 0 for none [with --paper 1024, else 0]
+    #[arg(long, value_name = "BYTES")]
+    fragment_size: Option<u32>,
     /// Percent of the blocks that is kept free
     #[arg(long, default_value_t = 10)]
     reserved_percent: u8,
     /// The disk for what is modelled; `list` lists them
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
+    /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
+    #[arg(long)]
+    sequential: bool,
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
@@ -61,13 +75,36 @@ pub struct Args {
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
+    pub sequential: Option<Sequential>,
     pub took: Duration,
+}
+
+/// The slides' sequential benchmark, modelled.
+#[derive(serde::Serialize)]
+pub(super) struct Sequential {
+    pub empty: Vec<BySize>,
+    pub aged: Vec<BySize>,
+    /// Where the blocks of one file go, on the empty volume.
+    pub first_switch: FirstSwitch,
 }
 
 /// Where operations come from, as often as they are needed.
 enum Source {
     Made(Vec<Operation>),
     File(PathBuf),
+}
+
+impl Source {
+    /// Calls with every operation.
+    fn each(
+        &self,
+        call: &mut dyn FnMut(&Operation) -> fslab_age::Result<()>,
+    ) -> fslab_age::Result<()> {
+        match self {
+            Self::Made(operations) => operations.iter().try_for_each(call),
+            Self::File(path) => WorkloadReader::open(path)?.try_for_each(|row| call(&row?)),
+        }
+    }
 }
 
 impl Args {
@@ -81,7 +118,7 @@ impl Args {
             .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
         let variants = self.variants()?;
         let (source, volume_bytes) = self.source()?;
-        let settings = self.settings(volume_bytes);
+        let settings = self.settings(volume_bytes + self.saved(&source)?);
         let mut rows = Vec::new();
         for variant in variants {
             rows.push(self.simulate(&source, settings, variant, disk)?);
@@ -94,7 +131,18 @@ impl Args {
             return tables::print_json(&rows);
         }
         tables::print_simulations(&rows, self.paper);
+        tables::print_sequential(&rows);
         Ok(())
+    }
+
+    /// By how much the volume is larger than the workload says.
+    fn saved(&self, source: &Source) -> Result<u64> {
+        let default = if self.paper { PAPER_FRAGMENT } else { 0 };
+        let size = NonZeroU32::new(self.fragment_size.unwrap_or(default));
+        let Some(fragment) = size else { return Ok(0) };
+        let mut population = Population::default();
+        source.each(&mut |operation| population.apply(operation))?;
+        Ok(saved_by_fragments(&population, self.block_size, fragment))
     }
 
     fn settings(&self, volume_bytes: u64) -> Settings {
@@ -161,23 +209,21 @@ impl Args {
     ) -> Result<Row> {
         let start = Instant::now();
         let mut simulator = Simulator::new(settings, variant, self.chosen.seed)?;
-        match source {
-            Source::Made(operations) => {
-                for operation in operations {
-                    simulator.apply(operation)?;
-                }
-            }
-            Source::File(path) => {
-                for operation in WorkloadReader::open(path)? {
-                    simulator.apply(&operation?)?;
-                }
-            }
-        }
+        source.each(&mut |operation| simulator.apply(operation))?;
         if let Some(base) = &self.map {
             write_map(base, &simulator, variant)?;
         }
         let aged = simulator.finish(disk);
-        Ok(Row { variant, aged, took: start.elapsed() })
+        let took = start.elapsed();
+        let sequential = self.sequential.then(|| -> fslab_age::Result<Sequential> {
+            let mut empty = Simulator::new(settings, variant, self.chosen.seed)?;
+            Ok(Sequential {
+                first_switch: empty.first_switch()?,
+                empty: empty.sequential(disk)?,
+                aged: simulator.sequential(disk)?,
+            })
+        });
+        Ok(Row { variant, aged, sequential: sequential.transpose()?, took })
     }
 }
 

@@ -5,22 +5,34 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use fslab_age::snapshot::{Capture, Every, History, NameKey, capture, import_csv};
+use fslab_age::snapshot::{
+    Capture, Every, History, NameKey, P9Dumps, capture, import_csv, write_synthetic_pair,
+};
+
+/// Decides what made-up snapshots hold.
+const SYNTHETIC_SEED: u64 = 1997;
 
 /// Arguments of `fslab age snapshot`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// INPUT is a git repository: a snapshot for each period of its history, into the directory
     /// OUTPUT
-    #[arg(long, conflicts_with = "csv")]
+    #[arg(long, conflicts_with_all = ["csv", "p9trace"])]
     repo: bool,
     /// With --repo: how often there is a snapshot
     #[arg(long, value_enum, default_value_t = EveryArg::Day, requires = "repo")]
     every: EveryArg,
     /// INPUT is a CSV file whose first line names its columns: path, size, and perhaps inode,
     /// kind, modified, changed, born, mode, uid, gid
-    #[arg(long)]
+    #[arg(long, conflicts_with = "p9trace")]
     csv: bool,
+    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of them in the
+    /// order of their names: a snapshot for each dump, into the directory OUTPUT
+    #[arg(long, conflicts_with = "anonymise")]
+    p9trace: bool,
+    /// Make up two snapshots of so many entries, a day apart, for measuring: INPUT and OUTPUT
+    #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
+    synthetic: Option<u64>,
     /// With --csv: when the list was made, in seconds since 1970; now, if not said
     #[arg(long, value_name = "SECONDS", requires = "csv")]
     time: Option<i64>,
@@ -56,6 +68,14 @@ impl Args {
         if self.repo {
             return self.history(key.as_ref());
         }
+        if self.p9trace {
+            return self.dumps();
+        }
+        if let Some(rows) = self.synthetic {
+            let made = write_synthetic_pair(rows, SYNTHETIC_SEED, &self.input, &self.output)?;
+            println!("{}", serde_json::to_string_pretty(&made)?);
+            return Ok(());
+        }
         let now_ns = now_ns()?;
         let entries = if self.csv {
             let taken_ns = self.time.map_or(now_ns, |time| time.saturating_mul(1_000_000_000));
@@ -66,6 +86,26 @@ impl Args {
             capture(&self.input, &self.output, &options)?
         };
         println!("{entries} entries in {}", self.output.display());
+        Ok(())
+    }
+
+    fn dumps(&self) -> Result<()> {
+        let traces = files_of(&self.input)?;
+        make_empty(&self.output)?;
+        let dumps = P9Dumps::read(&traces, &self.output)?;
+        let written = dumps.write(&self.output)?;
+        let (snapshots, output) = (written.snapshots.len(), self.output.display());
+        println!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
+        if written.rootless + written.missing_blocks > 0 {
+            println!(
+                "not in these traces: the roots of {} dumps, and {} blocks of the others, whose \
+                 files are left out",
+                written.rootless, written.missing_blocks
+            );
+        }
+        if snapshots == 0 {
+            bail!("{}: no dump is there from its root on", self.input.display());
+        }
         Ok(())
     }
 
@@ -82,6 +122,20 @@ impl Args {
         println!("{} snapshots of {commits} commits in {output}", written.len());
         Ok(())
     }
+}
+
+/// A file, or those of a directory in the order of their names.
+pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let shown = || path.display().to_string();
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(shown)? {
+        files.push(entry.with_context(shown)?.path());
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn now_ns() -> Result<i64> {

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use comfy_table::{CellAlignment, Table, presets};
-use fslab_age::score::{Score, Sums};
+use fslab_age::score::{Class, Score, Sums};
+use fslab_age::simulate::BySize;
 use serde_json::{Value, json};
 
 use super::simulate::Row;
@@ -23,6 +24,8 @@ pub(super) struct Series {
 const PAPER: &[(&str, &str, &str)] = &[
     ("files", "33,797", "33,797"),
     ("split files", "4,312 (12.8 %)", "9,155 (27.1 %)"),
+    ("hot files", "3,207", "3,207"),
+    ("hot files: over 12 blocks", "119", "119"),
     ("hot files: layout score", "0.928", "0.931"),
     ("hot files: split", "327", "594"),
     ("hot files: read, MB/s", "0.81", "0.84"),
@@ -80,6 +83,7 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
 type Figure = (&'static str, fn(&Row) -> String);
 
 const FIGURES: &[Figure] = &[
+    ("volume", |row| bytes(row.aged.volume_bytes)),
     ("operations", |row| row.aged.operations.to_string()),
     ("written", |row| bytes(row.aged.written)),
     ("days", |row| format!("{:.0}", row.aged.days)),
@@ -91,6 +95,7 @@ const FIGURES: &[Figure] = &[
     ("split files", |row| split(&row.aged.score.total)),
     ("hot files", |row| row.aged.hot.sums.files.to_string()),
     ("hot files: bytes", |row| bytes(row.aged.hot.bytes)),
+    ("hot files: over 12 blocks", |row| row.aged.hot.large.to_string()),
     ("hot files: layout score", |row| score(row.aged.hot.score)),
     ("hot files: split", |row| row.aged.hot.sums.split.to_string()),
     ("hot files: read, MB/s", |row| megabytes(row.aged.hot.modelled_read)),
@@ -108,12 +113,37 @@ const FIGURES: &[Figure] = &[
     ("took", |row| duration(row.took.as_nanos() as u64)),
 ];
 
+/// Prints the sequential benchmark where it was modelled: a line for each size.
+pub(super) fn print_sequential(rows: &[Row]) {
+    let told: Vec<_> =
+        rows.iter().filter_map(|row| Some((row.name(), row.sequential.as_ref()?))).collect();
+    let Some((_, first)) = told.first() else { return };
+    let names: Vec<String> = told
+        .iter()
+        .flat_map(|(name, _)| ["empty", "aged"].map(|on| format!("{name}, {on}")))
+        .collect();
+    let mut head = vec!["read, MB/s, modelled"];
+    head.extend(names.iter().map(String::as_str));
+    let mut table = table(&head);
+    for (index, size) in first.empty.iter().enumerate() {
+        let mut cells = vec![bytes(size.size_bytes)];
+        for (_, sequential) in &told {
+            let of = |sizes: &[BySize]| sizes.get(index).map(|one| megabytes(one.modelled_read));
+            cells
+                .extend([&sequential.empty, &sequential.aged].map(|on| of(on).unwrap_or_default()));
+        }
+        table.add_row(cells);
+    }
+    println!("\n{table}");
+}
+
 /// Prints simulations as JSON.
 pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     let row = |row: &Row| {
         json!({
             "policy": row.variant.policy,
             "clustering": row.variant.clustering.name(),
+            "volume_bytes": row.aged.volume_bytes,
             "operations": row.aged.operations,
             "bytes_written": row.aged.written,
             "days": row.aged.days,
@@ -126,6 +156,9 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
             "modelled_disk": row.aged.disk,
             "modelled_read": row.aged.modelled_read,
             "over_time": row.aged.points,
+            "split_by_distance": row.aged.distant,
+            "sequential": row.sequential,
+            "volume_bytes": row.aged.volume_bytes,
             "took_ns": row.took.as_nanos() as u64,
         })
     };
@@ -136,11 +169,18 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
 
 /// A score as JSON.
 pub(super) fn score_json(value: &Score) -> Value {
+    let class = |class: &Class| {
+        let mut one = json!(class);
+        one["from_bytes"] = json!(class.from_blocks * value.block_bytes);
+        one
+    };
+    let classes: Vec<Value> = value.classes().iter().map(class).collect();
     json!({
         "block_bytes": value.block_bytes,
         "total": value.total,
         "score": value.total.score(),
-        "by_size": value.classes(),
+        "split_share": value.total.split_share(),
+        "by_size": classes,
         "pieces_by_log2_blocks": value.piece_sizes,
         "distance": value.distances.figures(),
         "free": value.free,

@@ -103,7 +103,10 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
 fn image(base: &ImagePlan, plan: &Plan) -> String {
     let kind = base.kind.name();
     let mut text = match (&base.recorded, base.mkfs.as_slice()) {
-        (Some(image), _) => format!("{kind} from the image {}", image.display()),
+        (Some(image), _) => {
+            let of = base.aged_workload.as_ref().map(|hash| format!(" of workload {hash}"));
+            format!("{kind} from the image {}{}", image.display(), of.unwrap_or_default())
+        }
         (None, []) => format!("{kind} of {} MiB", plan.image_size >> 20),
         (None, options) => {
             format!("{kind} of {} MiB made with {}", plan.image_size >> 20, options.join(" "))

@@ -1,11 +1,13 @@
 //! What `fslab-measure` must be told about layers: this binary mounts them.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fslab_age::image::{AgedImage, is_aged_image};
 use fslab_layers::{Foreign, LayerChoice, Stack};
-use fslab_measure::{Host, HostError};
+use fslab_measure::{Host, HostError, Unpacked};
 use fslab_vfs::FileSystem;
 
 use crate::{layers, leaves};
@@ -45,6 +47,19 @@ impl Host for Binary {
 
     fn program(&self) -> Option<PathBuf> {
         Some(self.path.clone())
+    }
+
+    fn unpack(&self, recorded: &Path, to: &Path) -> Result<Option<Unpacked>, HostError> {
+        if !is_aged_image(recorded)? {
+            return Ok(None);
+        }
+        let image = AgedImage::open(recorded)?;
+        let identity = image.identity().clone();
+        image.unpack(to, &File::create(to)?)?;
+        let told = |key: &str| identity.facts.get(key).map(|value| format!(", {value}"));
+        let details: String = ["source", "policy", "data"].into_iter().filter_map(told).collect();
+        let description = format!("aged by the workload {}{details}", &identity.workload);
+        Ok(Some(Unpacked { workload: identity.workload, description }))
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {

@@ -5,15 +5,19 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_vfs::{
     Attr, Errno, FileKind, FileSystem, HostFs, HostOptions, Ino, Name, OpenMode, Request, SeekTo,
-    SetAttr, SetTime, WriteOptions, XattrMode,
+    SetAttr, WriteOptions,
 };
 
+use super::attributes::Attributes;
+use super::tape;
 use super::walk::{Image, request};
 
 /// Bytes that are copied at once.
@@ -24,7 +28,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct ImportArgs {
     /// The image or device
     image: PathBuf,
-    /// The directory of the host whose contents are copied
+    /// The directory of the host whose contents are copied, or a tar archive; - is one from
+    /// standard input
     source: PathBuf,
     /// The directory of the image that they go to
     #[arg(default_value = "/")]
@@ -34,14 +39,37 @@ pub struct ImportArgs {
 impl ImportArgs {
     /// Copies the tree in. What was copied before a failure stays, and the image is in order.
     pub fn run(self) -> Result<()> {
-        let host = open_host(&self.source)?;
+        let source = Source::open(&self.source)?;
         let image = Image::write(&self.image)?;
-        let answer = image.find(&self.target).and_then(|target| {
-            Copier::new(&host, &image.ext2).copy(Ino::ROOT, target.ino, &self.source)
+        let answer = image.find(&self.target).and_then(|target| match source {
+            Source::Directory(host) => {
+                Copier::new(&host, &image.ext2).copy(Ino::ROOT, target.ino, &self.source)
+            }
+            Source::Archive(bytes) => tape::unpack(bytes, &image.ext2, target.ino)
+                .with_context(|| self.source.display().to_string()),
         });
         let closed = image.close();
         answer?;
         closed
+    }
+}
+
+/// Where a tree comes from.
+enum Source {
+    Directory(HostFs),
+    Archive(Box<dyn Read>),
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Archive(Box::new(std::io::stdin().lock())));
+        }
+        if path.is_dir() {
+            return Ok(Self::Directory(open_host(path)?));
+        }
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        Ok(Self::Archive(Box::new(BufReader::new(file))))
     }
 }
 
@@ -214,29 +242,21 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Owner, extended attributes, permissions and times, in an order in which none undoes another.
     fn attributes(&self, attr: &Attr, to: Ino) -> Result<()> {
         let request = &self.request;
-        if self.keep_owner {
-            let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
-            self.target.setattr(request, to, None, &owner)?;
-        }
         let names = self.source.listxattr(request, attr.ino)?;
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let name = OsStr::from_bytes(name);
-            let value = self.source.getxattr(request, attr.ino, name)?;
-            let answer = self.target.setxattr(request, to, name, &value, XattrMode::empty());
-            answer.with_context(|| format!("attribute {}", name.display()))?;
-        }
-        let is_link = attr.kind == FileKind::Symlink;
-        let changes = SetAttr {
-            permissions: (!is_link).then_some(attr.permissions),
-            accessed: Some(SetTime::To(attr.accessed)),
-            modified: Some(SetTime::To(attr.modified)),
-            ..SetAttr::default()
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let extended = names
+            .map(OsStr::from_bytes)
+            .map(|name| Ok((name.to_owned(), self.source.getxattr(request, attr.ino, name)?)));
+        let attributes = Attributes {
+            owner: self.keep_owner.then_some((attr.uid, attr.gid)),
+            permissions: (attr.kind != FileKind::Symlink).then_some(attr.permissions),
+            accessed: attr.accessed,
+            modified: attr.modified,
+            extended: extended.collect::<Result<_>>()?,
         };
-        self.target.setattr(request, to, None, &changes)?;
-        Ok(())
+        attributes.give_to(self.target, request, to)
     }
 }
 

@@ -1,54 +1,76 @@
-//! `fslab probe --reproduce`: the original's results beside today's.
+//! `fslab probe --reproduce`: the four results of Hu and Bursum found again. Its answer is what
+//! `fslab reproduce attributes` reads too, and is shown by the same claims.
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use fslab_measure::probe::original::{CACHE, FOUND, PREFETCH, TWELVE, reproduce};
-use fslab_measure::probe::timing::Timing;
+use fslab_measure::probe::original::{FOUR, Means, OnFileSystem, reproduce};
+use fslab_measure::probe::timing::Validation;
 use fslab_measure::probe::timing::validation::Extent;
-use fslab_sys::signals::Interrupt;
+use serde_json::{Value, json};
 
-use super::{Places, show};
-use crate::commands::compare::host::Binary;
+use super::show;
 
 /// The original slept up to ten seconds; this many sleeps of up to two say more.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
 
-/// Reproduces, and prints the paper's values, the counted and the timed side by side.
+/// The paper, and what its claims call this command.
+const PAPER: &str = "attributes";
+const COMMAND: &str = "prober";
+
+/// Finds them, and prints the answer as JSON or beside the paper's claims. `clock` is what is known
+/// of the clock, or why nothing is timed.
 pub(super) fn run(
-    places: &Places,
-    host: &Binary,
-    timing: &Timing<'_>,
-    interrupt: &Interrupt,
+    means: &Means<'_>,
+    clock: std::result::Result<&Validation, &str>,
+    as_json: bool,
 ) -> Result<()> {
-    let all = reproduce(&places.work, &places.fast, host, timing, interrupt)?;
-    let mut table = show::plain(&["", "attribute", "original (ext4)", "counted", "timed"]);
-    for (index, (attribute, original)) in FOUND.iter().enumerate() {
-        for (kind, answers) in &all {
-            let Some(answer) = answers.get(index) else { continue };
-            let counted = match &answer.finding.answer {
-                Ok((value, _)) => value.to_string(),
-                Err(reason) => format!("not applicable: {reason}"),
-            };
-            let timed = show::by_timing(answer);
-            table.add_row([kind.name(), attribute, original, &counted, &timed]);
-        }
+    let not_timed = clock.err();
+    let found = reproduce(means)?;
+    let mut answer = json!({
+        "images_in": means.memory_directory,
+        "file_systems": found.iter().map(|one| file_system(one, not_timed)).collect::<Vec<_>>(),
+    });
+    match clock {
+        Ok(validation) => answer["cycle_counter"] = cycle_counter(validation),
+        Err(reason) => answer["not_timed"] = json!(reason),
     }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{table}\n")?;
-    let validation = timing.clock.validation();
-    writeln!(out, "original: ticks = 3E+09 x seconds - 5E+06, R^2 = 0.99999")?;
-    writeln!(out, "{}\n", show::clock(validation))?;
-    for point in &validation.regression.points {
-        let (seconds, residual) = (point.seconds, point.residual_ns);
-        writeln!(out, "{seconds:12.6} s {:15} ticks  residual {residual:8.0} ns", point.ticks)?;
-    }
-    if places.fast == places.work {
-        writeln!(out, "\nImages were in {}; in memory timing is surer", places.work.display())?;
-    }
-    for explanation in [PREFETCH, CACHE, TWELVE] {
-        writeln!(out, "\n{explanation}")?;
+    if as_json {
+        println!("{answer:#}");
+    } else {
+        println!("{}", crate::commands::reproduce::beside(PAPER, COMMAND, answer)?);
     }
     Ok(())
+}
+
+fn file_system(found: &OnFileSystem, not_timed: Option<&str>) -> Value {
+    let refused = |reason: &str| json!({ "outcome": { "Err": reason } });
+    let answers = FOUR.iter().zip(&found.answers).map(|(attribute, answer)| match answer {
+        Ok(answer) => {
+            let mut one = show::answer_as_json(answer);
+            if let Some(reason) = not_timed {
+                one["timing"] = refused(reason);
+            }
+            one
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            json!({ "name": attribute, "not_applicable": reason, "timing": refused(&reason) })
+        }
+    });
+    let mut one = json!({
+        "file_system": found.kind.name(),
+        "attributes": answers.collect::<Vec<_>>(),
+    });
+    match &found.growth {
+        Ok(growth) => one["growth"] = json!(growth),
+        Err(error) => one["growth"] = json!({ "not_applicable": error.to_string() }),
+    }
+    one
+}
+
+fn cycle_counter(validation: &Validation) -> Value {
+    let mut counter = json!(validation);
+    counter["seconds_per_tick"] = json!(1.0 / validation.regression.ticks_per_second);
+    counter
 }

@@ -112,7 +112,8 @@ pub(super) fn as_json(
     all
 }
 
-fn answer_as_json(answer: &Answer) -> serde_json::Value {
+/// What was found of one attribute, with its evidence.
+pub(super) fn answer_as_json(answer: &Answer) -> serde_json::Value {
     let (value, confidence, reason) = match &answer.finding.answer {
         Ok((value, confidence)) => (Some(value), Some(confidence), None),
         Err(reason) => (None, None, Some(reason)),

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use fslab_measure::Plan;
 use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Paper, Query};
+use fslab_measure::reproduce::{Command, Paper, Query};
 
 /// A file that is part of the programme.
 pub(super) struct Text {
@@ -65,6 +65,17 @@ impl Library {
         Ok(Self { papers, plans, form })
     }
 
+    /// The commands that are asked, each once.
+    pub fn commands(&self) -> Vec<&Command> {
+        let mut commands: Vec<&Command> = Vec::new();
+        for command in self.papers.iter().flat_map(|paper| &paper.commands) {
+            if commands.iter().all(|known| known.name != command.name) {
+                commands.push(command);
+            }
+        }
+        commands
+    }
+
     /// The targets and workloads of a plan that claims name, as far as its form has them.
     pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
         let queries: Vec<&Query> = self
@@ -99,10 +110,11 @@ fn parse(text: &Text, form: Form) -> Result<Plan> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_measure::plan::Form;
+    use fslab_layers::{LAYERS, LayerChoice};
+    use fslab_measure::plan::{Form, Over, TargetKind};
     use fslab_measure::reproduce::{Basis, Claim, Paper};
 
-    use super::{ALL, Library};
+    use super::{ALL, Library, PLANS, parse};
 
     const README: &str = include_str!("../../../../../docs/reproduce/README.md");
 
@@ -114,9 +126,10 @@ mod tests {
             paper.claims.len().to_string(),
             count(|claim| claim.published.as_ref().is_some_and(|one| one.is_number())),
             count(|claim| matches!(claim.basis, Basis::Plan(_))),
-            count(|claim| matches!(claim.basis, Basis::Probe { .. })),
+            count(|claim| matches!(claim.basis, Basis::Command(_))),
             count(|claim| matches!(claim.basis, Basis::Missing(_))),
             count(|claim| matches!(claim.basis, Basis::NotReproduced(_))),
+            paper.charts.len().to_string(),
         ];
         format!("| {} |", cells.join(" | "))
     }
@@ -126,6 +139,10 @@ mod tests {
     fn every_claim_is_read_and_counted() {
         for form in [Form::Full, Form::Quick] {
             let library = Library::open(ALL, form).unwrap_or_else(|error| panic!("{error:#}"));
+            for command in library.papers.iter().flat_map(|paper| &paper.commands) {
+                let same = library.commands().iter().any(|one| one.run == command.run);
+                assert!(same, "two commands are called {}", command.name);
+            }
             for paper in &library.papers {
                 let line = line(paper);
                 assert!(README.contains(&line), "docs/reproduce/README.md lacks: {line}");
@@ -133,6 +150,27 @@ mod tests {
             for (text, plan) in &library.plans {
                 let (targets, workloads) = library.cells(text.name, plan);
                 assert!(!targets.is_empty() && !workloads.is_empty(), "{}", text.name);
+            }
+        }
+    }
+
+    /// A wrong option of a layer would otherwise show as a target that is missing, hours later.
+    #[test]
+    fn stacks_of_plans_can_be_built_but_for_layers_that_are_still_to_come() {
+        for text in PLANS {
+            let plan = parse(text, Form::Full).unwrap_or_else(|error| panic!("{error:#}"));
+            for target in &plan.targets {
+                let TargetKind::Image { over: Over::Layers(layers), .. } = &target.kind else {
+                    continue;
+                };
+                for layer in layers {
+                    let name = layer.split(':').next().unwrap_or_default();
+                    let known = LAYERS.iter().any(|spec| spec.name == name);
+                    let built = layer.parse::<LayerChoice>();
+                    assert!(built.is_ok() || !known, "{}, {}: {built:?}", text.name, target.name);
+                    let waits = target.needs.is_some();
+                    assert_eq!(waits, !known, "{}: `needs` of {}", text.name, target.name);
+                }
             }
         }
     }

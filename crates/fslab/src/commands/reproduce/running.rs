@@ -1,34 +1,34 @@
-//! Runs the plans and the prober, or reads what an earlier run left.
+//! Runs the commands and the plans, or reads what an earlier run left.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
-use fslab_measure::probe::Options;
-use fslab_measure::probe::matrix::How;
-use fslab_measure::reproduce::{Paper, Probes, Ran, probe};
+use fslab_measure::reproduce::{Answers, Ran};
 use fslab_measure::sample::{self, EndReason, Record};
 use fslab_measure::samples_path;
 use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::Instant;
 
 use super::super::compare::Wanted;
-use super::super::compare::host::Binary;
+use super::asking;
 use super::library::{Library, PLANS};
 use crate::exit::{Code, Coded, one_line};
 
-/// What all plans of a quick run may take together, in seconds. Each may go on to the end of its
-/// first round.
+/// What the commands and plans of a quick run may take together, in seconds. Each plan may go on
+/// to the end of its first round.
 pub(super) const QUICK_SECONDS: u64 = 600;
 
-/// Answers of the prober are kept beside the samples.
-const PROBES: &str = "probes.json";
+/// Answers of commands are kept beside the samples.
+const ANSWERS: &str = "answers.json";
 
 /// What was measured.
 pub(super) struct Done {
     pub ran: BTreeMap<String, Ran>,
-    pub probes: Probes,
+    pub answers: Answers,
     pub interrupted: bool,
 }
 
@@ -40,12 +40,14 @@ pub(super) struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs the plans one after the other. One that can't be run says why; the others are run.
+    /// Runs the commands and then the plans, one after the other. One that can't be run says why;
+    /// the others are run.
     pub fn run(&self, library: &Library) -> Result<Done> {
         self.make_out(library)?;
-        let mut done =
-            Done { ran: BTreeMap::new(), probes: self.probe(library)?, interrupted: false };
-        for wanted in self.wanted(library) {
+        let start = Instant::now();
+        let mut done = self.ask(library)?;
+        for index in 0..library.plans.len() {
+            let wanted = self.wanted(library, index, start.elapsed());
             let name = wanted.name;
             if done.interrupted {
                 let reason = "the run was interrupted before this plan".to_owned();
@@ -90,44 +92,46 @@ impl Campaign<'_> {
         self.out.join("plans").join(format!("{name}.toml"))
     }
 
-    fn wanted(&self, library: &Library) -> Vec<NamedCells> {
-        let share = QUICK_SECONDS / library.plans.len().max(1) as u64;
-        let cells = library.plans.iter().map(|(text, plan)| {
-            let mut plan = plan.clone();
-            if library.form == Form::Quick {
-                plan.time_limit_seconds = Some(plan.time_limit_seconds.unwrap_or(share).min(share));
-            }
-            let (targets, workloads) = library.cells(text.name, &plan);
-            let cells = Wanted {
-                path: self.plan_file(text.name),
-                plan,
-                targets,
-                workloads,
-                out: self.out.join(text.name),
-                work_dir: self.work_dir.map(Path::to_owned),
-                seed: self.seed,
-            };
-            NamedCells { name: text.name, cells }
-        });
-        cells.collect()
+    /// A plan with the share that it may take of the time that is left after so much.
+    fn wanted(&self, library: &Library, index: usize, taken: Duration) -> NamedCells {
+        let (text, plan) = &library.plans[index];
+        let mut plan = plan.clone();
+        if library.form == Form::Quick {
+            let left = QUICK_SECONDS.saturating_sub(taken.as_secs());
+            let share = left / (library.plans.len() - index) as u64;
+            let share = plan.time_limit_seconds.map_or(share, |limit| limit.min(share));
+            plan.time_limit_seconds = Some(share);
+        }
+        let (targets, workloads) = library.cells(text.name, &plan);
+        let cells = Wanted {
+            path: self.plan_file(text.name),
+            plan,
+            targets,
+            workloads,
+            out: self.out.join(text.name),
+            work_dir: self.work_dir.map(Path::to_owned),
+            seed: self.seed,
+        };
+        NamedCells { name: text.name, cells }
     }
 
-    fn probe(&self, library: &Library) -> Result<Probes> {
-        let cells = library.papers.iter().flat_map(Paper::probed);
-        let directory = self.work_dir.unwrap_or(self.out);
-        let how = How {
-            work_directory: directory,
-            fast_directory: directory,
-            host: &Binary::new()?,
-            options: Options::default(),
-            timing: None,
-            interrupt: &Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
-        };
-        let probes = probe(cells, &how);
-        let path = self.out.join(PROBES);
-        fs::write(&path, serde_json::to_vec_pretty(&probes)?)
+    fn ask(&self, library: &Library) -> Result<Done> {
+        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let mut answers = Answers::new();
+        for command in library.commands() {
+            if interrupt.is_raised() {
+                break;
+            }
+            let answer = asking::ask(command, self.work_dir);
+            if let Err(reason) = &answer {
+                eprintln!("command {} has no answer: {reason}", command.name);
+            }
+            answers.insert(command.name.clone(), answer);
+        }
+        let path = self.out.join(ANSWERS);
+        fs::write(&path, serde_json::to_vec(&answers)?)
             .with_context(|| path.display().to_string())?;
-        Ok(probes)
+        Ok(Done { ran: BTreeMap::new(), answers, interrupted: interrupt.is_raised() })
     }
 }
 
@@ -139,7 +143,8 @@ struct NamedCells {
 /// What each plan would take, in words.
 pub(super) fn estimates(library: &Library) -> Vec<(&'static str, String)> {
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0 };
-    let wanted = campaign.wanted(library).into_iter();
+    let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
+    let wanted = (0..library.plans.len()).map(wanted);
     wanted.map(|wanted| (wanted.name, wanted.cells.estimate())).collect()
 }
 
@@ -155,16 +160,17 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
         };
         ran.insert(plan.name.to_owned(), found);
     }
-    if ran.values().all(|ran| matches!(ran, Ran::Not(_))) {
+    let answers = read_answers(&directory.join(ANSWERS))?;
+    if answers.is_empty() && ran.values().all(|ran| matches!(ran, Ran::Not(_))) {
         let message = format!("{}: no samples of any plan are below it", directory.display());
         return Err(Coded { code: Code::BadInput, message }.into());
     }
-    Ok(Done { ran, probes: read_probes(&directory.join(PROBES))?, interrupted: false })
+    Ok(Done { ran, answers, interrupted: false })
 }
 
-fn read_probes(path: &Path) -> Result<Probes> {
+fn read_answers(path: &Path) -> Result<Answers> {
     if !path.exists() {
-        return Ok(Probes::new());
+        return Ok(Answers::new());
     }
     let name = || path.display().to_string();
     let text = fs::read(path).with_context(name)?;

@@ -17,6 +17,9 @@ pub(super) fn describe(library: &Library) -> String {
             }
         }
     }
+    for command in library.commands() {
+        text.push_str(&format!("  command {}: fslab {}\n", command.name, command.run.join(" ")));
+    }
     if library.form == Form::Quick {
         let minutes = QUICK_SECONDS / 60;
         text.push_str(&format!("  no new round is begun after {minutes} minutes in all\n"));
@@ -33,12 +36,13 @@ fn tally(paper: &Paper) -> String {
         paper.claims.iter().filter(|claim| wanted(&claim.basis)).count()
     };
     format!(
-        "{} claims: {} by plans, {} by the prober, {} missing, {} not reproduced",
+        "{} claims: {} by plans, {} by commands, {} missing, {} not reproduced; {} charts",
         paper.claims.len(),
         count(|basis| matches!(basis, Basis::Plan(_))),
-        count(|basis| matches!(basis, Basis::Probe { .. })),
+        count(|basis| matches!(basis, Basis::Command(_))),
         count(|basis| matches!(basis, Basis::Missing(_))),
         count(|basis| matches!(basis, Basis::NotReproduced(_))),
+        paper.charts.len(),
     )
 }
 
@@ -46,7 +50,7 @@ fn line(claim: &Claim) -> String {
     let published = claim.published.as_ref().map(fslab_measure::reproduce::Published::words);
     let from = match &claim.basis {
         Basis::Plan(query) => query.to_string(),
-        Basis::Probe { cell, attribute } => format!("prober: {attribute} of {cell}"),
+        Basis::Command(reading) => format!("command {}: {}", reading.from, reading.at),
         Basis::Missing(reason) => format!("MISSING: {reason}"),
         Basis::NotReproduced(reason) => format!("not reproduced: {reason}"),
     };

@@ -1,0 +1,33 @@
+//! An aged image's header for people.
+
+use std::fmt::Write;
+
+use super::AgedImage;
+
+/// Every field of the header, a line each.
+#[must_use]
+pub fn dump(image: &AgedImage) -> String {
+    let header = image.header();
+    let hash = |hash: [u8; 32]| blake3::Hash::from_bytes(hash).to_hex();
+    let mut text = format!(
+        "version: {}\nimage: {} bytes, hash {}\nworkload: {}\n",
+        header.version,
+        header.image_bytes,
+        hash(header.image_hash),
+        hash(header.workload_hash),
+    );
+    for (key, value) in &image.identity().facts {
+        // Whatever the file holds must not move the cursor.
+        let written = writeln!(text, "{}: {}", harmless(key), harmless(value));
+        debug_assert!(written.is_ok(), "a string takes everything");
+    }
+    text
+}
+
+fn harmless(text: &str) -> String {
+    let escape = |character: char| match character.is_control() {
+        true => character.escape_debug().collect(),
+        false => String::from(character),
+    };
+    text.chars().map(escape).collect()
+}

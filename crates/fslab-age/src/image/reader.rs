@@ -1,0 +1,194 @@
+//! Opens aged images and unpacks them. They may come from anywhere: what they claim is bounded
+//! before it is believed, and what comes out is compared with the hash of what went in.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use zerocopy::{FromZeros, IntoBytes};
+use zstd::stream::read::Decoder;
+
+use super::Identity;
+use super::format::{FACTS_BYTES_MAX, MAGIC, RawHeader, SKIPPABLE, VERSION, WINDOW_LOG_MAX};
+use crate::error::{Error, Result};
+
+/// The format's name in messages.
+const NAME: &str = "aged image";
+
+/// Zeros of this many bytes, in place, stay a hole.
+const HOLE_BYTES: usize = 4096;
+
+/// Whether a file begins as an aged image does.
+///
+/// # Errors
+/// What the system answers.
+pub fn is_aged_image(path: &Path) -> Result<bool> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    let mut begin = [0; 16];
+    match file.read_exact_at(&mut begin, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        answer => {
+            answer.map_err(Error::file(path))?;
+            Ok(begin[..4] == SKIPPABLE.to_le_bytes() && begin[8..] == MAGIC)
+        }
+    }
+}
+
+/// An aged image whose header was read.
+pub struct AgedImage {
+    path: PathBuf,
+    input: BufReader<File>,
+    header: RawHeader,
+    identity: Identity,
+}
+
+impl AgedImage {
+    /// Opens an aged image.
+    ///
+    /// # Errors
+    /// Where it is none, and what the system answers.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::file(path))?;
+        let mut input = BufReader::with_capacity(1 << 18, file);
+        let mut header = RawHeader::new_zeroed();
+        read_head(&mut input, header.as_mut_bytes(), path)?;
+        check(&header, path)?;
+        let mut facts = vec![0; header.facts_bytes.get() as usize];
+        read_head(&mut input, &mut facts, path)?;
+        if header.checksum.get() != header.checksum_with(&facts) {
+            return Err(wrong(path, "its header is damaged"));
+        }
+        let text = String::from_utf8(facts);
+        let text = text.map_err(|_not_utf8| wrong(path, "its facts are no text"))?;
+        let facts: Option<BTreeMap<String, String>> = text.lines().map(fact).collect();
+        let identity = Identity {
+            workload: blake3::Hash::from_bytes(header.workload_hash).to_hex().to_string(),
+            facts: facts.ok_or_else(|| wrong(path, "a fact has no value"))?,
+        };
+        Ok(Self { path: path.to_owned(), input, header, identity })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Bytes of the image.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        self.header.image_bytes.get()
+    }
+
+    pub(super) fn header(&self) -> &RawHeader {
+        &self.header
+    }
+
+    /// Writes the image into a file, whose former contents are lost; what is zero stays a hole.
+    ///
+    /// # Errors
+    /// Where it is damaged, and then the file holds nothing that may be used; what the system
+    /// answers.
+    pub fn unpack(self, to: &Path, output: &File) -> Result<()> {
+        output.set_len(0).map_err(Error::file(to))?;
+        output.set_len(self.image_bytes()).map_err(Error::file(to))?;
+        let path = self.path;
+        let mut input = self.input;
+        // The decoder takes the end of its input for one within a frame.
+        let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
+        if is_empty && self.header.image_bytes.get() == 0 {
+            return Ok(());
+        }
+        let damaged = || wrong(&path, "what it holds is damaged");
+        let mut decoder = Decoder::with_buffer(input).map_err(Error::file(&path))?;
+        decoder.window_log_max(WINDOW_LOG_MAX).map_err(Error::file(&path))?;
+        let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 1 << 20]);
+        let (mut at, end) = (0, self.header.image_bytes.get());
+        loop {
+            let length = read_full(&mut decoder, &mut buffer).map_err(|error| {
+                match error.raw_os_error() {
+                    // What the system answers, and not the decoder.
+                    Some(_) => Error::file(&path)(error),
+                    None => damaged(),
+                }
+            })?;
+            if length as u64 > end - at {
+                return Err(damaged());
+            }
+            if length == 0 {
+                break;
+            }
+            hasher.update(&buffer[..length]);
+            write_data(output, &buffer[..length], at).map_err(Error::file(to))?;
+            at += length as u64;
+        }
+        if at < end || *hasher.finalize().as_bytes() != self.header.image_hash {
+            return Err(damaged());
+        }
+        Ok(())
+    }
+}
+
+fn read_head(input: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()> {
+    match input.read_exact(bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(wrong(path, "it ends within its header"))
+        }
+        answer => answer.map_err(Error::file(path)),
+    }
+}
+
+fn check(header: &RawHeader, path: &Path) -> Result<()> {
+    if header.skippable.get() != SKIPPABLE || header.magic != MAGIC {
+        return Err(wrong(path, "it does not begin as one; `fslab age image pack` makes them"));
+    }
+    let (found, known) = (header.version.get(), VERSION);
+    if found > known {
+        return Err(Error::NewerFormat { path: path.to_owned(), found, known });
+    }
+    let facts = header.facts_bytes.get() as usize;
+    let frame = size_of::<RawHeader>() - 8 + facts;
+    let fits = facts <= FACTS_BYTES_MAX
+        && header.frame_bytes.get() as usize == frame
+        && header.reserved.get() == 0
+        && i64::try_from(header.image_bytes.get()).is_ok();
+    if fits { Ok(()) } else { Err(wrong(path, "its header is damaged")) }
+}
+
+fn fact(line: &str) -> Option<(String, String)> {
+    let (key, value) = line.split_once(": ")?;
+    Some((key.to_owned(), value.to_owned()))
+}
+
+fn wrong(path: &Path, what: &'static str) -> Error {
+    Error::Format { path: path.to_owned(), format: NAME, what }
+}
+
+/// Fills a buffer as far as there is something.
+fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// Writes what is not zero, runs of blocks at once.
+fn write_data(output: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
+    let is_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+    let blocks: Vec<&[u8]> = bytes.chunks(HOLE_BYTES).collect();
+    let mut place = 0;
+    for run in blocks.chunk_by(|one, next| is_data(one) == is_data(next)) {
+        let length: usize = run.iter().map(|block| block.len()).sum();
+        if is_data(run[0]) {
+            output.write_all_at(&bytes[place..place + length], at + place as u64)?;
+        }
+        place += length;
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Turns distributions into operations.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::distribution::{Depth, Distributions};
+use super::files::{File, Files, mean_stored};
+use crate::error::{Error, Result};
+use crate::profile::DAY_NS;
+use crate::workload::{Operation, OperationKind, Provenance};
+
+/// More ticks than this would be more operations than anybody waits for.
+const TICKS_MAX: f64 = 200e6;
+
+/// How far the volume may be from what it should hold, as a share.
+const TOLERANCE: f64 = 0.02;
+
+/// How much ageing is wanted, of what volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ageing {
+    /// Size of the file system, in bytes.
+    pub volume_bytes: u64,
+    /// Share of it that files take.
+    pub utilisation: f64,
+    /// Days over which the operations are spread.
+    pub days: u32,
+    /// Decides what the distributions leave to chance.
+    pub seed: u64,
+    /// User and group of all files.
+    pub owner: (u32, u32),
+}
+
+/// The operations that lead to distributions.
+pub struct GeriatrixGenerator {
+    source: String,
+    distributions: Distributions,
+    ageing: Ageing,
+    /// Files that the volume is to hold.
+    expected_files: f64,
+    random: Pcg64,
+    files: Files,
+    /// The directories of each depth, by number.
+    directories: Vec<Vec<u64>>,
+    tick: usize,
+    ticks: usize,
+    populated: bool,
+    next_number: u64,
+    due: VecDeque<Operation>,
+}
+
+impl GeriatrixGenerator {
+    /// Reads the distributions of a directory.
+    ///
+    /// # Errors
+    /// Where they can't be so, or are too much.
+    pub fn read(directory: &Path, ageing: Ageing) -> Result<Self> {
+        let source = format!("Geriatrix {}", directory.display());
+        Self::new(Distributions::read(directory)?, ageing, source)
+    }
+
+    /// The operations that lead to these distributions; `source` is where they come from.
+    ///
+    /// # Errors
+    /// Where the volume can't hold such files, or would take too many operations.
+    pub fn new(distributions: Distributions, ageing: Ageing, source: String) -> Result<Self> {
+        check(&distributions, ageing)?;
+        let wanted = ageing.volume_bytes as f64 * ageing.utilisation;
+        let expected_files = (wanted / mean_stored(&distributions.sizes).max(1.0)).max(1.0);
+        let ticks = ticks(&distributions, expected_files)?;
+        let mut generator = Self {
+            source,
+            files: Files::new(&distributions),
+            directories: Vec::new(),
+            random: Pcg64::seed_from_u64(ageing.seed),
+            distributions,
+            ageing,
+            expected_files,
+            tick: 0,
+            ticks,
+            populated: false,
+            next_number: 1,
+            due: VecDeque::new(),
+        };
+        generator.make_directories();
+        Ok(generator)
+    }
+
+    /// What the workload is.
+    #[must_use]
+    pub fn provenance(&self) -> Provenance {
+        let Ageing { volume_bytes, utilisation, days, seed, owner } = self.ageing;
+        Provenance {
+            source: format!(
+                "{}, {} ages, {} sizes, {} depths: {} bytes, {utilisation} in use, {days} days, \
+                 owner {}:{}",
+                self.source,
+                self.distributions.ages.len(),
+                self.distributions.sizes.len(),
+                self.distributions.depths.len(),
+                volume_bytes,
+                owner.0,
+                owner.1,
+            ),
+            seed,
+            volume_bytes,
+            made_by: format!("fslab {}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+
+    /// Makes the directories of every depth, each in one of the depth above.
+    fn make_directories(&mut self) {
+        let deepest = self.distributions.depths.last().map_or(1, |depth| depth.depth);
+        self.directories.push(vec![0]);
+        for depth in 2..=deepest {
+            let named = self.distributions.depths.iter().find(|one| one.depth == depth);
+            // A depth without files has what leads to those below.
+            let count = named.map_or(1, |one| one.directories);
+            let above = std::mem::take(&mut self.directories[depth as usize - 2]);
+            let parents = above.iter().cycle().take(count as usize);
+            let made = parents.map(|parent| self.make_directory(*parent)).collect();
+            self.directories[depth as usize - 2] = above;
+            self.directories.push(made);
+        }
+    }
+
+    fn make_directory(&mut self, directory: u64) -> u64 {
+        let number = self.number();
+        let made = self.operation(OperationKind::MakeDirectory, number);
+        self.due.push_back(Operation { directory, mode: 0o755, ..made });
+        number
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn operation(&self, kind: OperationKind, file: u64) -> Operation {
+        let (uid, gid) = if kind.makes() { self.ageing.owner } else { (0, 0) };
+        // What is there at first is there at the beginning.
+        let passed = if self.populated { self.tick as f64 / self.ticks as f64 } else { 0.0 };
+        let time_ns = (passed * f64::from(self.ageing.days) * DAY_NS as f64) as u64;
+        Operation { time_ns, kind, file, uid, gid, ..Operation::default() }
+    }
+
+    fn wanted_bytes(&self) -> f64 {
+        self.ageing.volume_bytes as f64 * self.ageing.utilisation
+    }
+
+    /// One step: filling, then making or removing a file.
+    fn step(&mut self) {
+        let share = self.files.bytes() as f64 / self.wanted_bytes();
+        if !self.populated {
+            if share < 1.0 && self.tick < self.ticks {
+                self.create_drawn();
+            } else {
+                self.populated = true;
+            }
+            return;
+        }
+        let makes = match share {
+            share if share > 1.0 + TOLERANCE => false,
+            share if share < 1.0 - TOLERANCE => true,
+            _ => self.random.random_bool(0.5),
+        };
+        if makes {
+            self.create_lacking()
+        } else {
+            self.remove()
+        }
+        self.tick += 1;
+    }
+
+    /// A file of a drawn size and depth.
+    fn create_drawn(&mut self) {
+        let sizes: Vec<f64> = self.distributions.sizes.iter().map(|one| one.share).collect();
+        let depths: Vec<f64> = self.distributions.depths.iter().map(|one| one.share).collect();
+        let (size, depth) = (self.draw(&sizes), self.draw(&depths));
+        self.create(size, depth);
+        self.tick += 1;
+    }
+
+    fn create_lacking(&mut self) {
+        let size = self.files.lacking_size(&self.distributions);
+        let depth = self.files.lacking_depth(&self.distributions);
+        self.create(size, depth);
+    }
+
+    fn draw(&mut self, shares: &[f64]) -> usize {
+        let mut left = self.random.random::<f64>();
+        let found = shares.iter().position(|share| {
+            left -= share;
+            left < 0.0
+        });
+        found.unwrap_or(shares.len() - 1)
+    }
+
+    fn create(&mut self, size: usize, depth: usize) {
+        let bytes = self.distributions.sizes[size].value as u64;
+        let Depth { depth: level, .. } = self.distributions.depths[depth];
+        let among = self.directories[level as usize - 1].len();
+        let directory = self.directories[level as usize - 1][self.random.random_range(0..among)];
+        let number = self.number();
+        let made = self.operation(OperationKind::Create, number);
+        self.due.push_back(Operation { directory, mode: 0o644, ..made });
+        let written = self.operation(OperationKind::Write, number);
+        self.due.push_back(Operation { length: bytes, ..written });
+        let stays = self.random.random::<f64>() < self.share_that_stays();
+        self.files.add(File { number, size, depth }, stays, bytes);
+    }
+
+    /// Of files made in this tick, how many are to be there at the end: as many as make the share
+    /// of their age, over all ticks of that age.
+    fn share_that_stays(&self) -> f64 {
+        let ages = &self.distributions.ages;
+        let oldest = ages.last().map_or(1.0, |age| age.value);
+        let own = (1.0 - self.tick as f64 / self.ticks as f64) * oldest;
+        let place = ages.partition_point(|age| age.value < own).min(ages.len() - 1);
+        let younger = place.checked_sub(1).map_or(0.0, |place| ages[place].value);
+        let span_ticks = (ages[place].value - younger) / oldest * self.ticks as f64;
+        // While the volume is filled each tick makes a file, afterwards every other one.
+        let made = if self.populated { span_ticks / 2.0 } else { span_ticks };
+        self.expected_files * ages[place].share / made.max(1.0)
+    }
+
+    fn remove(&mut self) {
+        let (sizes, random) = (&self.distributions.sizes, &mut self.random);
+        if let Some(file) = self.files.remove_one(sizes, random) {
+            self.due.push_back(self.operation(OperationKind::Remove, file.number));
+        }
+    }
+}
+
+impl Iterator for GeriatrixGenerator {
+    type Item = Result<Operation>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(operation) = self.due.pop_front() {
+                return Some(Ok(operation));
+            }
+            match self.tick < self.ticks {
+                true => self.step(),
+                // What the last ticks did not get to.
+                false if !self.files.all_stay() => self.remove(),
+                false => return None,
+            }
+        }
+    }
+}
+
+fn check(distributions: &Distributions, ageing: Ageing) -> Result<()> {
+    let largest = distributions.sizes.last().map_or(0.0, |size| size.value);
+    let rules = [
+        (ageing.volume_bytes >= 1 << 20, "a volume has at least 1 MiB"),
+        ((1..=36_500).contains(&ageing.days), "there are 1 to 36,500 days"),
+        ((0.01..=0.97).contains(&ageing.utilisation), "the utilisation is from 0.01 to 0.97"),
+        (
+            largest <= ageing.volume_bytes as f64 * ageing.utilisation / 4.0,
+            "the largest size is more than a quarter of what the volume is to hold: take a larger \
+             volume",
+        ),
+    ];
+    let broken = rules.into_iter().find(|(holds, _)| !holds);
+    broken.map_or(Ok(()), |(_, what)| Err(Error::parameter(what)))
+}
+
+/// Ticks until every age can have its share of the files: of all ticks an age has a span, half of
+/// whose ticks make a file.
+fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
+    let oldest = distributions.ages.last().map_or(1.0, |age| age.value);
+    let (mut younger, mut most) = (0.0, 1.0_f64);
+    for age in &distributions.ages {
+        let span = (age.value - younger) / oldest;
+        // An age of no span can have no files.
+        most = if span > 0.0 { most.max(age.share / span) } else { most };
+        younger = age.value;
+    }
+    let ticks = 2.0 * files * most;
+    if ticks <= TICKS_MAX {
+        return Ok(ticks.ceil() as usize);
+    }
+    Err(Error::parameter(format!(
+        "these ages need {ticks:.0} steps on such a volume, more than {TICKS_MAX:.0}: take a \
+         smaller volume"
+    )))
+}

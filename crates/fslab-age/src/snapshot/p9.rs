@@ -1,0 +1,248 @@
+//! Snapshots from the traces of Plan 9 file servers (9fans/p9trace): a server dumped its tree every
+//! day, and a trace has every block of every dump, without contents and without names.
+//!
+//! A tree is walked from its super block as the server would. Blocks of directories and of pointers
+//! are kept in a file while traces are read, and found by their addresses, so that memory grows
+//! with their number and not with what they hold. Blocks that no trace has, as where only some of a
+//! server's traces are there, are counted, and what lies behind them is left out.
+
+mod block;
+mod record;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use self::block::{DirectoryEntry, pointers};
+use self::record::{Kind, Records, Super};
+use super::{Entry, EntryKind, SnapshotWriter, Taken};
+use crate::error::{Error, Result};
+
+/// Nanoseconds of a second.
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// The dumps of a file server.
+pub struct P9Dumps {
+    blocks: Blocks,
+    dumps: Vec<Super>,
+}
+
+/// What became of the dumps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct P9Written {
+    /// The snapshots in the order of the dumps.
+    pub snapshots: Vec<PathBuf>,
+    /// Dumps of which no trace has the root.
+    pub rootless: u64,
+    /// Blocks that were asked for and are in no trace.
+    pub missing_blocks: u64,
+}
+
+impl P9Dumps {
+    /// Reads traces, which must be in their order; what can't be kept in memory goes to a temporary
+    /// file in the directory `beside`.
+    ///
+    /// # Errors
+    /// The record that can't be so, and what the system answers.
+    pub fn read(traces: &[PathBuf], beside: &Path) -> Result<Self> {
+        let mut blocks = Blocks::new(beside)?;
+        let mut dumps = Vec::new();
+        for path in traces {
+            for record in Records::open(path)? {
+                let record = record?;
+                match record.kind {
+                    Kind::Super(found) => dumps.push(found),
+                    Kind::Directory(bytes) | Kind::Pointers(bytes) => {
+                        blocks.add(record.address, record.tag, &bytes)?;
+                    }
+                    Kind::Other => {}
+                }
+            }
+        }
+        blocks.flush()?;
+        Ok(Self { blocks, dumps })
+    }
+
+    /// Dumps there are.
+    #[must_use]
+    pub fn dumps(&self) -> usize {
+        self.dumps.len()
+    }
+
+    /// Writes a snapshot for each dump into a directory.
+    ///
+    /// # Errors
+    /// A block that can't be so, and what the system answers.
+    pub fn write(&self, directory: &Path) -> Result<P9Written> {
+        let mut written = P9Written::default();
+        let mut latest_ns = 0;
+        for dump in &self.dumps {
+            let path = directory.join(format!("{:08}.parquet", written.snapshots.len()));
+            let mut walk = Walk::new(&self.blocks, SnapshotWriter::new(&path));
+            if !walk.root(dump.root)? {
+                written.rootless += 1;
+                continue;
+            }
+            written.missing_blocks += walk.missing_blocks;
+            // A dump does not say when it was made: it is as old as what was changed last.
+            latest_ns = walk.latest_ns.max(latest_ns);
+            let source = "a Plan 9 file server".to_owned();
+            walk.writer.finish(&Taken { taken_ns: latest_ns, source, ..Taken::default() })?;
+            written.snapshots.push(path);
+        }
+        Ok(written)
+    }
+}
+
+/// Blocks of directories and pointers by address.
+struct Blocks {
+    path: PathBuf,
+    file: File,
+    /// What is to be written yet, with the place in the file where it begins.
+    tail: Vec<u8>,
+    written: u64,
+    /// Where a block is, how long it is, and its tag.
+    places: HashMap<u32, (u64, u16, u8)>,
+}
+
+/// Bytes that are written at once.
+const TAIL_BYTES: usize = 1 << 20;
+
+impl Blocks {
+    fn new(beside: &Path) -> Result<Self> {
+        let file = tempfile::tempfile_in(beside).map_err(Error::file(beside))?;
+        let (path, places) = (beside.to_owned(), HashMap::new());
+        Ok(Self { path, file, tail: Vec::new(), written: 0, places })
+    }
+
+    fn add(&mut self, address: u32, tag: u8, bytes: &[u8]) -> Result<()> {
+        let at = self.written + self.tail.len() as u64;
+        // A record has at most 32 KiB.
+        self.places.insert(address, (at, bytes.len() as u16, tag));
+        self.tail.extend_from_slice(bytes);
+        if self.tail.len() >= TAIL_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.write_all(&self.tail).map_err(Error::file(&self.path))?;
+        self.written += self.tail.len() as u64;
+        self.tail.clear();
+        Ok(())
+    }
+
+    /// A block of a tag; `None` where no trace has it.
+    fn get(&self, address: u32, wanted: u8) -> Result<Option<Vec<u8>>> {
+        let found = self.places.get(&address).filter(|(.., tag)| *tag == wanted);
+        let Some((at, length, _)) = found else { return Ok(None) };
+        let mut bytes = vec![0; usize::from(*length)];
+        self.file.read_exact_at(&mut bytes, *at).map_err(Error::file(&self.path))?;
+        Ok(Some(bytes))
+    }
+}
+
+/// The way through one dump.
+struct Walk<'a> {
+    blocks: &'a Blocks,
+    writer: SnapshotWriter,
+    /// Addresses that were visited: whatever a trace claims, each block is read once.
+    seen: HashSet<u32>,
+    /// Directories that are to be visited, with the inodes that stand for them.
+    waiting: Vec<(DirectoryEntry, u64)>,
+    missing_blocks: u64,
+    latest_ns: i64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(blocks: &'a Blocks, writer: SnapshotWriter) -> Self {
+        let (seen, waiting) = (HashSet::new(), Vec::new());
+        Self { blocks, writer, seen, waiting, missing_blocks: 0, latest_ns: 0 }
+    }
+
+    /// Walks the whole tree; answers whether its root is there.
+    fn root(&mut self, address: u32) -> Result<bool> {
+        let Some(bytes) = self.blocks.get(address, record::TAG_DIRECTORY)? else {
+            return Ok(false);
+        };
+        // The block at the root has one entry, which is the root directory.
+        let root = block::entries(&bytes).into_iter().find(DirectoryEntry::is_directory);
+        let Some(root) = root else { return Ok(false) };
+        self.waiting.push((root, 0));
+        while let Some((directory, inode)) = self.waiting.pop() {
+            for block in self.contents(&directory)? {
+                self.directory_block(block, inode)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The blocks of a directory's entries, in their order.
+    fn contents(&mut self, directory: &DirectoryEntry) -> Result<Vec<u32>> {
+        let mut blocks = directory.direct.to_vec();
+        self.follow(directory.indirect, record::TAG_INDIRECT, &mut blocks)?;
+        let mut between = Vec::new();
+        self.follow(directory.double_indirect, record::TAG_DOUBLE, &mut between)?;
+        for address in between {
+            self.follow(address, record::TAG_INDIRECT, &mut blocks)?;
+        }
+        blocks.retain(|address| *address != 0);
+        Ok(blocks)
+    }
+
+    /// Adds the pointers of a block; 0 is none.
+    fn follow(&mut self, address: u32, tag: u8, into: &mut Vec<u32>) -> Result<()> {
+        if address != 0
+            && let Some(bytes) = self.take(address, tag)?
+        {
+            into.extend(pointers(&bytes));
+        }
+        Ok(())
+    }
+
+    /// A block that was not visited yet.
+    fn take(&mut self, address: u32, tag: u8) -> Result<Option<Vec<u8>>> {
+        if !self.seen.insert(address) {
+            return Ok(None);
+        }
+        let bytes = self.blocks.get(address, tag)?;
+        self.missing_blocks += u64::from(bytes.is_none());
+        Ok(bytes)
+    }
+
+    fn directory_block(&mut self, address: u32, directory: u64) -> Result<()> {
+        let Some(bytes) = self.take(address, record::TAG_DIRECTORY)? else { return Ok(()) };
+        for found in block::entries(&bytes) {
+            let entry = to_entry(&found, directory);
+            self.latest_ns = self.latest_ns.max(entry.modified_ns);
+            let inode = entry.inode;
+            self.writer.push(entry)?;
+            if found.is_directory() {
+                self.waiting.push((found, inode));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A path is unique for ever, which makes it an inode that is never used again. The version changes
+/// with each write, and the clock need not: it stands in the nanoseconds of the last change.
+fn to_entry(found: &DirectoryEntry, directory: u64) -> Entry {
+    let is_directory = found.is_directory();
+    let version_ns = i64::from(found.version) % SECOND_NS;
+    let modified_ns = i64::from(found.modified_s) * SECOND_NS + version_ns;
+    Entry {
+        inode: u64::from(found.path) + 1,
+        directory,
+        kind: if is_directory { EntryKind::Directory } else { EntryKind::File },
+        size: if is_directory { 0 } else { found.size.into() },
+        modified_ns,
+        changed_ns: modified_ns,
+        mode: u32::from(found.mode & 0o777),
+        uid: found.uid.into(),
+        gid: found.gid.into(),
+        links: 1,
+        name: format!("{:x}", found.path).into_bytes().into(),
+        ..Entry::default()
+    }
+}

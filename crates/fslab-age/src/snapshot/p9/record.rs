@@ -1,0 +1,163 @@
+//! The records of a trace: a header of two bytes, then the record, which may be deflated.
+//!
+//! ```text
+//! 0      2     3      7      11                 17       37
+//! | size | tag | path | addr | zsize wsize dsize | score | what the tag says |
+//! ```
+//!
+//! All numbers are big-endian. The highest bit of the size says that the record is deflated; the
+//! rest is its length as it is stored.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use libdeflater::Decompressor;
+
+use super::block::{be16, be32};
+use crate::error::{Error, Result};
+
+/// A block that holds what a directory holds.
+pub const TAG_DIRECTORY: u8 = 2;
+/// One that holds addresses of blocks.
+pub const TAG_INDIRECT: u8 = 3;
+/// One that holds addresses of such blocks.
+pub const TAG_DOUBLE: u8 = 4;
+const TAG_NULL: u8 = 0;
+const TAG_SUPER: u8 = 1;
+const TAG_FILE: u8 = 5;
+
+/// No record is larger, in bytes, deflated or not.
+const RECORD_BYTES_MAX: usize = 32 << 10;
+
+/// What all records begin with.
+const COMMON_BYTES: usize = 35;
+
+/// Bytes of an entry of a directory.
+pub const ENTRY_BYTES: usize = 62;
+
+/// The beginning of a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Super {
+    /// The block with the root of its tree.
+    pub root: u32,
+}
+
+/// A block of the file server.
+pub struct Record {
+    /// Its kind, as a number.
+    pub tag: u8,
+    /// Its address.
+    pub address: u32,
+    /// What is known of what it holds.
+    pub kind: Kind,
+}
+
+/// What is known of a block.
+pub enum Kind {
+    Super(Super),
+    /// A number of entries and the entries.
+    Directory(Vec<u8>),
+    /// A number of addresses and the addresses.
+    Pointers(Vec<u8>),
+    /// Data, or nothing.
+    Other,
+}
+
+/// The records of a trace.
+pub struct Records {
+    path: PathBuf,
+    input: BufReader<File>,
+    inflater: Decompressor,
+    offset: u64,
+    failed: bool,
+}
+
+impl Records {
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::file(path))?;
+        let (path, input) = (path.to_owned(), BufReader::with_capacity(1 << 18, file));
+        Ok(Self { path, input, inflater: Decompressor::new(), offset: 0, failed: false })
+    }
+
+    fn wrong(&self, what: &'static str) -> Error {
+        Error::Record { path: self.path.clone(), offset: self.offset, what }
+    }
+
+    fn read(&mut self) -> Result<Option<Record>> {
+        let Some(head) = self.header()? else { return Ok(None) };
+        let (is_deflated, stored) = (head & 0x8000 != 0, usize::from(head & 0x7fff));
+        let mut bytes = vec![0; stored];
+        self.fill(&mut bytes)?;
+        if is_deflated {
+            bytes = self.inflate(&bytes)?;
+        }
+        let record = self.parse(&bytes)?;
+        self.offset += 2 + stored as u64;
+        Ok(Some(record))
+    }
+
+    /// The header of the next record; `None` at the end of the trace.
+    fn header(&mut self) -> Result<Option<u16>> {
+        let mut head = [0; 2];
+        match self.input.read(&mut head[..1]).map_err(Error::file(&self.path))? {
+            0 => Ok(None),
+            _ => {
+                self.fill(&mut head[1..])?;
+                Ok(Some(u16::from_be_bytes(head)))
+            }
+        }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
+        match self.input.read_exact(bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(self.wrong("the trace ends within it"))
+            }
+            answer => answer.map_err(Error::file(&self.path)),
+        }
+    }
+
+    fn inflate(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut inflated = vec![0; RECORD_BYTES_MAX];
+        let answer = self.inflater.deflate_decompress(bytes, &mut inflated);
+        let length = answer.map_err(|_unfit| self.wrong("it can't be inflated to 32 KiB"))?;
+        inflated.truncate(length);
+        Ok(inflated)
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Record> {
+        if bytes.len() < COMMON_BYTES {
+            return Err(self.wrong("it has less than 35 bytes"));
+        }
+        let (common, rest) = bytes.split_at(COMMON_BYTES);
+        let (tag, address) = (common[0], be32(common, 5));
+        let count = || if rest.len() < 2 { 0 } else { usize::from(be16(rest, 0)) };
+        let (expected, kind) = match tag {
+            TAG_NULL | TAG_FILE => (0, Kind::Other),
+            TAG_SUPER if rest.len() == 16 => (16, Kind::Super(Super { root: be32(rest, 0) })),
+            TAG_SUPER => (16, Kind::Other),
+            TAG_DIRECTORY => (2 + ENTRY_BYTES * count(), Kind::Directory(rest.to_vec())),
+            TAG_INDIRECT | TAG_DOUBLE => (2 + 4 * count(), Kind::Pointers(rest.to_vec())),
+            _ => return Err(self.wrong("its tag is none of 0 to 5; is this a trace of p9trace?")),
+        };
+        if rest.len() != expected {
+            return Err(self.wrong("its length is not that of what it claims to hold"));
+        }
+        Ok(Record { tag, address, kind })
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record>;
+
+    /// None follows one that can't be read.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let record = self.read().transpose();
+        self.failed = matches!(record, Some(Err(_)));
+        record
+    }
+}

@@ -1,0 +1,104 @@
+//! Two snapshots of any size that follow from a number of rows and a seed alone: for measuring what
+//! a comparison costs, and for comparing with what must come out.
+
+use std::path::Path;
+
+use super::{Entry, EntryKind, SnapshotWriter, Taken};
+use crate::diff::Summary;
+use crate::error::Result;
+use crate::profile::DAY_NS;
+
+/// Entries for one directory.
+const FILES_PER_DIRECTORY: u64 = 20;
+
+/// Writes a snapshot of so many entries, and one of a day later, and answers what is different.
+/// Of 100 files one goes, one grows, one shrinks, one is rewritten and one renamed; half as many
+/// come as go.
+///
+/// # Errors
+/// What the system answers.
+pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -> Result<Summary> {
+    let directories = rows / (FILES_PER_DIRECTORY + 1);
+    let (mut first, mut second) = (SnapshotWriter::new(before), SnapshotWriter::new(after));
+    let mut summary = Summary::default();
+    for inode in 1..=rows {
+        let entry = entry(inode, directories, seed);
+        if let Some(later) = later(&entry, seed, &mut summary) {
+            second.push(later)?;
+        }
+        first.push(entry)?;
+    }
+    for inode in rows + 1..=rows + rows / 200 {
+        let entry = entry(inode, directories, seed);
+        summary.created += 1;
+        summary.created_bytes += entry.size;
+        second.push(entry)?;
+    }
+    let taken = Taken { source: "made up".to_owned(), ..Taken::default() };
+    first.finish(&taken)?;
+    second.finish(&Taken { taken_ns: DAY_NS.cast_signed(), ..taken })?;
+    Ok(summary)
+}
+
+/// An entry of the first snapshot. The first inodes are directories.
+fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
+    let noise = mix(inode ^ seed);
+    let is_directory = inode <= directories;
+    let changed_ns = (noise >> 34).cast_signed() * 1_000_000_000;
+    Entry {
+        inode,
+        directory: if directories == 0 { 0 } else { mix(noise) % directories.min(inode) },
+        kind: if is_directory { EntryKind::Directory } else { EntryKind::File },
+        // From a byte to 2 MiB, evenly by powers of two.
+        size: if is_directory { 4096 } else { (noise & 0xf_ffff) >> (noise >> 20 & 15) },
+        stored: 4096,
+        modified_ns: changed_ns,
+        changed_ns,
+        born_ns: changed_ns,
+        mode: if is_directory { 0o755 } else { 0o644 },
+        uid: (noise >> 40 & 63) as u32,
+        gid: 100,
+        links: 1,
+        name: format!("{:x}-{inode}.dat", noise >> 44).into_bytes().into(),
+        ..Entry::default()
+    }
+}
+
+/// What has become of it a day later; `None` where it is gone.
+fn later(entry: &Entry, seed: u64, summary: &mut Summary) -> Option<Entry> {
+    let mut later = entry.clone();
+    later.modified_ns += 1;
+    if entry.kind == EntryKind::Directory {
+        summary.unchanged += 1;
+        return Some(entry.clone());
+    }
+    match mix(entry.inode ^ seed.rotate_left(32)) % 100 {
+        0 => {
+            summary.deleted += 1;
+            summary.deleted_bytes += entry.size;
+            return None;
+        }
+        1 => (later.size, summary.grown) = (entry.size + 1, summary.grown + 1),
+        2 if entry.size > 0 => {
+            (later.size, summary.truncated) = (entry.size / 2, summary.truncated + 1);
+        }
+        3 => summary.modified += 1,
+        4 => {
+            (later.name, later.modified_ns) = (b"renamed".to_vec().into(), entry.modified_ns);
+            summary.renamed += 1;
+        }
+        _ => {
+            summary.unchanged += 1;
+            return Some(entry.clone());
+        }
+    }
+    Some(later)
+}
+
+/// A number that follows from another and looks like chance: the finalizer of splitmix64.
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}

@@ -1,0 +1,108 @@
+//! Aged images: what is packed comes back, what is damaged says so.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fslab_age::image::{AgedImage, Identity, Packed, dump, is_aged_image, pack};
+
+fn identity() -> Identity {
+    let facts = [("data", "none"), ("source", "a test: with a colon")];
+    let facts = facts.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Identity { workload: "0123456789abcdef".repeat(4), facts }
+}
+
+/// An image of some MiB with data here and there, and its packed form.
+fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
+    let [image, file] = ["image", "packed"].map(|name| scratch.join(name));
+    let out = File::create(&image).unwrap();
+    out.set_len(size).unwrap();
+    let noise: Vec<u8> =
+        (0..9000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for at in [0, 5000, size / 2, size.saturating_sub(9000)] {
+        let length = noise.len().min(size.saturating_sub(at) as usize);
+        out.write_all_at(&noise[..length], at).unwrap();
+    }
+    let told = pack(&image, &file, &identity()).unwrap();
+    (image, file, told)
+}
+
+#[test]
+fn what_is_packed_comes_back_sparse_and_by_zstd_too() {
+    let scratch = tempfile::tempdir().unwrap();
+    for size in [0, 1, 4 << 20, (64 << 20) + 12_345] {
+        let (image, file, told) = packed(scratch.path(), size);
+        assert_eq!(told.image_bytes, size);
+        assert!(told.file_bytes < 60_000, "{told:?}");
+        assert!(is_aged_image(&file).unwrap() && !is_aged_image(&image).unwrap());
+        let opened = AgedImage::open(&file).unwrap();
+        assert_eq!((opened.identity(), opened.image_bytes()), (&identity(), size));
+        let shown = dump(&opened);
+        assert!(shown.contains("source: a test: with a colon\n"), "{shown}");
+        let back = scratch.path().join("back");
+        fs::write(&back, "what was there before").unwrap();
+        opened.unpack(&back, &File::options().write(true).open(&back).unwrap()).unwrap();
+        assert!(fs::read(&back).unwrap() == fs::read(&image).unwrap(), "{size} bytes");
+        assert!(size < 1 << 26 || back.metadata().unwrap().blocks() * 512 < 1 << 20);
+        let by_zstd = Command::new("zstd").args(["-dcq"]).arg(&file).output();
+        match by_zstd {
+            Ok(output) => assert!(output.stdout == fs::read(&image).unwrap(), "{size} bytes"),
+            Err(error) => {
+                fslab_vfs::testing::skip::skip("fslab_age::images, zstd -d", &error.to_string());
+            }
+        }
+    }
+}
+
+/// Each byte in turn is damaged, and the file is cut short: an error, or the same image.
+#[test]
+fn damage_is_noticed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (image, file, _) = packed(scratch.path(), 20_000);
+    let (good, expected) = (fs::read(&file).unwrap(), fs::read(&image).unwrap());
+    let [damaged, back] = ["damaged", "back"].map(|name| scratch.path().join(name));
+    let unpack = |bytes: &[u8]| {
+        fs::write(&damaged, bytes).unwrap();
+        AgedImage::open(&damaged)?.unpack(&back, &File::create(&back).unwrap())
+    };
+    unpack(&good).unwrap();
+    let mut refused = 0;
+    for place in (0..300).chain((300..good.len()).step_by(37)) {
+        let mut bytes = good.clone();
+        bytes[place] ^= 0x10;
+        match unpack(&bytes) {
+            Ok(()) => assert!(fs::read(&back).unwrap() == expected, "byte {place}"),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(message.contains("/damaged") && message.lines().count() == 1, "{message}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 300, "{refused}");
+    for length in [0, 50, 150, good.len() - 1] {
+        assert!(unpack(&good[..length]).is_err(), "cut to {length} bytes");
+    }
+    let twice = [good.as_slice(), &good].concat();
+    assert!(unpack(&twice).is_err(), "more than the header says");
+}
+
+#[test]
+fn identities_that_can_not_be_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (image, file, _) = packed(scratch.path(), 100);
+    let refused = |identity: Identity, what: &str| {
+        let message = pack(&image, &file, &identity).unwrap_err().to_string();
+        assert!(message.contains(what), "{message}");
+    };
+    refused(Identity { workload: "short".to_owned(), ..identity() }, "'short' is no hash");
+    let with = |key: &str, value: &str| {
+        let mut identity = identity();
+        identity.facts.insert(key.to_owned(), value.to_owned());
+        identity
+    };
+    refused(with("a: b", "c"), "not on one line");
+    refused(with("a", "b\nc: d"), "not on one line");
+    refused(with("a", &"b".repeat(70_000)), "64 KiB");
+}

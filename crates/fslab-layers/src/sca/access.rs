@@ -1,0 +1,71 @@
+//! Beginning and ending uses of files: opened below by the first, closed by the last.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Request, Result};
+
+use super::context::Settings;
+use super::in_use::FilesInUse;
+use super::mark;
+use super::stored_file::{Packed, StoredFile};
+
+/// What is needed to use a file, by requests and by the packer.
+pub struct Access {
+    lower: Arc<dyn FileSystem>,
+    settings: Arc<Settings>,
+    pub files: FilesInUse,
+}
+
+impl Access {
+    pub fn new(lower: Arc<dyn FileSystem>, settings: Arc<Settings>) -> Self {
+        Self { lower, settings, files: FilesInUse::default() }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Begins a use of a file, which is opened below with `mode` if nobody uses it yet.
+    pub fn enter(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Arc<StoredFile>> {
+        let writes = mode.writes();
+        let file = self.files.enter(ino, || {
+            let opened = self.lower.open(request, ino, mode)?;
+            self.take_over(request, (ino, opened.handle, writes))
+        })?;
+        if writes && let Err(error) = file.make_writable(request) {
+            self.files.leave(request, ino, &file)?;
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    /// Takes over a file that was opened below; closes it if that fails.
+    pub fn take_over(&self, request: &Request, key: (Ino, Handle, bool)) -> Result<StoredFile> {
+        let (ino, handle, _) = key;
+        match StoredFile::open(&self.lower, &self.settings, request, key) {
+            Ok(file) => Ok(file),
+            Err(error) => {
+                self.lower.release(request, ino, handle)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Packs a file, whose access time stays; `goes_on` as for [`StoredFile::pack`].
+    pub fn pack(
+        &self,
+        request: &Request,
+        ino: Ino,
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Packed> {
+        let mode = mark::lower_mode(true);
+        let file = match self.enter(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
+            // Only the owner of a file may do that.
+            Err(error) if error.errno() == Errno::PERM => self.enter(request, ino, mode)?,
+            file => file?,
+        };
+        let packed = file.pack(request, goes_on);
+        let left = self.files.leave(request, ino, &file);
+        packed.and_then(|packed| left.map(|()| packed))
+    }
+}

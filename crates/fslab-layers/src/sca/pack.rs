@@ -1,0 +1,441 @@
+//! Packing: content in the order of the logical file and without garbage, in the same stored file.
+//!
+//! Names, links and open handles need no care, because no second file is made. First everything is
+//! moved behind the end, as by cleaning, so that the file begins with gaps. What lies in a gap
+//! means nothing: there, frames in order and an index are written. Once they are durable, a slot
+//! leads to them, and with that one write the file is packed. Then the gap before them is cut
+//! short, and what the file was before is cut off behind.
+//!
+//! It goes on a mebibyte at a time, between which others may use the file. If they change it while
+//! it is copied into the gap, the copy is given up; nothing is lost by that.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Result, WriteOptions};
+
+use super::clean::{GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, free_bytes};
+use super::context::{Io, Settings};
+use super::format::{HEAD_BYTES, Kind};
+use super::frame::{self, Draft, Frame, Reference};
+use super::log::{Content, Log};
+use super::space::Gap;
+use super::writer::NewFrame;
+
+/// Bytes copied with one write.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Holes up to this length become zeros, so that ordinary tools decode the file as it is.
+const SMALL_HOLE_BYTES: u64 = 1 << 20;
+
+/// Chunks looked at before pages of the index are dropped again.
+const TRIMMED_CHUNKS: u64 = 4096;
+
+/// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
+const GARBAGE_PART: u64 = 4;
+const GARBAGE_BYTES: u64 = 64 << 10;
+
+/// A file on its way into packed form.
+pub struct Packing {
+    /// Which file it is: it may be emptied and written anew meanwhile.
+    file_id: u64,
+    /// Where the gaps before it must end.
+    room_end: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Content is moved out of the way.
+    Moving(Move),
+    /// Content is copied, in order, into the gaps that the file begins with.
+    Copying(Box<Copying>),
+}
+
+struct Copying {
+    packed: Log,
+    /// The last sequence of the file that is copied: it must not change.
+    sequence: u64,
+    /// The gaps there were.
+    gaps: Vec<Frame>,
+    /// The next chunk, and whether the hole before it becomes zeros.
+    next: u64,
+    fills: bool,
+    /// Frames that come before the next chunk's.
+    pending: Vec<NewFrame>,
+}
+
+/// Where a packing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many bytes more were written below.
+    Going(u64),
+    /// The file is packed.
+    Done,
+    /// Somebody changed the file, or a part can't be read. It is as it was.
+    GivenUp,
+}
+
+/// How a file lies below.
+struct Shape {
+    /// Chunks that hold something.
+    chunks: u64,
+    /// Chunks that would become zeros.
+    zeros: u64,
+    /// Frames come in the order of the chunks.
+    is_ascending: bool,
+    has_small_holes: bool,
+}
+
+impl Log {
+    /// Packs the whole file at once, if that gains anything.
+    pub fn pack(&mut self, io: Io<'_>) -> Result<Option<Progress>> {
+        let Some(mut packing) = self.begin_packing(io)? else { return Ok(None) };
+        loop {
+            match self.pack_some(io, &mut packing)? {
+                Progress::Going(_) => {}
+                end => return Ok(Some(end)),
+            }
+        }
+    }
+
+    /// Whether there is so much garbage that the file should be packed when nothing else is to be
+    /// done. From what is in memory.
+    pub fn wants_packing(&self, settings: &Settings) -> bool {
+        self.is_whole() && self.garbage_in_all() > self.garbage_allowed(settings)
+    }
+
+    /// Everything but the head and content of use.
+    fn garbage_in_all(&self) -> u64 {
+        (self.end - HEAD_BYTES).saturating_sub(self.live_bytes)
+    }
+
+    fn garbage_allowed(&self, settings: &Settings) -> u64 {
+        let least = GARBAGE_BYTES.min(settings.garbage_bytes_max);
+        (self.live_bytes / GARBAGE_PART).saturating_add(least)
+    }
+
+    /// Whether packing would change anything that matters.
+    pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
+        if !self.has_head || self.sync_has_failed {
+            return Ok(false);
+        }
+        if self.garbage_in_all() > self.garbage_allowed(io.settings) {
+            return Ok(true);
+        }
+        let shape = self.shape(io)?;
+        Ok(!self.is_packed() && (!shape.is_ascending || shape.has_small_holes))
+    }
+
+    /// Whether everything is in order, though there are holes: tools write less than the content.
+    pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
+        let few = self.garbage_in_all() <= self.garbage_allowed(io.settings);
+        Ok(few && self.leftover.is_none() && self.shape(io)?.is_ascending)
+    }
+
+    /// Begins to pack, if that gains anything.
+    ///
+    /// # Errors
+    /// `ENOSPC` where there is no room below for a copy of what is of use.
+    pub fn begin_packing(&mut self, io: Io<'_>) -> Result<Option<Packing>> {
+        if !self.gains_by_packing(io)? {
+            return Ok(None);
+        }
+        self.clear_the_end(io)?;
+        let shape = self.shape(io)?;
+        let live = self.live_bytes.min(self.end);
+        if free_bytes(io)? < live + 2 * MOVED_BYTES.min(live) + SPARE_BYTES {
+            return Err(Errno::NOSPC.into());
+        }
+        let zeros = shape.zeros * (64 + self.chunk_bytes() / 128);
+        let room_end = HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10);
+        let stage = if end_of(&self.leading_gaps(io)?) >= room_end {
+            Stage::Copying(self.begin_copying(io, room_end)?)
+        } else {
+            self.add_room(io, room_end)?;
+            Stage::Moving(self.begin_move())
+        };
+        Ok(Some(Packing { file_id: self.identity.file_id, room_end, stage }))
+    }
+
+    /// Goes on with packing. After an error there is no going on.
+    pub fn pack_some(&mut self, io: Io<'_>, packing: &mut Packing) -> Result<Progress> {
+        if packing.file_id != self.identity.file_id {
+            return Ok(Progress::GivenUp);
+        }
+        let before = self.end;
+        match &mut packing.stage {
+            Stage::Moving(moving) => {
+                if self.move_some(io, moving)? {
+                    return Ok(Progress::Going(self.end - before));
+                }
+                if !self.end_move(io, moving)? {
+                    return Ok(Progress::GivenUp);
+                }
+                packing.stage = Stage::Copying(self.begin_copying(io, packing.room_end)?);
+                Ok(Progress::Going(self.end - before))
+            }
+            Stage::Copying(copying) => match self.copy_or_finish(io, copying) {
+                Err(error) if !self.sync_has_failed => {
+                    self.give_up_packing(io, packing);
+                    Err(error)
+                }
+                answer => answer,
+            },
+        }
+    }
+
+    /// Gives back what a packing took that is not gone on with.
+    pub fn give_up_packing(&self, io: Io<'_>, packing: &Packing) {
+        let Stage::Copying(copying) = &packing.stage else { return };
+        if packing.file_id != self.identity.file_id {
+            return;
+        }
+        if let Err(error) = self.empty_gaps(io, &copying.gaps) {
+            tracing::warn!(%error, file = %io.lower.name(), "could not give up packing in order");
+        }
+    }
+
+    /// Gaps as they were, if they are still those that the file begins with.
+    fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
+        let now = self.leading_gaps(io)?;
+        if now.first() != gaps.first() {
+            return Ok(());
+        }
+        for gap in gaps {
+            let (header, offset) = (frame::header(&self.identity, gap), gap.reference.offset);
+            io.lower.write(io.request, offset, &header, WriteOptions::default())?;
+            self.punch(io, gap.reference)?;
+        }
+        Ok(())
+    }
+
+    fn shape(&self, io: Io<'_>) -> Result<Shape> {
+        let mut shape = Shape { chunks: 0, zeros: 0, is_ascending: true, has_small_holes: false };
+        let mut hole = self.hole_behind(io, None)?;
+        let (mut next, mut place) = (0, 0);
+        loop {
+            if self.is_filled(&hole) {
+                shape.has_small_holes = true;
+                shape.zeros += self.chunks_within(&hole).count() as u64;
+            }
+            let Some(chunk) = self.next_present(io, next)? else { break };
+            let segments = self.segments.get(&chunk).into_iter().flatten().copied();
+            for entry in self.entry(io, chunk)?.into_iter().chain(segments) {
+                shape.is_ascending &= entry.frame.offset > place;
+                place = entry.frame.offset;
+            }
+            shape.chunks += 1;
+            (hole, next) = (self.hole_behind(io, Some(chunk))?, chunk + 1);
+            if shape.chunks.is_multiple_of(TRIMMED_CHUNKS) {
+                self.index.lock().trim();
+            }
+        }
+        self.index.lock().trim();
+        Ok(shape)
+    }
+
+    /// The hole behind the content of a chunk, or that at the beginning; perhaps nothing.
+    fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
+        let extent = chunk.map_or(Ok(None), |chunk| self.extent(io, chunk))?;
+        let start = extent.map_or(0, |(_, end)| end);
+        let end = match self.next_present(io, chunk.map_or(0, |chunk| chunk + 1))? {
+            Some(next) => self.extent(io, next)?.map_or(self.size, |(start, _)| start),
+            None => self.size,
+        };
+        Ok(start..end.max(start))
+    }
+
+    /// Whether a hole becomes zeros: only where ordinary tools then decode the file.
+    fn is_filled(&self, hole: &Range<u64>) -> bool {
+        let length = hole.end - hole.start;
+        self.identity.codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
+    }
+
+    /// Chunks that hold nothing but a part of a hole.
+    fn chunks_within(&self, hole: &Range<u64>) -> Range<u64> {
+        let chunk = self.chunk_bytes();
+        let is_last = hole.end == self.size;
+        let end = if is_last { hole.end.div_ceil(chunk) } else { hole.end / chunk };
+        hole.start.div_ceil(chunk)..end
+    }
+
+    fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
+        let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
+        while place < self.end {
+            let there = Reference { offset: place, stored_length: 0, header_crc: 0 };
+            match self.header_of(io, there) {
+                Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end => {
+                    place = frame.reference.end();
+                    gaps.push(frame);
+                }
+                Ok(_) => break,
+                Err(error) if error.errno() == Errno::IO => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(gaps)
+    }
+
+    /// Lets what is moved begin at `room_end`, by gaps without content.
+    fn add_room(&mut self, io: Io<'_>, room_end: u64) -> Result<()> {
+        let header_bytes = self.identity.header_bytes() as u64;
+        while self.end < room_end {
+            let length = (room_end - self.end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
+            let draft = gap_draft(self.sequence + 1, 0, self.size);
+            let header = frame::gap(&self.identity, &draft, self.end, length);
+            self.write_batch(io, self.end, &header, WriteOptions::default())?;
+            let there = Reference { offset: self.end, stored_length: length, header_crc: 0 };
+            let made = self.header_of(io, there)?;
+            self.apply(io, &made, &[])?;
+        }
+        Ok(())
+    }
+
+    fn begin_copying(&mut self, io: Io<'_>, room_end: u64) -> Result<Box<Copying>> {
+        // The second makes the slot durable that leads behind the gaps.
+        self.sync(io, true)?;
+        self.sync(io, true)?;
+        let gaps = self.leading_gaps(io)?;
+        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
+        if !is_led_to || end_of(&gaps) < room_end {
+            return Err(Errno::NOSPC.into());
+        }
+        let nothing = (self.identity.codec.store)(&[]);
+        let header_bytes = self.identity.header_bytes() as u64;
+        let body = HEAD_BYTES + header_bytes;
+        io.lower.write(io.request, body, &nothing, WriteOptions::default())?;
+        let mut packed = Log::new(self.identity);
+        (packed.size, packed.sequence, packed.has_head) = (self.size, self.sequence, true);
+        packed.end = body + nothing.len() as u64;
+        packed.limit = Some(end_of(&gaps) - header_bytes);
+        (packed.ordinal, packed.slotted) = (self.ordinal, self.slotted);
+        packed.slot_ordinal = self.slot_ordinal;
+        let hole = self.hole_behind(io, None)?;
+        let fills = self.is_filled(&hole);
+        let pending = if fills { self.zeros(io, &hole)? } else { Vec::new() };
+        let sequence = self.sequence;
+        Ok(Box::new(Copying { packed, sequence, gaps, next: 0, fills, pending }))
+    }
+
+    fn copy_or_finish(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
+        if copying.sequence != self.sequence || self.sync_has_failed {
+            self.empty_gaps(io, &copying.gaps)?;
+            return Ok(Progress::GivenUp);
+        }
+        let before = copying.packed.end;
+        let (mut batch, mut bytes) = (std::mem::take(&mut copying.pending), 0);
+        while bytes < BATCH_BYTES {
+            let Some(chunk) = self.next_present(io, copying.next)? else { break };
+            let hole = self.hole_behind(io, Some(chunk))?;
+            let fills = self.is_filled(&hole);
+            let frame = self.filled(io, chunk, (copying.fills, fills))?;
+            bytes += frame.body.len();
+            batch.push(frame);
+            if fills {
+                batch.extend(self.zeros(io, &hole)?);
+            }
+            (copying.next, copying.fills) = (chunk + 1, fills);
+        }
+        self.index.lock().trim();
+        let is_last = batch.is_empty();
+        copying.packed.append_frames(io, batch, WriteOptions::default())?;
+        copying.packed.index.lock().trim();
+        if is_last { self.finish_packing(io, copying) } else { Ok(going(copying, before)) }
+    }
+
+    /// All that a chunk holds in one frame, with zeros before and behind if asked for.
+    fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
+        let base = chunk * self.chunk_bytes();
+        let end = self.chunk_bytes().min(self.size - base) as u32;
+        let extent = self.extent(io, chunk)?.unwrap_or((base, base));
+        let (start, to) = ((extent.0 - base) as u32, (extent.1 - base) as u32);
+        let from = if before { 0 } else { start };
+        let until = if behind { end.max(to) } else { to };
+        if (from, until) == (start, to) {
+            return self.moved(io, chunk);
+        }
+        let mut bytes = vec![0; (until - from) as usize];
+        self.chunk_content(io, chunk)?.copy_to(from, &mut bytes);
+        self.encoded(io, chunk, &Content { from, bytes: Arc::new(bytes) })
+    }
+
+    /// Frames of zeros for the chunks within a hole.
+    fn zeros(&self, io: Io<'_>, hole: &Range<u64>) -> Result<Vec<NewFrame>> {
+        let frame = |chunk: u64| {
+            let length = self.chunk_bytes().min(self.size - chunk * self.chunk_bytes());
+            let bytes = Arc::new(vec![0; length as usize]);
+            self.encoded(io, chunk, &Content { from: 0, bytes })
+        };
+        self.chunks_within(hole).map(frame).collect()
+    }
+
+    /// Lets the copy be the file. Until its slot is written, nothing has changed; after that, what
+    /// can't be made durable is nobody's to know, and `EIO` until the file is opened anew.
+    fn finish_packing(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
+        let before = copying.packed.end;
+        let retired = copying.packed.write_checkpoint(io)?;
+        copying.packed.dead.extend(retired);
+        // A frame of a packing that was given up must not follow the last one.
+        let blank = vec![0; self.identity.header_bytes()];
+        let end = copying.packed.end;
+        io.lower.write(io.request, end, &blank, WriteOptions::default())?;
+        io.lower.sync(io.request, true)?;
+        copying.packed.limit = None;
+        self.sync_has_failed = true;
+        copying.packed.point_to_checkpoint(io, true)?;
+        io.lower.sync(io.request, true)?;
+        // Other frames lie at places where some lay before.
+        io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
+        *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
+        self.is_superseding = true;
+        self.cut_off_superseded(io)?;
+        tracing::debug!(file = %io.lower.name(), bytes = end - before, "packed a stored file");
+        Ok(Progress::Done)
+    }
+
+    /// Takes away what the file was before it was packed.
+    pub fn cut_off_superseded(&mut self, io: Io<'_>) -> Result<()> {
+        self.shorten_first_gap(io)?;
+        io.lower.sync(io.request, true)?;
+        io.lower.truncate(io.request, self.end)?;
+        io.lower.sync(io.request, false)?;
+        (self.is_superseding, self.leftover) = (false, None);
+        // The next slot does not say any more that anything is to be cut off.
+        self.frames_since_checkpoint += 1;
+        self.sync(io, true)
+    }
+
+    /// Lets the gap before the first frame end there, so that the walk over all frames works. If
+    /// the two are not what packing leaves, the slot alone leads to the frames.
+    fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
+        let nothing = (self.identity.codec.store)(&[]).len();
+        let end = HEAD_BYTES + (self.identity.header_bytes() + nothing) as u64;
+        let at = |offset| Reference { offset, stored_length: 0, header_crc: 0 };
+        let headers = self.header_of(io, at(HEAD_BYTES)).and_then(|gap| {
+            let first = self.header_of(io, at(end))?;
+            Ok((gap, first))
+        });
+        match headers {
+            Ok((gap, first)) if gap.kind == Kind::Gap && first.sequence > 1 => {
+                let gap = Gap { range: HEAD_BYTES..end, sequences: 1..=first.sequence - 1 };
+                self.make_gap(io, &gap, self.size).map(drop)
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.errno() == Errno::IO => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn going(copying: &Copying, before: u64) -> Progress {
+    Progress::Going(copying.packed.end - before)
+}
+
+fn end_of(gaps: &[Frame]) -> u64 {
+    gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
+}
+
+fn gap_draft(sequence: u64, more: u64, file_size: u64) -> Draft {
+    let (kind, raw, from, length) = (Kind::Gap, false, 0, 0);
+    Draft { kind, raw, sequence, position: more, file_size, from, length }
+}

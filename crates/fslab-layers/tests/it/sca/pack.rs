@@ -1,0 +1,217 @@
+//! Packing: rewritten files come into the order of their content, in place.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use fslab_layers::sca::{self, Packed, Tool};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FallocateMode, FileSystem, Ino, OpenMode};
+use tempfile::TempDir;
+
+use super::below::{Below, CODECS, mixed, random, read_file, text, write_file};
+use super::piped;
+
+/// Writes over places of a file, and closes it.
+fn rewrite(fs: &dyn FileSystem, data: &mut [u8], writes: u64) {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for round in 0..writes {
+        let offset = (round * 7919 * 31 % (data.len() as u64 - 3000)) as usize;
+        let piece = random(round, 3000);
+        file.write_all(offset as u64, &piece).unwrap();
+        data[offset..offset + 3000].copy_from_slice(&piece);
+    }
+    file.close().unwrap();
+}
+
+fn rewritten(layer: &str) -> (Below, Vec<u8>) {
+    let below = Below::new();
+    let fs = below.mount(layer);
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 60);
+    (below, data)
+}
+
+#[test]
+fn packed_files_are_short_and_found_however_a_daemon_ends() {
+    for codec in CODECS {
+        let layer = format!("{codec}:chunk=16KiB,pack=close");
+        let (below, data) = rewritten(&layer);
+        let fresh = Below::new();
+        write_file(&*fresh.mount(&layer), "file", &data);
+        let (packed, least) = (below.bytes("file"), fresh.bytes("file").len());
+        assert!(packed.len() < least + least / 16 + 8192, "{codec}: {} {least}", packed.len());
+        // After a kill, and by the frames alone.
+        assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
+        below.overwrite("file", 128, &[0xEE; 800]);
+        assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}: no slots");
+        if ["gzip", "zstd", "lz4"].contains(&codec)
+            && let Some(decoded) = piped(codec, &["-dc", "-"], &packed)
+        {
+            assert!(decoded == data, "{codec}: {} bytes", decoded.len());
+        }
+    }
+}
+
+/// Small holes become zeros, so that tools decode the file; large ones stay.
+#[test]
+fn holes_are_packed() {
+    const MIB: u64 = 1 << 20;
+    for (hole, is_filled) in [(300_000, true), (40 * MIB, false)] {
+        let below = Below::new();
+        let layer = "gzip:chunk=16KiB,level=1,pack=close,garbage=4KiB";
+        let fs = below.mount(layer);
+        write_file(&*fs, "file", &text(100_000));
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(100_000 + hole, &random(4, 100_000)).unwrap();
+        let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        file.fallocate(40_000, 20_000, punch).unwrap();
+        for round in 0..200 {
+            file.write_all(round * 97, b"again").unwrap();
+        }
+        file.truncate(hole + 210_000).unwrap();
+        let expected = client.contents(ino).unwrap();
+        file.close().unwrap();
+        let found = read_file(&*below.mount(layer), "file").unwrap();
+        assert!(found == expected, "{hole}");
+        let packed = below.bytes("file");
+        assert!(packed.len() < 140_000, "{hole}: {} bytes", packed.len());
+        if let Some(decoded) = piped("gzip", &["-dc"], &packed) {
+            assert_eq!(decoded == expected, is_filled, "{hole}: {} bytes", decoded.len());
+        }
+    }
+}
+
+/// What was decoded before packing is not shown for what lies there now.
+#[test]
+fn nothing_stale_is_read_after_packing() {
+    let below = Below::new();
+    let fs = below.mount("copy:chunk=4KiB,pack=close,garbage=4KiB");
+    let mut data = random(1, 200_000);
+    write_file(&*fs, "file", &data);
+    for _ in 0..3 {
+        assert!(read_pieces(&*fs) == data);
+        rewrite(&*fs, &mut data, 40);
+        assert!(read_pieces(&*fs) == data);
+    }
+}
+
+/// Reads parts of chunks, which are kept decoded.
+fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
+    let client = Client::new(fs);
+    let attr = client.lookup(Ino::ROOT, "file").unwrap();
+    let file = client.open(attr.ino, OpenMode::empty()).unwrap();
+    let mut all = Vec::new();
+    while (all.len() as u64) < attr.size {
+        all.extend(file.read(all.len() as u64, 1000).unwrap());
+    }
+    file.close().unwrap();
+    all
+}
+
+/// A reader that has the file open all the time is not disturbed, and nor is what it reads wrong.
+#[test]
+fn open_files_are_packed_under_their_readers() {
+    let below = Below::new();
+    let fs = below.mount("zstd:chunk=4KiB,level=1,pack=close,garbage=4KiB");
+    let mut data = mixed(100_000);
+    write_file(&*fs, "file", &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let reader = client.open(ino, OpenMode::empty()).unwrap();
+    let lengths: Vec<_> = (0..6)
+        .map(|_| {
+            let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            for round in 0..40 {
+                let piece = random(round, 2000);
+                writer.write_all(round * 2111, &piece).unwrap();
+                data[(round * 2111) as usize..][..2000].copy_from_slice(&piece);
+            }
+            client.subject().flush(&client.request(), ino, writer.handle).unwrap();
+            writer.close().unwrap();
+            assert!(reader.read(0, data.len()).unwrap() == data);
+            below.bytes("file").len()
+        })
+        .collect();
+    assert!(lengths.iter().all(|length| *length < 160_000), "{lengths:?}");
+    reader.close().unwrap();
+}
+
+/// The tool packs a file of several names in place; names, rights, times and xattrs stay.
+#[test]
+fn the_tool_keeps_everything_but_the_garbage() {
+    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let stack = |layer: &str| -> Arc<dyn FileSystem> {
+        let stack = format!("{layer} / {}", scratch.path().display());
+        stack.parse::<fslab_layers::Stack>().unwrap().build().unwrap()
+    };
+    let fs = stack("gzip:chunk=16KiB,level=1,pack=off");
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 60);
+    let path = scratch.path().join("file");
+    let busy = sca::pack(&path, &|_| ()).unwrap_err().to_string();
+    assert!(busy.contains("using it"), "{busy}");
+    fs.shutdown().unwrap();
+    drop(fs);
+    std::fs::hard_link(&path, scratch.path().join("other")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4751)).unwrap();
+    let before = std::fs::metadata(&path).unwrap();
+    assert_eq!(Tool::open(&path).unwrap().figures().unwrap().form, "log");
+    let done = sca::pack(&path, &|_| ()).unwrap();
+    assert_eq!(done.outcome, Packed::Now);
+    assert!(done.after_bytes < done.before_bytes, "{done:?}");
+    let after = std::fs::metadata(&path).unwrap();
+    let kept = |found: &std::fs::Metadata| {
+        (found.ino(), found.mode(), found.mtime(), found.mtime_nsec(), found.nlink(), found.uid())
+    };
+    assert_eq!(kept(&after), kept(&before));
+    assert!(after.len() < before.len());
+    let tool = Tool::open(&path).unwrap();
+    assert_eq!(tool.figures().unwrap().form, "packed");
+    assert_eq!(tool.check(&|_, _| ()).unwrap(), []);
+    drop(tool);
+    assert_eq!(sca::pack(&path, &|_| ()).unwrap().outcome, Packed::Already);
+    assert!(read_file(&*stack("gzip"), "other").unwrap() == data);
+    refuses_others(scratch.path());
+}
+
+fn refuses_others(directory: &Path) {
+    let plain = directory.join("plain");
+    std::fs::write(&plain, b"no stored file").unwrap();
+    let refused = sca::pack(&plain, &|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("not a stored file"), "{refused}");
+    assert_eq!(std::fs::read(&plain).unwrap(), b"no stored file");
+}
+
+/// What can't be read keeps a file from being packed, and is still there for whoever can mend it.
+#[test]
+fn damaged_files_are_not_packed() {
+    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (below, data) = rewritten("copy:chunk=16KiB,pack=off");
+    let path = scratch.path().join("file");
+    let mut stored = below.bytes("file");
+    let damages = |place: &usize| {
+        let mut damaged = stored.clone();
+        damaged[*place] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let found = Tool::open(&path).unwrap().check(&|_, _| ()).unwrap();
+        found.iter().any(|finding| finding.chunk.is_some())
+    };
+    // In the body of a frame that is of use.
+    let place = (5000..stored.len()).step_by(7000).find(damages).unwrap();
+    stored[place] ^= 1;
+    assert_eq!(sca::pack(&path, &|_| ()).unwrap().outcome, Packed::GivenUp);
+    let mut now = std::fs::read(&path).unwrap();
+    assert_eq!(now[place], stored[place]);
+    now[place] ^= 1;
+    std::fs::write(&path, &now).unwrap();
+    let mut found = Vec::new();
+    Tool::open(&path).unwrap().cat(&mut found).unwrap();
+    assert!(found == data);
+}

@@ -1,0 +1,255 @@
+//! What commands of this programme answer, as JSON, and how claims read from it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::look_up::{At, AtUnit, Figure, Outcome};
+
+/// The answers of commands by their names; or why there is none.
+pub type Answers = BTreeMap<String, std::result::Result<Value, String>>;
+
+/// A command of this programme whose answer claims read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    /// What claims call it.
+    pub name: String,
+    /// Its arguments; it writes JSON to its standard output.
+    pub run: Vec<String>,
+}
+
+/// What is read from a command's answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// The command.
+    pub from: String,
+    /// Where its figure is.
+    pub at: Way,
+    /// Where it says why there is none.
+    pub reason: Option<Way>,
+    /// What is there is a list, each element of which is a figure.
+    pub each: Option<Each>,
+    /// What the figure is multiplied by to be in the base of its unit.
+    #[serde(default = "one")]
+    pub factor: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// How elements of a list are figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Each {
+    /// The key of the place of a figure.
+    pub at: String,
+    /// The key of the figure.
+    pub is: String,
+    /// What the place is counted in.
+    #[serde(default)]
+    pub unit: AtUnit,
+}
+
+/// A way into a JSON document: keys joined by dots; `[key=value,...]` is the element of a list that
+/// has these values, `[last]` its last one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Way {
+    text: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Last,
+    With(Vec<(String, String)>),
+}
+
+impl TryFrom<String> for Way {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut steps = Vec::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (step, after) = Step::first(rest).ok_or_else(|| {
+                format!("`{text}` is no way into an answer: it stops at `{rest}`")
+            })?;
+            steps.push(step);
+            rest = after.strip_prefix('.').unwrap_or(after);
+        }
+        if steps.is_empty() {
+            Err("a way has at least one key".to_owned())
+        } else {
+            Ok(Self { text, steps })
+        }
+    }
+}
+
+impl From<Way> for String {
+    fn from(way: Way) -> Self {
+        way.text
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl Step {
+    /// The first step of a way, and the rest.
+    fn first(way: &str) -> Option<(Self, &str)> {
+        let Some(inner) = way.strip_prefix('[') else {
+            let (key, after) = way.split_at(way.find(['.', '[']).unwrap_or(way.len()));
+            return (!key.is_empty()).then(|| (Self::Key(key.to_owned()), after));
+        };
+        let (inside, after) = inner.split_once(']')?;
+        if inside == "last" {
+            return Some((Self::Last, after));
+        }
+        let pair = |pair: &str| {
+            let (key, value) = pair.split_once('=')?;
+            Some((key.trim().to_owned(), value.trim().to_owned()))
+        };
+        let pairs = inside.split(',').map(pair).collect::<Option<Vec<_>>>()?;
+        Some((Self::With(pairs), after))
+    }
+
+    fn follow<'v>(&self, from: &'v Value) -> Option<&'v Value> {
+        match self {
+            Self::Key(key) => from.get(key),
+            Self::Last => from.as_array()?.last(),
+            Self::With(pairs) => from.as_array()?.iter().find(|element| {
+                pairs.iter().all(|(key, value)| match element.get(key) {
+                    Some(Value::String(text)) => text == value,
+                    Some(other) => value.parse().is_ok_and(|wanted: Value| wanted == *other),
+                    None => false,
+                })
+            }),
+        }
+    }
+}
+
+impl Way {
+    /// What it leads to; `None` where there is nothing, or null.
+    #[must_use]
+    pub fn follow<'v>(&self, from: &'v Value) -> Option<&'v Value> {
+        let found = self.steps.iter().try_fold(from, |value, step| step.follow(value))?;
+        (!found.is_null()).then_some(found)
+    }
+}
+
+impl Reading {
+    /// What was answered.
+    #[must_use]
+    pub fn outcome(&self, answers: &Answers) -> Outcome {
+        let answer = match answers.get(&self.from) {
+            None => return Outcome::Missing(format!("the command `{}` was not run", self.from)),
+            Some(Err(reason)) => return Outcome::Missing(reason.clone()),
+            Some(Ok(answer)) => answer,
+        };
+        match self.at.follow(answer) {
+            None => Outcome::Missing(self.why_not(answer)),
+            Some(value) => self.told(value).unwrap_or_else(|| {
+                let (from, at) = (&self.from, &self.at);
+                Outcome::Missing(format!("the answer of `{from}` has no figure at {at}"))
+            }),
+        }
+    }
+
+    fn why_not(&self, answer: &Value) -> String {
+        let reason = self.reason.as_ref().and_then(|way| way.follow(answer)?.as_str());
+        reason.map_or_else(
+            || format!("the answer of `{}` has nothing at {}", self.from, self.at),
+            str::to_owned,
+        )
+    }
+
+    fn told(&self, value: &Value) -> Option<Outcome> {
+        if let Some(each) = &self.each {
+            let elements = value.as_array()?.iter();
+            let figures: Vec<Figure> =
+                elements.filter_map(|element| self.element(each, element)).collect();
+            return (!figures.is_empty()).then_some(Outcome::Figures(figures));
+        }
+        if let Some(words) = value.as_str() {
+            return Some(Outcome::Words(words.to_owned()));
+        }
+        Some(Outcome::Figures(vec![self.figure(value)?]))
+    }
+
+    fn element(&self, each: &Each, element: &Value) -> Option<Figure> {
+        let value = element.get(&each.at)?.as_f64()?;
+        let figure = self.figure(element.get(&each.is)?)?;
+        Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
+    }
+
+    /// A number, or a range with a `low` and a `high` end.
+    fn figure(&self, value: &Value) -> Option<Figure> {
+        let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
+        if let Some(value) = number(value) {
+            return Some(Figure::counted(value));
+        }
+        let (low, high) = (number(value.get("low")?)?, number(value.get("high")?)?);
+        Some(Figure { interval: Some((low, high)), ..Figure::counted(f64::midpoint(low, high)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reading(at: &str) -> Reading {
+        let at = Way::try_from(at.to_owned()).unwrap();
+        let reason = Way::try_from("rows[last].why".to_owned()).ok();
+        Reading { from: "c".to_owned(), at, reason, each: None, factor: 2.0 }
+    }
+
+    fn answers() -> Answers {
+        let rows = json!({ "rows": [
+            { "name": "a", "kind": "x", "n": 1 },
+            { "name": "a", "kind": "y", "n": 2, "range": { "low": 3, "high": 5 } },
+            { "name": "b", "n": null, "why": "too small", "list": [{ "d": 7, "s": 0.5 }] },
+        ]});
+        Answers::from([("c".to_owned(), Ok(rows)), ("d".to_owned(), Err("no root".to_owned()))])
+    }
+
+    #[test]
+    fn ways_lead_to_figures_words_and_reasons() {
+        let figure =
+            |value, interval| Outcome::Figures(vec![Figure { interval, ..Figure::counted(value) }]);
+        for (at, expected) in [
+            ("rows[name=a,kind=y].n", figure(4.0, None)),
+            ("rows[name=a,kind=y].range", figure(8.0, Some((6.0, 10.0)))),
+            ("rows[name=a].kind", Outcome::Words("x".to_owned())),
+            ("rows[last].n", Outcome::Missing("too small".to_owned())),
+            ("rows[name=c].n", Outcome::Missing("too small".to_owned())),
+        ] {
+            assert_eq!(reading(at).outcome(&answers()), expected, "{at}");
+        }
+        let other = Reading { from: "d".to_owned(), ..reading("rows") };
+        assert_eq!(other.outcome(&answers()), Outcome::Missing("no root".to_owned()));
+        let each = Each { at: "d".to_owned(), is: "s".to_owned(), unit: AtUnit::Days };
+        let list = Reading { each: Some(each), ..reading("rows[last].list") };
+        let at = Some(At { value: 7.0, unit: AtUnit::Days });
+        let expected = Outcome::Figures(vec![Figure { at, ..Figure::counted(1.0) }]);
+        assert_eq!(list.outcome(&answers()), expected);
+    }
+
+    #[test]
+    fn what_is_no_way_is_refused() {
+        for text in ["", "a..b", "a[b", "a[b]", ".a"] {
+            assert!(Way::try_from(text.to_owned()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `fslab age chart`: the scores over time of several replays and simulations in one picture.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::tables::{Series, write_chart};
+use crate::exit::{Code, Coded};
+
+/// Arguments of `fslab age chart`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to draw it, as SVG
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// What `fslab age replay --json --score-every DAYS` and `fslab age simulate --json` print;
+    /// NAME=FILE calls a replay so instead of by its target
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    results: Vec<String>,
+}
+
+/// What those print, as far as it is drawn.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Simulations(Vec<Simulation>),
+    Replay(Replay),
+}
+
+#[derive(Deserialize)]
+struct Simulation {
+    policy: String,
+    clustering: String,
+    over_time: Vec<Point>,
+}
+
+#[derive(Deserialize)]
+struct Replay {
+    target: String,
+    over_time: Vec<Scored>,
+}
+
+#[derive(Deserialize)]
+struct Scored {
+    day: u64,
+    score: Point,
+}
+
+#[derive(Deserialize)]
+struct Point {
+    /// Only simulations tell it here.
+    #[serde(default)]
+    day: u64,
+    score: Option<f64>,
+}
+
+impl Args {
+    /// Draws.
+    pub fn run(self) -> Result<()> {
+        let mut series = Vec::new();
+        for named in &self.results {
+            let whole = Path::new(named);
+            let parts = named.split_once('=').filter(|_| !whole.exists());
+            let (name, path) =
+                parts.map_or((None, whole), |(name, path)| (Some(name), path.as_ref()));
+            series.extend(read(path, name)?);
+        }
+        if series.iter().all(|line| line.points.is_empty()) {
+            let message = "none of these has scores over time: replay with --score-every DAYS";
+            return Err(Coded { code: Code::BadInput, message: message.to_owned() }.into());
+        }
+        write_chart(&self.output, &series)?;
+        println!("{} lines in {}", series.len(), self.output.display());
+        Ok(())
+    }
+}
+
+/// The lines of a result.
+fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let told = serde_json::from_slice(&text).map_err(|error| Coded {
+        code: Code::BadInput,
+        message: format!("{} is no result of fslab age as JSON: {error}", path.display()),
+    })?;
+    Ok(match told {
+        Told::Simulations(rows) => rows.into_iter().map(simulated).collect(),
+        Told::Replay(replay) => {
+            let name = name.map_or(replay.target, str::to_owned);
+            let point = |at: Scored| Some((at.day as f64, at.score.score?));
+            vec![Series { name, points: replay.over_time.into_iter().filter_map(point).collect() }]
+        }
+    })
+}
+
+fn simulated(row: Simulation) -> Series {
+    let point = |at: Point| Some((at.day as f64, at.score?));
+    let name = format!("{} {}, simulated", row.policy, row.clustering);
+    Series { name, points: row.over_time.into_iter().filter_map(point).collect() }
+}

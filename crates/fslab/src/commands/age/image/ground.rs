@@ -1,0 +1,124 @@
+//! A file system for a workload to age, on an image that goes when this goes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use fslab_ext2::{MkfsOptions, VolumeOptions, mkfs};
+use fslab_layers::{Leaf, Stack};
+use fslab_sys::loop_device::{LoopDevice, Options};
+use fslab_sys::make_file_system::{self, Kind};
+use fslab_sys::mounts::{Mount, Unmounted};
+use fslab_vfs::FileSystem;
+use tempfile::TempDir;
+
+use super::super::score::Place;
+use crate::exit::{Code, Coded};
+use crate::leaves::{self, open_device};
+
+/// What kind of file system is made.
+pub enum Form {
+    /// One of the kernel's, by the tools of the distribution.
+    Kernel {
+        /// Which.
+        kind: Kind,
+        /// Options of its mkfs.
+        mkfs: Vec<String>,
+    },
+    /// ext2, by the engine.
+    Engine {
+        /// How it is made.
+        mkfs: MkfsOptions,
+        /// How it is used.
+        options: VolumeOptions,
+    },
+}
+
+/// A fresh file system. Fields are dropped in this order: users before what they use.
+pub struct Ground {
+    /// What the workload is done on.
+    pub file_system: Arc<dyn FileSystem>,
+    /// For scores.
+    pub place: Place,
+    /// How it was made.
+    pub made: String,
+    mount: Option<Mount>,
+    device: Option<LoopDevice>,
+    scratch: TempDir,
+}
+
+impl Ground {
+    /// Makes a file system of so many bytes, on an image in a temporary directory in `beside`.
+    pub fn make(form: &Form, size: u64, beside: &Path) -> Result<Self> {
+        let scratch = tempfile::Builder::new().prefix(".fslab-age-image-").tempdir_in(beside);
+        let scratch = scratch.with_context(|| beside.display().to_string())?;
+        let image = image_of(&scratch);
+        let file = std::fs::File::create(&image).context("making the image")?;
+        file.set_len(size).context("making the image")?;
+        match form {
+            Form::Engine { mkfs: make, options } => {
+                mkfs(&open_device(&image, false)?, make)?;
+                let file_system: Arc<dyn FileSystem> = Arc::new(leaves::open(&image, options)?);
+                let place = Place::Here(Arc::clone(&file_system));
+                let made = "the ext2 engine".to_owned();
+                Ok(Self { file_system, place, made, mount: None, device: None, scratch })
+            }
+            Form::Kernel { kind, mkfs } => Self::mounted(*kind, mkfs, scratch),
+        }
+    }
+
+    fn mounted(kind: Kind, mkfs: &[String], scratch: TempDir) -> Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            let message = format!(
+                "mounting {kind} needs root; `--policy` makes an ext2 image without mounting it"
+            );
+            return Err(Coded { code: Code::Missing, message }.into());
+        }
+        let (image, point) = (image_of(&scratch), scratch.path().join("mountpoint"));
+        std::fs::create_dir(&point).context("making a mount point")?;
+        let device = LoopDevice::attach(&image, Options::default())?;
+        let made = make_file_system::make(kind, device.path(), mkfs)?;
+        let mount = Mount::new(device.path(), &point, kind.name(), "")?;
+        let leaf = Leaf::Directory(point);
+        let file_system = Stack { layers: Vec::new(), leaf: leaf.clone() }.build()?;
+        let place = Place::of_leaf(&leaf, &file_system);
+        Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
+    }
+
+    /// Ends the file system; its image is whole then.
+    pub fn end(self) -> Result<Image> {
+        let Self { file_system, place, mount, device, scratch, .. } = self;
+        file_system.shutdown().context("ending the file system")?;
+        drop(place);
+        drop(file_system);
+        if let Some(mount) = mount
+            && mount.unmount()? == Unmounted::Lazily
+        {
+            anyhow::bail!("the aged file system was busy and could not be unmounted");
+        }
+        drop(device);
+        Ok(Image { scratch })
+    }
+}
+
+/// The image of a file system that has ended.
+pub struct Image {
+    scratch: TempDir,
+}
+
+impl Image {
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        image_of(&self.scratch)
+    }
+}
+
+fn image_of(scratch: &TempDir) -> PathBuf {
+    scratch.path().join("image")
+}
+
+/// How the engine makes an image: with nothing of the clock or the user in it, so that equal
+/// workloads make equal images.
+pub fn engine_options(bytes_per_inode: u32, reserved_percent: u8) -> MkfsOptions {
+    MkfsOptions { bytes_per_inode, reserved_percent, ..MkfsOptions::default() }
+}

@@ -1,0 +1,221 @@
+//! `fslab age image make`: a file system as a workload leaves it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use bytesize::ByteSize;
+use fslab_age::image::{Identity, pack};
+use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
+use fslab_age::workload::{Provenance, WorkloadReader, hash_of_file};
+use fslab_ext2::VolumeOptions;
+use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
+use fslab_sys::make_file_system::Kind;
+
+use super::super::replay::{DataArg, Watcher};
+use super::ground::{Form, Ground, engine_options};
+use super::tell;
+use crate::exit::{Code, Coded};
+
+/// Arguments of `fslab age image make`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root; only ext2 with --policy
+    #[arg(long, short, default_value = "ext4")]
+    filesystem: Kind,
+    /// An option of its mkfs, as `--mkfs=-b --mkfs=1024`
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true, conflicts_with = "policy")]
+    mkfs: Vec<String>,
+    /// Let fslab's ext2 engine do it with this policy, without a mount: equal workloads make equal
+    /// images
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// With --policy: whether blocks are moved together while they are written, smart or dumb
+    #[arg(long, default_value = "dumb", requires = "policy")]
+    clustering: String,
+    /// With --policy: one inode for so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384, requires = "policy")]
+    inode_ratio: u32,
+    /// With --policy: percent of the blocks that are kept for the super-user
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, requires = "policy")]
+    reserved_percent: u8,
+    /// Size of the file system [what the workload is for]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<ByteSize>,
+    /// What files are filled with
+    #[arg(long, value_enum, default_value_t = DataArg::Real)]
+    data: DataArg,
+    /// Threads
+    #[arg(long, short, default_value_t = 1)]
+    threads: usize,
+    /// Write everything back whenever so many hours of the workload have passed
+    #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
+    sync_every: f64,
+    /// End where the file system is full, instead of leaving out what does not fit
+    #[arg(long)]
+    stop_when_full: bool,
+    /// Where to write it [aged-FILESYSTEM-HASH.zst]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The workload
+    workload: PathBuf,
+}
+
+impl Args {
+    /// Makes the file system, ages it and packs it.
+    pub fn run(self) -> Result<()> {
+        let reader = WorkloadReader::open(&self.workload)?;
+        let provenance = reader.provenance().clone();
+        let size = self.size(&provenance)?;
+        let hash = hash_of_file(&self.workload)?;
+        let (settings, form) = (self.settings(&hash)?, self.form()?);
+        let output = self.output(&hash);
+        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // Before anything is mounted: what a signal ends must be undone.
+        let stop = heed_signals()?;
+        let ground = Ground::make(&form, size, parent.unwrap_or(Path::new(".")))?;
+        let mut identity = Identity { workload: hash, facts: self.facts(&provenance) };
+        identity.facts.insert("made".to_owned(), one_line(&ground.made));
+        let aged = age(&ground, reader, settings, stop)?;
+        identity.facts.extend(aged);
+        let image = ground.end()?;
+        tell(&output, pack(&image.path(), &output, &identity)?, &identity);
+        Ok(())
+    }
+
+    fn size(&self, provenance: &Provenance) -> Result<u64> {
+        let size = self.size.map_or(provenance.volume_bytes, |size| size.as_u64());
+        if size > 0 {
+            return Ok(size);
+        }
+        let shown = self.workload.display();
+        Err(refuse(format!("{shown} does not say for what volume it is: give --size")))
+    }
+
+    fn settings(&self, hash: &str) -> Result<Settings> {
+        if !(self.sync_every > 0.0 && self.sync_every.is_finite()) {
+            return Err(refuse("--sync-every must be above 0 hours".to_owned()));
+        }
+        Ok(Settings {
+            data: self.data.into(),
+            when_full: if self.stop_when_full { WhenFull::Stop } else { WhenFull::Skip },
+            owner: None,
+            threads: self.threads.clamp(1, 256),
+            sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
+            checkpoint: None,
+            checkpoint_every: u64::MAX / 4,
+            workload_hash: hash.to_owned(),
+            observe_every_days: 0,
+        })
+    }
+
+    fn form(&self) -> Result<Form> {
+        if self.filesystem.is_read_only() {
+            return Err(refuse(format!("{} can't be written, and so not aged", self.filesystem)));
+        }
+        let Some(policy) = self.policy()? else {
+            return Ok(Form::Kernel { kind: self.filesystem, mkfs: self.mkfs.clone() });
+        };
+        if self.filesystem != Kind::Ext2 {
+            let message =
+                format!("--policy is of ext2 images: say -f ext2, not {}", self.filesystem);
+            return Err(refuse(message));
+        }
+        let clustering = Clustering::from_name(&self.clustering).ok_or_else(|| {
+            refuse(format!("clustering is smart or dumb, not '{}'", self.clustering))
+        })?;
+        let mkfs = engine_options(self.inode_ratio, self.reserved_percent);
+        Ok(Form::Engine {
+            mkfs,
+            options: VolumeOptions { policy, clustering, ..VolumeOptions::default() },
+        })
+    }
+
+    fn policy(&self) -> Result<Option<&'static PolicySpec>> {
+        let Some(name) = &self.policy else { return Ok(None) };
+        let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
+        let unknown = || refuse(format!("no policy '{name}'; there are {}", names.join(", ")));
+        alloc::policy(name).ok_or_else(unknown).map(Some)
+    }
+
+    fn output(&self, hash: &str) -> PathBuf {
+        let named = || PathBuf::from(format!("aged-{}-{}.zst", self.filesystem, &hash[..16]));
+        self.output.clone().unwrap_or_else(named)
+    }
+
+    /// What is known of the image before it is made.
+    fn facts(&self, provenance: &Provenance) -> BTreeMap<String, String> {
+        let policy = self.policy.as_ref();
+        let facts = [
+            ("filesystem", self.filesystem.to_string()),
+            (
+                "policy",
+                policy.map_or_else(
+                    || "the kernel's".to_owned(),
+                    |policy| format!("{policy} {}", self.clustering),
+                ),
+            ),
+            ("data", format!("{:?}", self.data).to_lowercase()),
+            ("threads", self.threads.to_string()),
+            ("sync_every_hours", self.sync_every.to_string()),
+            ("source", one_line(&provenance.source)),
+            ("seed", provenance.seed.to_string()),
+            ("made_by", format!("fslab {}", env!("CARGO_PKG_VERSION"))),
+        ];
+        facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Does the workload, and answers what is known afterwards.
+fn age(
+    ground: &Ground,
+    reader: WorkloadReader,
+    settings: Settings,
+    stop: Arc<AtomicBool>,
+) -> Result<Vec<(String, String)>> {
+    let mut watcher = Watcher::new(reader.total(), stop, ground.place.clone());
+    let mut replayer = Replayer::new(&*ground.file_system, settings);
+    let ended = replayer.run(reader, &mut watcher);
+    watcher.bar.finish_and_clear();
+    if !ended? {
+        bail!("interrupted; nothing was kept");
+    }
+    let Replayed { operations, bytes_written, no_space, left_out, .. } = *replayer.replayed();
+    let complete = no_space + left_out == 0;
+    let expected = replayer.population().checksum()?;
+    drop(replayer);
+    let tree = fslab_age::score::tree_checksum(&*ground.file_system, true)?;
+    if complete && tree != expected {
+        bail!("the aged tree is not what the workload makes; nothing was kept");
+    }
+    let score = watcher.score()?.total.score();
+    let facts = [
+        ("operations", operations.to_string()),
+        ("bytes_written", bytes_written.to_string()),
+        ("no_space", no_space.to_string()),
+        ("left_out", left_out.to_string()),
+        ("tree", tree),
+        ("layout_score", score.map_or_else(|| "none".to_owned(), |score| format!("{score:.6}"))),
+    ];
+    Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+fn heed_signals() -> Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("can't wait for signals")?;
+    }
+    Ok(stop)
+}
+
+/// A fact is one line.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn refuse(message: String) -> anyhow::Error {
+    Coded { code: Code::BadInput, message }.into()
+}

@@ -1,0 +1,39 @@
+//! What a copied file keeps beside its bytes.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+use fslab_vfs::{FileSystem, Ino, Permissions, Request, SetAttr, SetTime, Timestamp, XattrMode};
+
+/// Owner, permissions, times and extended attributes.
+pub(super) struct Attributes {
+    /// User and group, where they are kept: only root may give files away.
+    pub owner: Option<(u32, u32)>,
+    /// Symbolic links have none.
+    pub permissions: Option<Permissions>,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub extended: Vec<(OsString, Vec<u8>)>,
+}
+
+impl Attributes {
+    /// Gives them to a file, in an order in which none undoes another.
+    pub fn give_to(&self, target: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
+        if let Some((uid, gid)) = self.owner {
+            let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+            target.setattr(request, ino, None, &owner)?;
+        }
+        for (name, value) in &self.extended {
+            let answer = target.setxattr(request, ino, name, value, XattrMode::empty());
+            answer.with_context(|| format!("attribute {}", name.display()))?;
+        }
+        let changes = SetAttr {
+            permissions: self.permissions,
+            accessed: Some(SetTime::To(self.accessed)),
+            modified: Some(SetTime::To(self.modified)),
+            ..SetAttr::default()
+        };
+        target.setattr(request, ino, None, &changes)?;
+        Ok(())
+    }
+}

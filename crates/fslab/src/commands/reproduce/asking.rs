@@ -1,0 +1,49 @@
+//! Asks commands of this programme, as a user would: each is a process of its own, because some
+//! bound their memory.
+
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
+
+use fslab_measure::reproduce::Command;
+use serde_json::Value;
+
+/// The answer of a command, or why there is none. Images that it makes are in `work_dir`, if not
+/// where temporary files are.
+pub(super) fn ask(
+    command: &Command,
+    work_dir: Option<&Path>,
+) -> std::result::Result<Value, String> {
+    let line = format!("fslab {}", command.run.join(" "));
+    eprintln!("command: {line}");
+    let program = std::env::current_exe().map_err(|error| format!("finding fslab: {error}"))?;
+    let mut process = Process::new(program);
+    process.args(&command.run).stdin(Stdio::null());
+    if let Some(directory) = work_dir {
+        process.env("TMPDIR", directory);
+    }
+    let output = process.output().map_err(|error| format!("starting `{line}`: {error}"))?;
+    if !output.status.success() {
+        return Err(reason(&line, &output.stderr));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("`{line}` answered no JSON: {error}"))
+}
+
+/// The last line that a command wrote, which is the one that says why it failed.
+fn reason(line: &str, messages: &[u8]) -> String {
+    let messages = String::from_utf8_lossy(messages);
+    let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
+    format!("`{line}`: {}", last.trim_start_matches("fslab: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_reason() {
+        let messages = b"warning: slow\nfslab: needs root\n\n";
+        assert_eq!(reason("fslab x", messages), "`fslab x`: needs root");
+        assert_eq!(reason("fslab x", b""), "`fslab x`: it failed");
+    }
+}

@@ -1,0 +1,141 @@
+//! `fslab sca encode` and `decode`: trees converted in place, while nothing is mounted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_layers::LayerChoice;
+use fslab_layers::sca::convert::{self, Conversion, Direction, Outcome};
+use indicatif::ProgressBar;
+
+use crate::exit::{Code, Coded};
+use crate::surroundings;
+
+/// The layer that reads stored files of every codec.
+const ANY_CODEC: &str = "copy:pack=off";
+
+/// What to encode, and how.
+#[derive(Debug, clap::Args)]
+pub struct Encode {
+    /// A directory that is not mounted
+    tree: PathBuf,
+    /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
+    #[arg(short, long, default_value = "zstd")]
+    layer: LayerChoice,
+    /// Only say what is expected, from samples
+    #[arg(long)]
+    dry_run: bool,
+    /// Threads; 0 for one a processor
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+/// What to decode.
+#[derive(Debug, clap::Args)]
+pub struct Decode {
+    /// A directory that is not mounted
+    tree: PathBuf,
+    /// Threads; 0 for one a processor
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+/// What became of all files.
+#[derive(Default)]
+struct Totals {
+    converted: AtomicU64,
+    already: AtomicU64,
+    before_bytes: AtomicU64,
+    after_bytes: AtomicU64,
+    kept: Mutex<u64>,
+}
+
+impl Encode {
+    /// Encodes, or says what is expected of it.
+    pub fn run(&self) -> Result<()> {
+        if self.dry_run {
+            return expect(&self.tree, &self.layer);
+        }
+        convert(&self.tree, &self.layer, Direction::Encode, self.threads)
+    }
+}
+
+impl Decode {
+    /// Decodes.
+    pub fn run(&self) -> Result<()> {
+        convert(&self.tree, &ANY_CODEC.parse()?, Direction::Decode, self.threads)
+    }
+}
+
+fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
+    let bar = super::spinner()?;
+    let found = convert::estimate(tree, layer, &|path| {
+        bar.set_message(path.display().to_string());
+        bar.tick();
+    })?;
+    bar.finish_and_clear();
+    let (before, after) = (found.before_bytes, found.after_bytes);
+    println!("{} files would be encoded, {} are as they should be", found.files, found.already);
+    println!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
+    println!("from {} of samples; nothing was changed", size(found.sampled_bytes));
+    if found.unreadable > 0 {
+        println!("{} files can't be read and are not counted", found.unreadable);
+    }
+    Ok(())
+}
+
+fn convert(tree: &Path, layer: &LayerChoice, direction: Direction, threads: usize) -> Result<()> {
+    let (totals, bar) = (Totals::default(), super::spinner()?);
+    let conversion = Conversion::open(tree, layer, direction, &surroundings::of_program())?;
+    conversion
+        .run(threads, &|path, outcome| totals.add(path, outcome, &bar))
+        .with_context(|| format!("{}: run it again to go on", tree.display()))?;
+    bar.finish_and_clear();
+    totals.show(direction)
+}
+
+impl Totals {
+    fn add(&self, path: &Path, outcome: &Outcome, bar: &ProgressBar) {
+        bar.set_message(path.display().to_string());
+        bar.tick();
+        match outcome {
+            Outcome::Converted { before_bytes, after_bytes } => {
+                self.converted.fetch_add(1, Ordering::Relaxed);
+                self.before_bytes.fetch_add(*before_bytes, Ordering::Relaxed);
+                self.after_bytes.fetch_add(*after_bytes, Ordering::Relaxed);
+            }
+            Outcome::Already => drop(self.already.fetch_add(1, Ordering::Relaxed)),
+            Outcome::Kept(why) => {
+                // One line at a time, whichever thread it comes from.
+                let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                *kept += 1;
+                bar.suspend(|| println!("{}: kept as it was: {why}", path.display()));
+            }
+        }
+    }
+
+    fn show(self, direction: Direction) -> Result<()> {
+        let (before, after) = (self.before_bytes.into_inner(), self.after_bytes.into_inner());
+        let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
+        let (converted, already) = (self.converted.into_inner(), self.already.into_inner());
+        println!("{converted} files {done}, {already} were as they should be");
+        println!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
+        let kept = self.kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if kept == 0 {
+            return Ok(());
+        }
+        let message =
+            format!("{kept} files were kept as they were; run it again to try them again");
+        Err(Coded { code: Code::Failure, message }.into())
+    }
+}
+
+fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).display().iec().to_string()
+}
+
+fn share(before: u64, after: u64) -> String {
+    format!("{:.0} %", 100.0 * after as f64 / before.max(1) as f64)
+}

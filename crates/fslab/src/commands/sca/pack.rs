@@ -1,0 +1,85 @@
+//! `fslab sca pack`: stored files put in order, while nothing is mounted.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_layers::Error;
+use fslab_layers::sca::{self, Packed, Tool};
+use indicatif::ProgressBar;
+
+use crate::exit::{Code, Coded};
+
+/// What became of all files.
+#[derive(Default)]
+struct Totals {
+    packed: u64,
+    already: u64,
+    given_up: u64,
+    freed_bytes: u64,
+}
+
+/// Packs files, and the stored files below directories; others below them are passed over.
+pub fn run(paths: &[PathBuf]) -> Result<()> {
+    let bar = super::spinner()?;
+    let mut totals = Totals::default();
+    for path in paths {
+        if path.is_dir() {
+            pack_tree(path, &bar, &mut totals)?;
+        } else {
+            pack(path, &bar, &mut totals)?;
+        }
+    }
+    bar.finish_and_clear();
+    println!(
+        "{} packed, {} freed; {} had nothing to gain",
+        totals.packed,
+        ByteSize::b(totals.freed_bytes).display().iec(),
+        totals.already
+    );
+    if totals.given_up == 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "{} stored files could not be packed and are as they were; see `fslab sca check`",
+        totals.given_up
+    );
+    Err(Coded { code: Code::Failure, message }.into())
+}
+
+fn pack_tree(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
+    let shown = directory.display();
+    let entries = std::fs::read_dir(directory).with_context(|| format!("can't list {shown}"))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("can't list {shown}"))?;
+        // Symbolic links are neither: nothing outside the tree is touched.
+        let kind = entry.file_type().with_context(|| format!("can't list {shown}"))?;
+        if kind.is_dir() {
+            pack_tree(&entry.path(), bar, totals)?;
+        } else if kind.is_file() {
+            match Tool::open(&entry.path()) {
+                Err(Error::NoStoredFile { .. }) => {}
+                opened => {
+                    drop(opened?);
+                    pack(&entry.path(), bar, totals)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
+    bar.set_message(path.display().to_string());
+    let done = sca::pack(path, &|_| bar.tick())?;
+    match done.outcome {
+        Packed::Now => totals.packed += 1,
+        Packed::Already => totals.already += 1,
+        Packed::GivenUp => {
+            totals.given_up += 1;
+            bar.suspend(|| println!("{}: not packed: a part of it can't be read", path.display()));
+        }
+    }
+    totals.freed_bytes += done.before_bytes.saturating_sub(done.after_bytes);
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! `cargo xtask guide`: runs every command block of README.md and of the guide, as a reader would
+//! copy them, and says which do not work.
+//!
+//! The blocks of a page run in order, in one shell, in an empty home folder. The shell lives in
+//! mount and process namespaces of its own: whatever it mounts or starts is gone with it, and
+//! `/mnt` and `/srv` are folders of the page. How blocks say that they are slow, or not for here,
+//! is in [`blocks`].
+
+mod blocks;
+mod shell;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use self::blocks::{Block, Kind};
+use crate::steps::{Context, Step};
+use crate::summary::{self, Done};
+use crate::tally::Tally;
+use crate::{environment, process};
+
+/// The step of `cargo xtask test`.
+pub const STEP: Step = Step {
+    name: "guide",
+    help: "the quick command blocks of README.md and the guide",
+    run: |context| {
+        build(context)?;
+        Guide { fslab: context.target_directory()?.join("debug/fslab"), slow: false }.run(None)
+    },
+};
+
+/// Which pages and blocks.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Leave out the blocks that are marked slow, as CI does, and build without optimisation
+    #[arg(long)]
+    quick: bool,
+    /// Only pages whose paths contain this
+    #[arg(long)]
+    page: Option<String>,
+    /// List the blocks and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+impl Args {
+    /// Runs the blocks and prints the summary; succeeds if nothing failed.
+    pub fn run(&self) -> Result<ExitCode> {
+        if self.list {
+            for (page, blocks) in pages(self.page.as_deref())? {
+                blocks.iter().for_each(|block| println!("{page}:{}: {}", block.line, block.kind));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let start = Instant::now();
+        let context = Context::new()?;
+        let profile = if self.quick { "debug" } else { "release" };
+        if self.quick {
+            build(&context)?;
+        } else {
+            let build = ["build", "--release", "--locked", "--package", "fslab"];
+            process::run_ok(context.cargo().args(build))?;
+        }
+        let fslab = context.target_directory()?.join(profile).join("fslab");
+        let tally = Guide { fslab, slow: !self.quick }.run(self.page.as_deref())?;
+        let done = [Done { name: "guide", time: start.elapsed(), tally }];
+        print!("{}", summary::render(&done));
+        let good = done.iter().all(|step| step.tally.is_good());
+        Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn build(context: &Context) -> Result<()> {
+    process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))
+}
+
+/// What blocks are run with.
+struct Guide {
+    fslab: PathBuf,
+    /// Whether slow blocks are run too.
+    slow: bool,
+}
+
+impl Guide {
+    fn run(&self, wanted: Option<&str>) -> Result<Tally> {
+        let mut tally = Tally::default();
+        if let Some(reason) = environment::why_no_mounts() {
+            return Ok(Tally::skip("guide", reason));
+        }
+        for (page, blocks) in pages(wanted)? {
+            tally += self.page(&page, &blocks)?;
+        }
+        Ok(tally)
+    }
+
+    fn page(&self, page: &str, blocks: &[Block]) -> Result<Tally> {
+        let runs = |block: &&Block| match &block.kind {
+            Kind::Quick => true,
+            Kind::Slow => self.slow,
+            Kind::NotHere(_) => false,
+        };
+        let chosen: Vec<&Block> = blocks.iter().filter(runs).collect();
+        for block in blocks.iter().filter(|block| !runs(block)) {
+            println!("{page}:{}: {}", block.line, block.kind);
+        }
+        if chosen.is_empty() {
+            return Ok(Tally::default());
+        }
+        let start = Instant::now();
+        let ended = shell::run(&self.fslab, page, &chosen)?;
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{page}: {} of {} blocks in {seconds:.1} s", ended.passed, chosen.len());
+        let mut tally = Tally { passed: ended.passed, ..Tally::default() };
+        if let Some(failure) = ended.failure {
+            tally += Tally::fail(failure);
+        }
+        Ok(tally)
+    }
+}
+
+/// README.md and the pages of the guide, with their blocks.
+fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
+    let root = environment::workspace_root();
+    let folder = root.join("docs/guide/src");
+    let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let mut paths = vec![root.join("README.md")];
+    for entry in entries {
+        paths.push(entry.with_context(|| folder.display().to_string())?.path());
+    }
+    paths[1..].sort();
+    let mut pages = Vec::new();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
+        if wanted.is_none_or(|wanted| name.contains(wanted)) {
+            pages.push((name.clone(), read(path, &name)?));
+        }
+    }
+    Ok(pages)
+}
+
+fn read(path: &Path, name: &str) -> Result<Vec<Block>> {
+    let text = fs::read_to_string(path).with_context(|| name.to_owned())?;
+    match blocks::of(&text) {
+        Ok(blocks) => Ok(blocks),
+        Err((line, message)) => bail!("{name}:{line}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// What can't be read at all would otherwise show only where root runs the blocks.
+    #[test]
+    fn every_block_is_understood() {
+        let pages = super::pages(None).unwrap();
+        assert!(pages.len() > 10 && pages[0].0 == "README.md", "{}", pages.len());
+    }
+}

@@ -1,0 +1,156 @@
+//! The command blocks of a page.
+//!
+//! A fence of `sh` holds commands; of one of `console` the lines after `$ ` are commands, and the
+//! others show what was seen once. `sh,slow` takes minutes: CI leaves it out. Comments directly
+//! before a fence, which no reader sees:
+//!
+//! ```text
+//! <!-- not here: REASON -->     the block is not run, because ...
+//! <!-- before: COMMANDS -->     what makes what the reader is supposed to have
+//! ```
+
+use std::fmt;
+
+/// A block of commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The line of its fence, counted from 1.
+    pub line: usize,
+    /// Whether it is run.
+    pub kind: Kind,
+    /// Commands before it, and its own.
+    pub commands: String,
+}
+
+/// Whether a block is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Always.
+    Quick,
+    /// But not in CI.
+    Slow,
+    /// Never, because of this.
+    NotHere(String),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quick => formatter.write_str("run"),
+            Self::Slow => formatter.write_str("slow: run by `cargo xtask guide` alone"),
+            Self::NotHere(reason) => write!(formatter, "not run: {reason}"),
+        }
+    }
+}
+
+/// A line and what is wrong there.
+type Wrong = (usize, String);
+
+/// The blocks of a page's text.
+pub fn of(text: &str) -> Result<Vec<Block>, Wrong> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut blocks = Vec::new();
+    let mut index = 0;
+    while index < lines.len() {
+        let Some(info) = lines[index].strip_prefix("```") else {
+            index += 1;
+            continue;
+        };
+        let length = lines[index + 1..].iter().position(|line| line.starts_with("```"));
+        let length = length.ok_or((index + 1, "the fence is never closed".to_owned()))?;
+        let body = &lines[index + 1..index + 1 + length];
+        blocks.extend(block(info, index, body, &remarks(&lines[..index]))?);
+        index += length + 2;
+    }
+    Ok(blocks)
+}
+
+/// The comments directly before a fence, in order.
+fn remarks(before: &[&str]) -> Vec<String> {
+    let mut end = before.len();
+    let mut remarks = Vec::new();
+    while before[..end].last().is_some_and(|line| line.trim_end().ends_with("-->")) {
+        let start = before[..end].iter().rposition(|line| line.starts_with("<!--"));
+        let Some(start) = start else { break };
+        let whole = before[start..end].join("\n");
+        let inner = whole.trim_start_matches("<!--").trim_end().trim_end_matches("-->");
+        remarks.insert(0, inner.trim().to_owned());
+        end = start;
+    }
+    remarks
+}
+
+fn block(
+    info: &str,
+    index: usize,
+    body: &[&str],
+    remarks: &[String],
+) -> Result<Option<Block>, Wrong> {
+    let line = index + 1;
+    let (language, mark) = info.split_once(',').unwrap_or((info, ""));
+    let commands = match language {
+        "sh" => body.join("\n"),
+        "console" => {
+            body.iter().filter_map(|line| line.strip_prefix("$ ")).collect::<Vec<_>>().join("\n")
+        }
+        _ => return Ok(None),
+    };
+    let mut kind = match mark {
+        "" => Kind::Quick,
+        "slow" => Kind::Slow,
+        other => return Err((line, format!("`{other}` is no mark of a block; there is `slow`"))),
+    };
+    let mut before = String::new();
+    for remark in remarks {
+        match remark.split_once(':') {
+            Some(("before", commands)) => before.push_str(commands.trim()),
+            Some(("not here", reason)) if !reason.trim().is_empty() => {
+                kind = Kind::NotHere(reason.trim().to_owned());
+            }
+            _ => {
+                let message =
+                    "a comment before a block is `before: COMMANDS` or `not here: REASON`";
+                return Err((line, message.to_owned()));
+            }
+        }
+        before.push('\n');
+    }
+    Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n") }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_say_whether_they_are_run() {
+        let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n```console\n\
+                    $ ls x\ny\n```\n```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
+                    <!-- not here: needs a tape -->\n```sh\nmt rewind\n```\n";
+        let blocks = of(page).unwrap();
+        let seen: Vec<_> =
+            blocks.iter().map(|one| (one.line, &one.kind, one.commands.as_str())).collect();
+        let tape = Kind::NotHere("needs a tape".to_owned());
+        assert_eq!(
+            seen,
+            [
+                (2, &Kind::Quick, "a\nb\n"),
+                (8, &Kind::Quick, "mkdir x\ntouch x/y\nls x\n"),
+                (16, &Kind::Slow, "sleep 9\n"),
+                (20, &tape, "\nmt rewind\n"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (page, line) in [
+            ("```sh\nopen", 1),
+            ("\n```sh,quick\n```", 2),
+            ("<!-- not here: -->\n```sh\n```", 2),
+            ("<!-- later -->\n```sh\n```", 2),
+        ] {
+            assert_eq!(of(page).unwrap_err().0, line, "{page:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The shell in which a page's blocks run, cut off from the machine.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::blocks::Block;
+use crate::{environment, process};
+
+/// How a page's blocks ended.
+pub struct Ended {
+    /// Blocks that worked.
+    pub passed: usize,
+    /// The first that did not, with the end of what it wrote.
+    pub failure: Option<String>,
+}
+
+/// Said before each block, to know where the shell ended.
+const MARK: &str = "@@ block ";
+
+/// Lines of output that a failure is told with.
+const LINES_TOLD: usize = 15;
+
+/// Folders of the machine in which pages may make things: each page has its own.
+const OWN: [&str; 2] = ["mnt", "srv"];
+
+/// Runs blocks in order until one fails.
+pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Ended> {
+    let scratch = tempfile::Builder::new().prefix("fslab-guide-").tempdir()?;
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
+    let script = prepare(&scratch, fslab, blocks)?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "bash"]).arg(script).current_dir(scratch.path().join("home"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    command
+        .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", scratch.path().join("bin").display()))
+        .env("HOME", scratch.path().join("home"))
+        .env("FSLAB_GUIDE_CLONE", environment::workspace_root());
+    let output = process::output(&mut command)?;
+    let reached = output.stdout.matches(MARK).count();
+    if output.status.success() {
+        return Ok(Ended { passed: blocks.len(), failure: None });
+    }
+    let line = blocks.get(reached.saturating_sub(1)).map_or(0, |block| block.line);
+    let since = output.stdout.rsplit(MARK).next().unwrap_or_default();
+    let said = format!("{since}\n{}", output.stderr);
+    let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = said[said.len().saturating_sub(LINES_TOLD)..].join("\n    ");
+    let failure = format!("{page}:{line}: {}:\n    {last}", output.status);
+    Ok(Ended { passed: reached.saturating_sub(1), failure: Some(failure) })
+}
+
+/// Makes the folders, the programmes and the script.
+fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::path::PathBuf> {
+    let at = |name: &str| scratch.path().join(name);
+    for name in ["bin", "home"].iter().chain(&OWN) {
+        fs::create_dir(at(name)).with_context(|| name.to_string())?;
+    }
+    symlink(fslab, at("bin/fslab")).with_context(|| fslab.display().to_string())?;
+    // Root needs no sudo, and where there is none the blocks must run too.
+    let sudo = at("bin/sudo");
+    fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n")?;
+    fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755))?;
+    let mut text = String::from("set -eu -o pipefail\n");
+    for name in OWN {
+        let own = at(name);
+        text.push_str(&format!("mount --bind '{}' /{name}\n", own.display()));
+    }
+    for block in blocks {
+        text.push_str(&format!("echo '{MARK}'{}\n{}", block.line, block.commands));
+    }
+    let script = at("page.sh");
+    fs::write(&script, text)?;
+    Ok(script)
+}

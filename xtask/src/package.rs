@@ -1,0 +1,78 @@
+//! `cargo xtask deb`: the Debian package, made by dpkg-deb, and a test of it: installed below a
+//! folder by dpkg, used from there, removed again.
+
+mod layout;
+mod trial;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+
+use crate::steps::{Context, Step};
+use crate::tally::Tally;
+use crate::{environment, process};
+
+/// The step of `cargo xtask test`: a package of the programme that was built for the tests.
+pub const STEP: Step = Step {
+    name: "package",
+    help: "the Debian package is made, installed below a folder, used and removed",
+    run: |context| {
+        let Some(_) = environment::find_tool("dpkg-deb") else {
+            return Ok(Tally::skip("package", "dpkg-deb is not installed"));
+        };
+        process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
+        let folder = tempfile::tempdir()?;
+        let fslab = context.target_directory()?.join("debug/fslab");
+        trial::run(&make(&fslab, folder.path(), QUICK)?)
+    },
+};
+
+/// Where the package goes.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Folder for the package [default: the build folder]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Only make it, without the trial
+    #[arg(long)]
+    no_trial: bool,
+}
+
+impl Args {
+    /// Builds with optimisation, makes the package and tries it.
+    pub fn run(&self) -> Result<ExitCode> {
+        let context = Context::new()?;
+        let build = ["build", "--release", "--locked", "--package", "fslab"];
+        process::run_ok(context.cargo().args(build))?;
+        let target = context.target_directory()?;
+        let out = self.out.clone().unwrap_or_else(|| target.join("debian"));
+        fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+        let package = make(&target.join("release/fslab"), &out, SMALL)?;
+        println!("deb: {}", package.display());
+        if self.no_trial {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let tally = trial::run(&package)?;
+        println!("deb: {}", tally.counts());
+        tally.failed.iter().for_each(|failure| println!("deb: {failure}"));
+        tally.skipped.iter().for_each(|skip| println!("deb: {}: {}", skip.test, skip.reason));
+        Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// How dpkg-deb packs what is to be kept, and what is only tried.
+const SMALL: &str = "-Zxz";
+const QUICK: &str = "-Znone";
+
+/// Makes the package of a program in a folder.
+fn make(fslab: &Path, out: &Path, packing: &str) -> Result<PathBuf> {
+    let tree = tempfile::tempdir().context("cannot make a folder for the package")?;
+    let name = layout::lay_out(fslab, tree.path())?;
+    let package = out.join(format!("{name}.deb"));
+    let mut command = Command::new("dpkg-deb");
+    command.args(["--root-owner-group", packing, "--build"]).arg(tree.path()).arg(&package);
+    process::capture(&mut command)?;
+    Ok(package)
+}

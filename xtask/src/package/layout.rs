@@ -1,0 +1,167 @@
+//! What is in the package, and where.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{environment, process};
+
+/// The names by which mount(8) looks for the helper of `-t fslab` and of `-t fuse.fslab`.
+pub const HELPERS: [&str; 2] = ["mount.fslab", "mount.fuse.fslab"];
+
+/// Completions: the shell, and where it looks for them.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/fslab"),
+    ("zsh", "usr/share/zsh/vendor-completions/_fslab"),
+    ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
+];
+
+/// Units of services, where the project has any.
+const UNITS: &str = "packaging/systemd";
+
+/// Lays the package out below a folder; its name with version and architecture.
+pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
+    let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
+    for helper in HELPERS {
+        let link = tree.join("usr/sbin").join(helper);
+        fs::create_dir_all(tree.join("usr/sbin"))?;
+        symlink("../bin/fslab", &link).with_context(|| link.display().to_string())?;
+    }
+    strip(&tree.join("usr/bin/fslab"))?;
+    manuals(fslab, tree)?;
+    for (shell, path) in COMPLETIONS {
+        let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
+        write(&tree.join(path), script.as_bytes())?;
+    }
+    units(tree)?;
+    documents(tree)?;
+    let version = version(fslab)?;
+    let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = architecture.trim();
+    let libc = libc(&program);
+    write(&tree.join("DEBIAN/control"), control(&version, architecture, &libc).as_bytes())?;
+    Ok(format!("fslab_{version}_{architecture}"))
+}
+
+fn control(version: &str, architecture: &str, libc: &str) -> String {
+    format!(
+        "Package: fslab\nVersion: {version}\nArchitecture: {architecture}\n\
+         Maintainer: The fslab maintainers <fslab@localhost>\nSection: utils\nPriority: optional\n\
+         Depends: libc6 (>= {libc}), libgcc-s1\nRecommends: fuse3, e2fsprogs\n\
+         Suggests: xfsprogs, btrfs-progs\n\
+         Description: file-system laboratory you can also live in\n \
+         Layers over any directory through FUSE, an ext2 in user space, ageing, probing and\n \
+         honest comparison of file systems, in one program.\n"
+    )
+}
+
+/// Symbols are for debuggers, and make most of the file; without the tool they stay.
+fn strip(program: &Path) -> Result<()> {
+    match environment::find_tool("strip") {
+        Some(tool) => {
+            process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
+        }
+        None => Ok(()),
+    }
+}
+
+/// The pages of the program itself, and those of the helpers, which are `fslab mount`'s.
+fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
+    let pages = tempfile::tempdir()?;
+    process::capture(Command::new(fslab).arg("man").arg(pages.path()))?;
+    for entry in fs::read_dir(pages.path())? {
+        let page = entry?.path();
+        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        compress(&page, &tree.join(format!("usr/share/man/man1/{name}.gz")))?;
+    }
+    for helper in HELPERS {
+        let page = pages.path().join(helper);
+        fs::write(&page, ".so man1/fslab-mount.1\n")?;
+        compress(&page, &tree.join(format!("usr/share/man/man8/{helper}.8.gz")))?;
+    }
+    Ok(())
+}
+
+fn units(tree: &Path) -> Result<()> {
+    let folder = environment::workspace_root().join(UNITS);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(&folder)? {
+        let entry = entry?;
+        let to = tree.join("usr/lib/systemd/system").join(entry.file_name());
+        install(&entry.path(), &to, 0o644)?;
+    }
+    Ok(())
+}
+
+fn documents(tree: &Path) -> Result<()> {
+    let root = environment::workspace_root();
+    let to = tree.join("usr/share/doc/fslab");
+    compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
+    install(&root.join("docs/SEMANTICS.md"), &to.join("SEMANTICS.md"), 0o644)?;
+    let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());
+    let copyright = format!(
+        "Either of the two licences below, as you choose.\n\n{}\n\n{}",
+        read("LICENSE-MIT")?,
+        read("LICENSE-APACHE")?
+    );
+    write(&to.join("copyright"), copyright.as_bytes())
+}
+
+/// As `fslab --version` says it.
+fn version(fslab: &Path) -> Result<String> {
+    let said = process::capture(Command::new(fslab).arg("--version"))?;
+    said.split_whitespace().nth(1).map(str::to_owned).context("`fslab --version` says no version")
+}
+
+/// The least version of the C library that has every symbol that the program asks for by version.
+fn libc(program: &[u8]) -> String {
+    const PREFIX: &[u8] = b"GLIBC_2.";
+    let minors = program.windows(PREFIX.len() + 2).filter(|window| window.starts_with(PREFIX));
+    let minors = minors.filter_map(|window| {
+        let digits = window[PREFIX.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+        let digits: Vec<u8> = digits.copied().collect();
+        String::from_utf8(digits).ok()?.parse::<u32>().ok()
+    });
+    format!("2.{}", minors.max().unwrap_or_default())
+}
+
+/// gzip without a time, so that equal inputs make equal packages.
+fn compress(from: &Path, to: &Path) -> Result<()> {
+    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
+    write(to, &bytes)?;
+    process::capture(Command::new("gzip").args(["-9", "-n", "-f", "-S", ".tmp"]).arg(to))?;
+    let packed =
+        to.with_file_name(format!("{}.tmp", to.file_name().unwrap_or_default().to_string_lossy()));
+    fs::rename(&packed, to).with_context(|| to.display().to_string())
+}
+
+fn install(from: &Path, to: &Path, mode: u32) -> Result<Vec<u8>> {
+    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
+    write(to, &bytes)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(bytes)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    fs::write(path, bytes).with_context(|| path.display().to_string())?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_newest_symbol_decides() {
+        let program = b"xGLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0GLIBC_PRIVATE";
+        assert_eq!(super::libc(program), "2.34");
+        let control = super::control("0.1.0", "amd64", "2.34");
+        assert!(control.ends_with('\n') && !control.contains("\n\n"), "{control}");
+    }
+}
