@@ -263,12 +263,9 @@ fn bytes_survive_a_crash_at_every_event() {
     eprintln!("{states} states after {scripts} scripts");
 }
 
-/// Each failed before what it found was mended.
+/// fdatasync through a later opening did not make the xattr durable that a write had left.
 #[test]
-fn scripts_that_once_failed_pass() {
-    // fdatasync through a later opening did not make the xattr durable that a write had left.
-    for seed in [130_564] {
-        let plan = Plan { seed, subsets: 3, prefixes: 3 };
-        explore(seed, Order::Independent, &plan).unwrap();
-    }
+fn a_script_that_once_failed_passes() {
+    let seed = 130_564;
+    explore(seed, Order::Independent, &Plan { seed, subsets: 3, prefixes: 3 }).unwrap();
 }
