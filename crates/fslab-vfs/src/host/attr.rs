@@ -59,8 +59,8 @@ fn to_timestamp(time: &StatxTimestamp) -> Timestamp {
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
 }
 
-/// The kernel's 32-bit encoding of a device number (`new_encode_dev`), as [`crate::Attr::device`] and
-/// [`crate::FileSystem::mknod`] have it.
+/// The kernel's 32-bit encoding of a device number (`new_encode_dev`), as [`crate::Attr::device`]
+/// and [`crate::FileSystem::mknod`] have it.
 #[must_use]
 pub fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12

@@ -56,16 +56,21 @@ fn archives_go_in_whole() {
     }
 }
 
+/// One that leads out by its names, one by a link that a directory is then said to be, one in a form
+/// that is not read, and one that ends too early.
+const BAD_ARCHIVES: &str = "\
+    echo x > x; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
+    tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y
+    truncate -s 100K d/s; echo z >> d/s; tar -cSf pax.tar --format=pax -C d s
+    head -c 5M /dev/urandom > d/big; tar -cf whole.tar -C d big; head -c 3M whole.tar > cut.tar";
+
 #[test]
 fn bad_archives_are_refused() {
     let place = Place::new();
     let path = image(&place, "16MiB");
     let image = path.to_str().unwrap();
     let archive = place.lower.join("twice.tar");
-    shell(&place.lower, "echo x > x; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l;
-        tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y;
-        truncate -s 100K d/s; echo z >> d/s; tar -cSf pax.tar --format=pax -C d s;
-        head -c 5M /dev/urandom > d/big; tar -cf whole.tar -C d big; head -c 3M whole.tar > cut.tar");
+    shell(&place.lower, BAD_ARCHIVES);
     shell(&place.lower, "echo one > f; tar -cf twice.tar f; echo two > f; tar -rf twice.tar f");
     for (name, part) in [
         ("up.tar", "leads out of the archive"),

@@ -43,7 +43,7 @@ impl ImportArgs {
         let image = Image::write(&self.image)?;
         let answer = image.find(&self.target).and_then(|target| match source {
             Source::Directory(host) => {
-                Copier::new(&host, &image.ext2).copy(Ino::ROOT, target.ino, &self.source)
+                Copier::new(&*host, &image.ext2).copy(Ino::ROOT, target.ino, &self.source)
             }
             Source::Archive(bytes) => tape::unpack(bytes, &image.ext2, target.ino)
                 .with_context(|| self.source.display().to_string()),
@@ -56,7 +56,7 @@ impl ImportArgs {
 
 /// Where a tree comes from.
 enum Source {
-    Directory(HostFs),
+    Directory(Box<HostFs>),
     Archive(Box<dyn Read>),
 }
 
@@ -66,7 +66,7 @@ impl Source {
             return Ok(Self::Archive(Box::new(std::io::stdin().lock())));
         }
         if path.is_dir() {
-            return Ok(Self::Directory(open_host(path)?));
+            return Ok(Self::Directory(Box::new(open_host(path)?)));
         }
         let file = File::open(path).with_context(|| path.display().to_string())?;
         Ok(Self::Archive(Box::new(BufReader::new(file))))

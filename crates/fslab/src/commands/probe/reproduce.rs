@@ -38,9 +38,28 @@ pub(super) fn run(
     if as_json {
         println!("{answer:#}");
     } else {
+        println!("{}\n", side_by_side(&found, not_timed));
         println!("{}", crate::commands::reproduce::beside(PAPER, COMMAND, answer)?);
     }
     Ok(())
+}
+
+/// What was found on each file system, counted and timed.
+fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
+    let mut table = show::plain(&["attribute", "file system", "counted", "timed"]);
+    for (index, attribute) in FOUR.iter().enumerate() {
+        for one in found {
+            let (counted, timed) = match &one.answers[index] {
+                Ok(answer) => {
+                    let timed = not_timed.map_or_else(|| show::by_timing(answer), str::to_owned);
+                    (show::by_counting(answer), timed)
+                }
+                Err(error) => (error.to_string(), String::new()),
+            };
+            table.add_row([attribute, one.kind.name(), &counted, &timed]);
+        }
+    }
+    table
 }
 
 fn file_system(found: &OnFileSystem, not_timed: Option<&str>) -> Value {

@@ -14,10 +14,11 @@ pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     header.extend(timed.then_some("by timing"));
     let mut table = plain(&header);
     for answer in answers {
-        let (value, sureness) = match &answer.finding.answer {
-            Ok((value, confidence)) => (value.to_string(), sureness(*confidence)),
-            Err(reason) => (format!("not applicable: {reason}"), ""),
+        let sureness = match &answer.finding.answer {
+            Ok((_, confidence)) => sureness(*confidence),
+            Err(_) => "",
         };
+        let value = by_counting(answer);
         let mut row = vec![answer.attribute.name.to_owned(), value, sureness.to_owned()];
         row.extend(timed.then(|| by_timing(answer)));
         table.add_row(row);
@@ -45,6 +46,14 @@ fn sureness(confidence: Confidence) -> &'static str {
     match confidence {
         Confidence::Agreed => "two methods",
         Confidence::Single => "one method",
+    }
+}
+
+/// What was counted, or why nothing was.
+pub(super) fn by_counting(answer: &Answer) -> String {
+    match &answer.finding.answer {
+        Ok((value, _)) => value.to_string(),
+        Err(reason) => format!("not applicable: {reason}"),
     }
 }
 
