@@ -258,7 +258,8 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-fn claim(lower: &dyn FileSystem) -> Result<()> {
+/// Claims a tree for the one who moves its files.
+pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     match lower.claim_tree(Claim::Exclusive) {
         Ok(()) => Ok(()),
         Err(error) if error.errno() == Errno::BUSY => Err(Error::Refused {

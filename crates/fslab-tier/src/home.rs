@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::archive::Archive;
 use crate::archive::directory::{DirectoryArchive, write_durably};
 use crate::catalogue::Catalogue;
-use crate::engine::{Settings, Tier};
+use crate::engine::{Settings, Tier, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
@@ -286,6 +286,8 @@ impl Home {
         settings: Settings,
         around: Surroundings,
     ) -> Result<Arc<Tier>> {
+        // Who uses the tree uses its archives too: the tree is what can be named.
+        claim(&*tree)?;
         Tier::open(tree, settings, self.archives()?, self.catalogue()?, around)
     }
 }

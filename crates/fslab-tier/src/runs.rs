@@ -168,7 +168,6 @@ mod tests {
         runs.iter().flatten().collect()
     }
 
-    /// Seen to fail with `>=` for `>` in `remove`, and with touching runs that were not joined.
     #[test]
     fn runs_are_a_set() {
         let mut random = rand_pcg::Pcg64::seed_from_u64(5);

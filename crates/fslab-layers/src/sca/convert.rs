@@ -185,8 +185,8 @@ impl Conversion {
         Ok(Outcome::Converted { before_bytes, after_bytes })
     }
 
-    /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is no
-    /// change by somebody else: so one has looked before.
+    /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is
+    /// no change by somebody else: so one has looked before.
     fn attr(&self, ino: Ino) -> Result<Attr> {
         if self.direction == Direction::Decode {
             self.layered.getattr(&self.request, ino, None)?;

@@ -293,7 +293,8 @@ impl Drop for DirectoryUpload {
         if !self.is_finished
             && let Err(error) = fs::remove_file(&self.incoming)
         {
-            tracing::warn!(%error, "{} stays until the next start", self.incoming.display());
+            let left = self.incoming.display();
+            tracing::warn!(%error, "{left} is left behind until the next start");
         }
     }
 }

@@ -54,12 +54,10 @@ impl Tier {
         let recalls: Vec<_> = state.flight.values().cloned().collect();
         let cancelled = recalls.iter().filter(|recall| self.queue.cancel(recall));
         let cancelled: Vec<_> = cancelled.collect();
-        for recall in &cancelled {
-            state.flight.remove(&recall.block);
-            recall.end(Err(Errno::CANCELED));
-        }
+        cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
         // A recall is a use of its file, and the last one locks it.
         drop(state);
+        cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64
     }
 

@@ -196,7 +196,8 @@ impl Tier {
         }
         let mut offline = recorded.offline.clone();
         offline.cut(crate::stored::format::blocks_of(attr.size));
-        let mut known = Known { recorded, offline, unsynced: false };
+        // Who had the file open before may have left the xattr to be synced.
+        let mut known = Known { recorded, offline, unsynced: true };
         self.repair_times(ino, &attr, &mut known)?;
         Ok(Loaded::Tiered(Box::new(known)))
     }

@@ -38,7 +38,7 @@ pub struct Recall {
     /// Programs that wait for it.
     waiters: AtomicUsize,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
-    _used: FileUse,
+    used: Mutex<Option<FileUse>>,
     outcome: Mutex<Option<std::result::Result<(), Errno>>>,
     done: Condvar,
 }
@@ -64,6 +64,8 @@ impl Recall {
 
     /// Ends it for all who wait.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
+        // Before anybody goes on: he may find nobody else who uses the file.
+        drop(self.used.lock().take());
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();
     }
@@ -141,7 +143,7 @@ impl Tier {
                 asked_ns: self.around.clock.now_ns(),
                 class: AtomicU8::new(class as u8),
                 waiters: AtomicUsize::new(0),
-                _used: tier.enter(file.ino()),
+                used: Mutex::new(Some(tier.enter(file.ino()))),
                 outcome: Mutex::new(None),
                 done: Condvar::new(),
             });

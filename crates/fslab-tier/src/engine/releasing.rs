@@ -28,6 +28,7 @@ impl Tier {
         let file_use = self.enter(ino);
         let file = &file_use.file;
         let below = || Error::below(path);
+        self.settle(file).map_err(below())?;
         let mut state = self.state(file).map_err(below())?;
         let version = self.may_release(file, &state, path)?;
         let blocks = kept..blocks_of(version.size);

@@ -108,7 +108,6 @@ fn what_was_replaced_or_removed_is_kept_for_a_while_and_then_goes() {
     assert_eq!(archive.containers(), 0);
 }
 
-/// Seen to fail where expiry did not ask the tree.
 #[test]
 fn an_object_that_a_file_names_never_expires() {
     let bench = Bench::new();

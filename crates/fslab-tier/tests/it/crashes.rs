@@ -262,3 +262,10 @@ fn bytes_survive_a_crash_at_every_event() {
     }
     eprintln!("{states} states after {scripts} scripts");
 }
+
+/// fdatasync through a later opening did not make the xattr durable that a write had left.
+#[test]
+fn a_script_that_once_failed_passes() {
+    let seed = 130_564;
+    explore(seed, Order::Independent, &Plan { seed, subsets: 3, prefixes: 3 }).unwrap();
+}

@@ -176,7 +176,6 @@ fn a_file_in_use_or_changed_is_not_released() {
     assert_eq!(client.contents(ino).unwrap()[..3], *b"new");
 }
 
-/// Seen to fail where `may_release` did not compare the file's times.
 #[test]
 fn what_was_changed_behind_the_mount_is_kept() {
     let mut bench = Bench::new();

