@@ -1,7 +1,7 @@
 //! `fslab tier`: files that go to archives and come back.
 //!
 //! Where the tree is mounted, its daemon is asked; else the tree is opened here. Both do the same
-//! [`Command`]s and tell the same [`Event`]s.
+//! [`Command`]s and tell the same [events](fslab_tier::command::Event).
 
 mod access;
 mod making;

@@ -108,7 +108,7 @@ fn state_line(state: &State) -> String {
         _ => '-',
     };
     format!(
-        "{letter} {:<15} {:>10} of {:>10} here  {} copies  {}",
+        "{letter} {:<15} {:>10} of {:>10} here  copies {}  {}",
         state.state,
         units::bytes(state.resident_bytes),
         units::bytes(state.bytes),
