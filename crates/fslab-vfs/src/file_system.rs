@@ -101,6 +101,14 @@ pub trait FileSystem: Send + Sync {
         forward!(self.claim_file(ino, handle, claim))
     }
 
+    /// Says that a range of an open file will not be read again soon, because what it holds is kept
+    /// in another form: pages of it need not stay in memory. A hint: nothing depends on it.
+    fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
+        if let Some(inner) = self.fallback() {
+            inner.drop_pages(ino, handle, range);
+        }
+    }
+
     /// Finds a name in a directory. A success counts as one lookup of the inode.
     ///
     /// # Errors
@@ -289,14 +297,6 @@ pub trait FileSystem: Send + Sync {
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
         forward!(self.readdir(request, ino, handle, offset, sink))
-    }
-
-    /// Says that a range of an open file will not be read again soon, because what it holds is kept
-    /// in another form: pages of it need not stay in memory. A hint: nothing depends on it.
-    fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
-        if let Some(inner) = self.fallback() {
-            inner.drop_pages(ino, handle, range);
-        }
     }
 
     /// Called once when an open directory is no longer used.

@@ -31,7 +31,7 @@ impl Sink for Vec<u8> {
 /// What an object is.
 #[derive(Clone, Debug)]
 pub struct Heading {
-    /// [`super::format::KIND_FILE`] or [`super::format::KIND_TREE`].
+    /// `KIND_FILE` or `KIND_TREE` of the format.
     pub kind: u8,
     /// Its identity.
     pub object: Id,
