@@ -3,6 +3,7 @@
 //! - [`conformance`]: named cases, each about one promise of the trait.
 //! - [`model`]: random operations, compared with [`crate::MemFs`].
 //! - [`crash`]: doubles that show what a crash may leave.
+//! - [`environment`]: seeds, and how much is tried.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
 //!
 //! Subjects are given by a function that makes one: cases and random runs do not share state.
@@ -14,6 +15,7 @@
 pub mod client;
 pub mod conformance;
 pub mod crash;
+pub mod environment;
 pub mod model;
 pub mod mutants;
 pub mod skip;

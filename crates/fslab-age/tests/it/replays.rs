@@ -1,6 +1,5 @@
 //! Replays: any number of threads, any target, any kill, one tree.
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +9,7 @@ use fslab_age::replay::{Data, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Rules, score_tree, tree_checksum};
 use fslab_age::workload::{Operation, OperationKind, Population};
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{
     Attr, Capacity, Entry, Errno, FileSystem, Handle, Ino, MemFs, MemoryDevice, Name, OpenMode,
     Opened, RenameMode, Request, SetAttr, WriteOptions,
@@ -214,9 +214,7 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
 /// again at its old place because there was no checkpoint before it moved.
 #[test]
 fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
-    let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-    eprintln!("FSLAB_SEED={seed}");
+    let seed = seed();
     let mut random = Pcg64::seed_from_u64(seed);
     let scratch = tempfile::tempdir().unwrap();
     for round in 0..50 {

@@ -1,8 +1,8 @@
 //! Policies against a plain set of blocks, and the placements that make each what it is.
 
 use std::collections::HashSet;
-use std::io::Write;
 
+use fslab_vfs::testing::environment::seed;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -39,14 +39,6 @@ fn file_in(parent: InodeNo) -> InodeRequest {
 
 fn directory_in(parent: InodeNo) -> InodeRequest {
     InodeRequest { parent, directory: true, top_level: parent == InodeNo::ROOT }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| Pcg64::seed_from_u64(std::process::id().into()).next_u64());
-    // Not through the test's captured output, which only printing macros reach.
-    writeln!(std::io::stderr(), "FSLAB_SEED={seed}").unwrap();
-    seed
 }
 
 /// A volume beside a plain account of who has which block.

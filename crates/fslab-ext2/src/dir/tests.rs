@@ -1,9 +1,9 @@
 //! Directories in memory against a plain map of names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 
-use rand::{Rng, RngExt, SeedableRng};
+use fslab_vfs::testing::environment::seed;
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::verify::verify;
@@ -109,14 +109,6 @@ fn random_name(random: &mut Pcg64) -> Vec<u8> {
         _ => random.random_range(1..=6),
     };
     (0..length).map(|_| *b"abc\xe9".get(random.random_range(0..4)).unwrap()).collect()
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| Pcg64::seed_from_u64(std::process::id().into()).next_u64());
-    // Not through the test's captured output, which only printing macros reach.
-    writeln!(std::io::stderr(), "FSLAB_SEED={seed}").unwrap();
-    seed
 }
 
 /// Grows, churns and empties a directory, looking at all of it now and then.

@@ -14,13 +14,14 @@ use std::time::Duration;
 use fslab_ext2::check::{check, repair};
 use fslab_ext2::{Ext2, Group, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{BlockDevice, FileKind, FileSystem, Ino, MemoryDevice, OpenMode, SeekTo};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::script::{Script, seed};
+use crate::script::Script;
 use crate::support::{NOW, in_memory, options};
 
 const IMAGE_BYTES: u64 = 4 << 20;
@@ -205,8 +206,7 @@ impl Sample {
 #[test]
 fn damaged_images_end_in_errors_and_not_in_panics() {
     let first = seed();
-    eprintln!("FSLAB_SEED={first}");
-    let cases = std::env::var("FSLAB_EXT2_DAMAGES").map_or(CASES, |text| text.parse().unwrap());
+    let cases = number("FSLAB_EXT2_DAMAGES").unwrap_or(CASES);
     let samples = [options(1024), MkfsOptions { inode_size: 128, ..options(4096) }]
         .map(|options| Sample::new(&options));
     for seed in first..first + cases {

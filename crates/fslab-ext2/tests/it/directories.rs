@@ -9,20 +9,14 @@ use std::sync::Arc;
 use fslab_ext2::check::check;
 use fslab_ext2::{HashVersion, MkfsOptions, VolumeOptions};
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Ino};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::mounted::{Mounted, can_mount};
-use crate::script::seed;
 use crate::support::{Image, has, options};
-
-fn told_seed() -> u64 {
-    let seed = seed();
-    println!("FSLAB_SEED={seed}");
-    seed
-}
 
 /// Names that the legacy function gives one hash (see the unit tests).
 const LEGACY_COLLISIONS: [u32; 9] = [
@@ -141,7 +135,7 @@ fn engine_and_kernel_change_a_directory_in_turns() {
     if !has("e2fsck") || !can_mount(TEST) {
         return;
     }
-    let mut random = Pcg64::seed_from_u64(told_seed());
+    let mut random = Pcg64::seed_from_u64(seed());
     for block in [1024, 2048, 4096] {
         for (version, signed) in HashVersion::ALL.into_iter().zip([true, false, true]) {
             let mut hash_seed = [0; 4];
@@ -175,7 +169,7 @@ fn images_of_mke2fs_filled_by_the_kernel_are_changed_and_left_clean() {
     if !has("e2fsck") || !can_mount(TEST) {
         return;
     }
-    let random = Pcg64::seed_from_u64(told_seed());
+    let random = Pcg64::seed_from_u64(seed());
     for (block, extra) in [("1024", "dir_index"), ("4096", "dir_index"), ("1024", "^dir_index")] {
         let image = Image::empty(48 << 20);
         let output = Command::new("mke2fs")
@@ -203,7 +197,7 @@ fn directories_of_mke2fs_d_are_read_and_changed() {
     }
     let tree = tempfile::TempDir::new_in("/tmp").unwrap();
     std::fs::create_dir(tree.path().join(DIRECTORY)).unwrap();
-    let mut random = Pcg64::seed_from_u64(told_seed());
+    let mut random = Pcg64::seed_from_u64(seed());
     let names: BTreeSet<_> = (0..600).map(|_| random_name(&mut random)).collect();
     for name in &names {
         std::fs::File::create(tree.path().join(DIRECTORY).join(name)).unwrap();

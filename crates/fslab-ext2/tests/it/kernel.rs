@@ -5,9 +5,10 @@ use fslab_ext2::MkfsOptions;
 use fslab_sys::loop_device::{LoopDevice, Options as LoopOptions};
 use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
 
-use crate::script::{Script, compare, seed};
+use crate::script::{Script, compare};
 use crate::support::{Image, has, options};
 
 /// Scripts a block size, unless the environment says otherwise.
@@ -80,9 +81,8 @@ fn agree(options: &MkfsOptions) {
     if !has("e2fsck") || !can_mount() {
         return;
     }
-    let count = std::env::var("FSLAB_EXT2_SCRIPTS").map_or(SCRIPTS, |text| text.parse().unwrap());
+    let count = number("FSLAB_EXT2_SCRIPTS").unwrap_or(SCRIPTS);
     let first = seed();
-    eprintln!("FSLAB_SEED={first}, {count} scripts");
     for seed in first..first + count {
         run_script(&Image::new(IMAGE_BYTES, options), seed);
     }

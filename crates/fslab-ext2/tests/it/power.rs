@@ -18,12 +18,12 @@ use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
+use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{BlockDevice, Ino, OpenMode};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::script::seed;
 use crate::support::{Image, has, options};
 
 const IMAGE_BYTES: u64 = 20 << 20;
@@ -384,8 +384,7 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
         return;
     }
     let seed = seed();
-    eprintln!("FSLAB_SEED={seed}");
-    let cuts = std::env::var("FSLAB_EXT2_CUTS").map_or(CUTS, |text| text.parse().unwrap());
+    let cuts = number("FSLAB_EXT2_CUTS").map_or(CUTS, |cuts| cuts as usize);
     let device = Arc::new(CrashDevice::new(IMAGE_BYTES, u64::from(block_bytes)).unwrap());
     let made = MkfsOptions { bytes_per_inode: 4096, ..options(block_bytes) };
     mkfs(&*device, &made).unwrap();

@@ -1,19 +1,9 @@
 //! Random changes of a tree, made on a subject and on the model alike.
 
-use std::hash::{BuildHasher, RandomState};
-
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Attr, Errno, FileKind, Ino, OpenMode, SetAttr, SetTime, Timestamp};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-
-/// The seed of the environment, else a new one.
-pub fn seed() -> u64 {
-    match std::env::var("FSLAB_SEED") {
-        Ok(text) => text.parse().unwrap(),
-        Err(_unset) => RandomState::new().hash_one(0) >> 16,
-    }
-}
 
 /// What exists, by path, and what happens next.
 pub struct Script {

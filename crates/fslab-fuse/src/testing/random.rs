@@ -4,8 +4,7 @@
 //! extensions or the length of one taken without a look at what is there; an offset of a copy not
 //! looked at; the bound of a read, or the room of a listing, taken away.
 
-use std::hash::{BuildHasher, RandomState};
-
+use fslab_vfs::testing::environment::{number, seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -199,8 +198,7 @@ const CASES: u32 = 500;
 /// memory. `FSLAB_SEED` takes a printed seed back.
 #[test]
 fn any_bytes_are_answered() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let seed = seed();
     let cases = number("FSLAB_REQUEST_CASES").map_or(CASES, |cases| cases as u32);
     let bytes: Vec<u8> = (0..4_u64).flat_map(|part| (seed ^ part).to_le_bytes()).collect();
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

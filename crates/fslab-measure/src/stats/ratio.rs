@@ -114,15 +114,14 @@ fn p_value(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::testing::environment::seed_or;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
     use super::{RatioInterval, half_width, interval_of_mean, p_value, paired_ratio};
 
     fn seed() -> u64 {
-        let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
-        eprintln!("FSLAB_SEED={seed}");
-        seed
+        seed_or(7)
     }
 
     /// Sum of twelve uniform numbers: near enough to normal.

@@ -7,6 +7,7 @@ use fslab_measure::plan::Form;
 use fslab_measure::sample::{self, Note, Record, Sample};
 use fslab_measure::{Cells, Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_sys::signals::Interrupt;
+use fslab_vfs::testing::environment::seed_or;
 use fslab_vfs::{FileSystem, MemFs};
 
 /// Offers memory in process, and for layers bindfs: a stand-in that mounts.
@@ -58,9 +59,7 @@ impl Observer for Silent {
 }
 
 pub fn seed() -> u64 {
-    let seed = std::env::var("FSLAB_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11);
-    eprintln!("FSLAB_SEED={seed}");
-    seed
+    seed_or(11)
 }
 
 /// Runs a plan below `directory` and reads its records back.

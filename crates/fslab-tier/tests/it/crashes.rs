@@ -1,7 +1,6 @@
 //! The power goes at every point of archiving, releasing, recalling and changing: afterwards, with
 //! the catalogue lost too, every byte of a file is one that the file had at or after its last sync.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -10,6 +9,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Id, Settings, Surroundings, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
+use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FallocateMode, FileSystem, Ino, MonotonicClock, OpenMode};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -242,13 +242,9 @@ fn is_sector(start: usize, sector: &[u8], allowed: &[&[u8]]) -> Result<(), Strin
     Ok(())
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 #[test]
 fn bytes_survive_a_crash_at_every_event() {
-    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
+    let seed = seed();
     let scripts = number("FSLAB_TIER_SCRIPTS").unwrap_or(SCRIPTS);
     let mut states = 0;
     for seed in seed..seed + scripts {

@@ -7,7 +7,6 @@
 //! and where holes are.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -16,6 +15,7 @@ use crate::file_system::FileSystem;
 use crate::memory::MemFs;
 
 use super::client::Client;
+use super::environment::{SEED_VARIABLE, number, seed};
 
 mod compare;
 mod operation;
@@ -24,8 +24,6 @@ mod pair;
 pub use operation::{Choice, Creator, Operation, Place, Span};
 use pair::Pair;
 
-/// The environment variable that gives a seed back.
-const SEED_VARIABLE: &str = "FSLAB_SEED";
 /// The environment variable that asks for more or fewer runs.
 const CASES_VARIABLE: &str = "FSLAB_MODEL_CASES";
 
@@ -55,7 +53,7 @@ impl ModelConfig {
     #[must_use]
     pub fn from_environment(cases: u32) -> Self {
         Self {
-            seed: number(SEED_VARIABLE).unwrap_or_else(|| RandomState::new().hash_one(0)),
+            seed: seed(),
             cases: number(CASES_VARIABLE).map_or(cases, |cases| cases as u32),
             operations: 60,
             left_out: Vec::new(),
@@ -71,18 +69,6 @@ pub struct LeftOut {
     pub reason: &'static str,
     /// Tells such operations.
     pub covers: fn(&Operation) -> bool,
-}
-
-/// A number from the environment. One that does not parse is ignored with a line that says so.
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    match text.parse() {
-        Ok(number) => Some(number),
-        Err(error) => {
-            eprintln!("{variable}={text} is ignored: {error}");
-            None
-        }
-    }
 }
 
 /// A sequence of operations after which subject and model differ, as short as was found.

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::conformance::run_all;
 use fslab_vfs::testing::crash::{CrashDevice, CrashFs, Order, Plan, State};
+use fslab_vfs::testing::environment;
 use fslab_vfs::testing::model::{ModelConfig, check_against_model};
 use fslab_vfs::{
     BlockDevice, FallocateMode, FileKind, FileSystem, Ino, OpenMode, RenameMode, SetAttr,
@@ -121,8 +122,7 @@ fn change_contents(
 /// file system as lived.
 #[test]
 fn where_everything_survives_nothing_is_missing() {
-    let seed = ModelConfig::from_environment(1).seed;
-    eprintln!("FSLAB_SEED={seed}");
+    let seed = environment::seed();
     let mut draws = Pcg64Mcg::seed_from_u64(seed);
     for round in 0..60 {
         let crash = CrashFs::default();

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use fslab_vfs::testing::environment::{number, seed};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, require_mounting, run};
@@ -26,9 +27,8 @@ type Made = BTreeMap<String, Vec<u8>>;
 #[test]
 fn what_completed_survives_the_daemon() {
     require_mounting!();
-    let kills = number_from("FSLAB_KILLS").unwrap_or(KILLS);
-    let seed = number_from("FSLAB_SEED").unwrap_or_else(seed_from_clock);
-    eprintln!("FSLAB_SEED={seed}");
+    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    let seed = seed();
     for (layer, round) in LAYERS.iter().cycle().zip(0..kills) {
         killed_once(layer, seed.wrapping_add(round));
     }
@@ -154,12 +154,4 @@ fn mount_again(place: &Place, layer: &str) {
     place.mount(&["-l", layer]);
     fs::write(place.point.join("after"), "alive").unwrap();
     assert_eq!(fs::read(place.point.join("after")).unwrap(), b"alive");
-}
-
-fn number_from(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-fn seed_from_clock() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64
 }

@@ -1,7 +1,6 @@
 //! The checks themselves, the corpus of the fuzz targets, and random damage to real files.
 
-use std::hash::{BuildHasher, RandomState};
-
+use fslab_vfs::testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -90,10 +89,8 @@ fn the_corpus_passes() {
 /// `FSLAB_SEED` for a seed, `FSLAB_STORED_KEEP` for a file to keep an input that fails.
 #[test]
 fn random_damage_to_real_files_passes() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let cases: u64 = number("FSLAB_STORED_CASES").unwrap_or(60);
-    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
-    eprintln!("FSLAB_SEED={seed}");
+    let cases = number("FSLAB_STORED_CASES").unwrap_or(60);
+    let seed = seed();
     let files = golden_files();
     for case in 0..cases {
         let seed = seed.wrapping_add(case);

@@ -1,8 +1,7 @@
 //! Damaged stored files: what is read is right or refused, and the rest stays readable.
 
-use std::hash::{BuildHasher, RandomState};
-
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -119,10 +118,8 @@ fn write_at(fs: &dyn FileSystem, offset: u64, bytes: &[u8]) {
 /// and so is the size. `FSLAB_FLIPS` asks for more than a few, `FSLAB_SEED` for a seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let flips: u64 = number("FSLAB_FLIPS").unwrap_or(40);
-    let seed = number("FSLAB_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
-    eprintln!("FSLAB_SEED={seed}");
+    let flips = number("FSLAB_FLIPS").unwrap_or(40);
+    let seed = seed();
     let mut draws = Pcg64Mcg::seed_from_u64(seed);
     for codec in CODECS {
         let layer = format!("{codec}:chunk=16KiB,level=1,cache=0");
