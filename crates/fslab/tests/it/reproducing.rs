@@ -26,7 +26,7 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
         "\nfast-indexing: Fast Indexing",
         "  names: Names: directories of many files;",
         "compile-elapsed-wrapfs (7.3.1, figure 5) = 2.4 % more: fast-indexing:",
-        "MISSING: the prober looks for",
+        "MISSING: there are no tapes",
         "  command simulation: fslab age simulate --profile smith97",
         "hot-score-noswitch (slide 30) = 0.931 of 1: command simulation: [policy=ffs-noswitch,",
         "not reproduced: ",
