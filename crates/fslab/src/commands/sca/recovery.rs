@@ -110,10 +110,10 @@ impl Recovery {
         let (request, mode) = (request(), OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE);
         let (entry, opened) = layer.create(&request, Ino::ROOT, name()?, 0o100_644, mode)?;
         let (ino, handle) = (entry.attr.ino, opened.handle);
-        let mut lines = 0;
+        let mut words = Words::new();
         for offset in (0..self.size.0).step_by(REQUEST_BYTES) {
             let length = REQUEST_BYTES.min((self.size.0 - offset) as usize);
-            write_all(&*layer, (&request, ino, handle), offset, &text(length, &mut lines))?;
+            write_all(&*layer, (&request, ino, handle), offset, &words.text(length))?;
         }
         Ok(())
     }
@@ -179,17 +179,41 @@ fn write_all(
     Ok(())
 }
 
-/// Lines that are all different and compress as text does.
-fn text(length: usize, lines: &mut u64) -> Vec<u8> {
-    let mut text = Vec::with_capacity(length + 80);
-    while text.len() < length {
-        let draw = lines.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23) >> 32;
-        let line = format!("{lines:>9} the file was found as it had been written, {draw:08x}\n");
-        text.extend_from_slice(line.as_bytes());
-        *lines += 1;
+/// Made-up words, short and low-numbered ones the more frequent: text that never repeats, and
+/// compresses to about a third.
+struct Words {
+    vocabulary: Vec<Vec<u8>>,
+    state: u64,
+}
+
+impl Words {
+    fn new() -> Self {
+        let mut words = Self { vocabulary: Vec::new(), state: 1 };
+        for rank in 0_u32..4096 {
+            let length = 2 + (rank + 1).ilog2() as usize / 2 + words.draw(4);
+            let word = (0..length).map(|_| b'a' + words.draw(26) as u8).chain([b' ']).collect();
+            words.vocabulary.push(word);
+        }
+        words
     }
-    text.truncate(length);
-    text
+
+    /// A number below a bound: xorshift, so that the file is always the same.
+    fn draw(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 33) as usize % bound
+    }
+
+    fn text(&mut self, length: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(length + 16);
+        while text.len() < length {
+            let rank = self.draw(4096).min(self.draw(4096)).min(self.draw(4096));
+            text.extend_from_slice(&self.vocabulary[rank]);
+        }
+        text.truncate(length);
+        text
+    }
 }
 
 /// Takes the stored file out of the page cache.
