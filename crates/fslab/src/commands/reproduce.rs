@@ -2,6 +2,7 @@
 
 mod asking;
 mod library;
+mod preparing;
 mod running;
 mod telling;
 

@@ -16,6 +16,7 @@ use fslab_sys::usage::Instant;
 use super::super::compare::Wanted;
 use super::asking;
 use super::library::{Library, PLANS};
+use super::preparing;
 use crate::exit::{Code, Coded, one_line};
 
 /// What the commands and plans of a quick run may take together, in minutes, unless told otherwise.
@@ -98,6 +99,7 @@ impl Campaign<'_> {
     fn wanted(&self, library: &Library, index: usize, taken: Duration) -> NamedCells {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
+        preparing::point_to(&mut plan, self.out);
         if library.form == Form::Quick {
             // What was disturbed is marked; there is no time to run it again.
             plan.reruns_max = Some(0);
@@ -132,6 +134,7 @@ impl Campaign<'_> {
             }
             answers.insert(command.name.clone(), answer);
         }
+        preparing::prepare(&library.preparations(), library.form, self.out, &interrupt)?;
         let path = self.out.join(ANSWERS);
         fs::write(&path, serde_json::to_vec(&answers)?)
             .with_context(|| path.display().to_string())?;

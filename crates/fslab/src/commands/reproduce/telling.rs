@@ -18,6 +18,9 @@ pub(super) fn describe(library: &Library, minutes: u64) -> String {
             }
         }
     }
+    for preparation in library.preparations() {
+        text.push_str(&format!("  {} is made, where there is none\n", preparation.file));
+    }
     for command in library.commands() {
         text.push_str(&format!("  command {}: fslab {}\n", command.name, command.run.join(" ")));
     }
