@@ -252,7 +252,7 @@ fn write_out(image: &mut Image) -> Result<()> {
 }
 
 /// Makes bitmaps and counts again from what is in use.
-fn write_counts(image: &mut Image) -> Result<()> {
+pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     let geometry = *image.geometry();
     for no in image.all_groups() {
         let group = image.groups[no.0 as usize];
