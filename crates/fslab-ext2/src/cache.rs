@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
-use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::error::Result;
 use crate::numbers::{BlockNo, BlockSize};
@@ -81,8 +81,7 @@ impl BlockCache {
     pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, clean_bytes: usize) -> Self {
         let blocks = (clean_bytes / block_size.bytes()).max(16);
         let (hashing, lifecycle) = (hashing(), DefaultLifecycle::default());
-        let clean =
-            Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle);
+        let clean = Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle);
         Self { device, block_size, clean, dirty: HashMap::with_hasher(hashing) }
     }
 
@@ -216,7 +215,8 @@ impl BlockCache {
         match run {
             [alone] => self.device.write_at(at, &self.dirty[alone].bytes)?,
             _ => {
-                let pieces: Vec<&[u8]> = run.iter().map(|block| &*self.dirty[block].bytes).collect();
+                let pieces: Vec<&[u8]> =
+                    run.iter().map(|block| &*self.dirty[block].bytes).collect();
                 self.device.write_at(at, &pieces.concat())?;
             }
         }
