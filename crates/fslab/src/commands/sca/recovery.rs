@@ -51,9 +51,7 @@ pub struct Recovery {
 
 /// Times of one round, in seconds.
 struct Round {
-    #[serde(rename = "recovery_seconds")]
     recovery: f64,
-    #[serde(rename = "reading_seconds")]
     reading: f64,
 }
 
@@ -239,5 +237,9 @@ fn ratio(rounds: &[Round]) -> Option<RatioInterval> {
 fn told(rounds: &[Round]) -> Value {
     let ratio = ratio(rounds)
         .map(|found| json!({ "value": found.ratio, "low": found.low, "high": found.high }));
-    json!({ "ratio": ratio, "rounds": rounds.collect::<Vec<_>>() })
+    let times = |round: &Round| {
+        let (recovery, reading) = (round.recovery, round.reading);
+        json!({ "recovery_seconds": recovery, "reading_seconds": reading })
+    };
+    json!({ "ratio": ratio, "rounds": rounds.iter().map(times).collect::<Vec<_>>() })
 }
