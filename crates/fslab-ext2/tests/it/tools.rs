@@ -161,20 +161,20 @@ fn file_systems_shrink_and_keep_all_files() {
             let (client, model) = (Client::new(&ext2), Client::new(&model));
             let front = vec![1; group as usize];
             (0..7).for_each(|number| {
-                client.file(Ino::ROOT, &format!("front {number}"), &front).unwrap();
+                client.file(Ino::ROOT, format!("front {number}"), &front).unwrap();
             });
             script.run_small(&client, &model, 40);
             for client in [&client, &model] {
                 let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
                 for number in 0..600 {
-                    client.file(directory, &format!("{number:0>60}"), &[number as u8]).unwrap();
+                    client.file(directory, format!("{number:0>60}"), &[number as u8]).unwrap();
                 }
                 let large = client.mkdir(directory, "sub").unwrap();
                 let bytes: Vec<u8> = (0..group / 3).map(|at| (at % 251) as u8).collect();
                 client.file(large, "large", &bytes).unwrap();
             }
             (0..7).for_each(|number| {
-                client.unlink(Ino::ROOT, &format!("front {number}")).unwrap();
+                client.unlink(Ino::ROOT, format!("front {number}")).unwrap();
             });
             drop(client);
             ext2.shutdown().unwrap();
@@ -237,7 +237,7 @@ fn a_power_cut_while_shrinking_loses_no_file() {
     if !has("e2fsck") {
         return;
     }
-    let made = MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 8192, ..options(1024) };
+    let made = MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 4096, ..options(1024) };
     let device = Arc::new(CrashDevice::new(BYTES, 1024).unwrap());
     mkfs(&*device, &made).unwrap();
     let bytes: Vec<u8> = (0..900_000_u32).map(|at| (at % 251) as u8).collect();
@@ -250,7 +250,7 @@ fn a_power_cut_while_shrinking_loses_no_file() {
         }
         let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
         (0..700).for_each(|number| {
-            client.file(directory, &format!("{number:0>50}"), b"").unwrap();
+            client.file(directory, format!("{number:0>50}"), b"").unwrap();
         });
         client.file(directory, "large", &bytes).unwrap();
         front.iter().for_each(|name| client.unlink(Ino::ROOT, name).unwrap());
