@@ -136,6 +136,32 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     assert!(found.iter().all(|one| !one.is_whole()), "{found:?}");
 }
 
+/// mke2fs keeps blocks for more descriptors, and notes where they and their copies are.
+#[test]
+fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
+    if !has("e2fsck") || !has("mke2fs") {
+        return;
+    }
+    let image = Image::empty(20 << 20);
+    let made = std::process::Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext2", "-b", "1024", "-O", "resize_inode"])
+        .arg(image.path())
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+    // Group 3 has a copy.
+    file.set_len(24 << 20).unwrap();
+    assert!(grow(&image.device()).unwrap().to > 20 << 10);
+    image.check("grown");
+    file.set_len(40 << 20).unwrap();
+    let message = grow(&image.device()).unwrap_err().to_string();
+    assert!(message.contains("use resize2fs"), "{message}");
+    let message = shrunk(&image, 10 << 20).unwrap_err().to_string();
+    assert!(message.contains("use resize2fs"), "{message}");
+    image.check("refused");
+}
+
 fn shrunk(image: &Image, bytes: u64) -> fslab_ext2::Result<Resized> {
     let device: Arc<dyn BlockDevice> = Arc::new(image.device());
     shrink(&device, bytes)
