@@ -1,16 +1,18 @@
 //! Memory in large pages, for caches that are met at random: with pages of 4 KiB the processor looks
 //! most of their addresses up anew.
 
+/// Bytes of a large page on most machines, and a multiple of the small pages of all.
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Asks the kernel to keep a range of memory in large pages, where it has any. Answers whether it
 /// will try; what the memory holds stays.
 pub fn prefer_large_pages(memory: &mut [u8]) -> bool {
-    let page = rustix::param::page_size();
-    let skipped = memory.as_ptr().align_offset(page);
-    let length = memory.len().saturating_sub(skipped) / page * page;
-    let Some(range) = memory.get_mut(skipped..skipped + length).filter(|range| !range.is_empty())
-    else {
+    let skipped = memory.as_ptr().align_offset(LARGE_PAGE);
+    let length = memory.len().saturating_sub(skipped) / LARGE_PAGE * LARGE_PAGE;
+    if length == 0 {
         return false;
-    };
+    }
+    let range = &mut memory[skipped..skipped + length];
     // SAFETY: the range is whole pages of memory that is borrowed for the call, and this advice
     // changes only how they are mapped, not what they hold.
     let answer =
