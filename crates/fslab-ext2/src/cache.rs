@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
-use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use arena::{Arena, Slot};
 
@@ -238,7 +238,8 @@ impl BlockCache {
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
         let wanted = self.dirty.iter().filter(|(_, slot)| self.states[slot.index()].role == role);
-        let mut blocks: Vec<(BlockNo, Slot)> = wanted.map(|(block, slot)| (*block, *slot)).collect();
+        let mut blocks: Vec<(BlockNo, Slot)> =
+            wanted.map(|(block, slot)| (*block, *slot)).collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         let mut buffer = Vec::new();

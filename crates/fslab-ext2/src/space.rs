@@ -220,7 +220,12 @@ impl Space {
     }
 
     /// Gives a block back.
-    pub fn free_block(&mut self, cache: &mut BlockCache, owner: InodeNo, block: BlockNo) -> Result<()> {
+    pub fn free_block(
+        &mut self,
+        cache: &mut BlockCache,
+        owner: InodeNo,
+        block: BlockNo,
+    ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Block(owner, block), what);
         let Some((no, index)) = self.geometry.place_of_block(block).filter(|_| self.is_data(block))
         else {
@@ -269,7 +274,11 @@ impl Space {
     }
 
     /// Takes a free inode where the policy wants it.
-    pub fn take_inode(&mut self, cache: &mut BlockCache, request: &InodeRequest) -> Result<InodeNo> {
+    pub fn take_inode(
+        &mut self,
+        cache: &mut BlockCache,
+        request: &InodeRequest,
+    ) -> Result<InodeNo> {
         let (placement, sight) = self.policy(cache);
         let inode = placement.inode(sight, request)?.ok_or(Errno::NOSPC)?;
         let no = self.geometry.group_of_inode(inode);
@@ -292,7 +301,12 @@ impl Space {
     }
 
     /// Gives an inode back.
-    pub fn free_inode(&mut self, cache: &mut BlockCache, no: InodeNo, kind: FileKind) -> Result<()> {
+    pub fn free_inode(
+        &mut self,
+        cache: &mut BlockCache,
+        no: InodeNo,
+        kind: FileKind,
+    ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (group_no, index) =
             self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;

@@ -290,7 +290,9 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
 
 fn bitmap(geometry: &Geometry, used: impl Fn(u32) -> bool) -> Vec<u8> {
     let mut bytes = vec![0; geometry.block_size.bytes()];
-    (0..geometry.block_size.bits()).filter(|bit| used(*bit)).for_each(|bit| bits::set(&mut bytes, bit));
+    (0..geometry.block_size.bits())
+        .filter(|bit| used(*bit))
+        .for_each(|bit| bits::set(&mut bytes, bit));
     bytes
 }
 

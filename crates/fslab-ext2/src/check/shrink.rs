@@ -102,7 +102,8 @@ impl Shrinking {
     fn check_room(&self) -> Result<()> {
         let last = GroupNo(self.after.groups - 1);
         let outside = self.after.blocks..self.before.blocks;
-        let of_last = |block: &BlockNo| self.image.groups[last.0 as usize].keeps(&self.before, *block);
+        let of_last =
+            |block: &BlockNo| self.image.groups[last.0 as usize].keeps(&self.before, *block);
         if outside.clone().map(BlockNo).any(|block| of_last(&block)) {
             return Err(Error::BadParameters("the bitmaps of the last group would be cut off"));
         }
@@ -161,7 +162,8 @@ impl Shrinking {
     fn move_blocks_of(&mut self, no: InodeNo, kind: FileKind) -> Result<()> {
         let Some((block, offset)) = place_of_inode(&self.image, no) else { return Ok(()) };
         let end = offset + self.before.inode_size as usize;
-        let inode = self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
+        let inode =
+            self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
         let Some(inode) = inode else { return Ok(()) };
         let sectors = self.before.block_size.bytes_u32() / 512;
         let mut map = inode.map;
@@ -185,9 +187,8 @@ impl Shrinking {
     fn move_attributes(&mut self, block: Option<BlockNo>) -> Result<Option<BlockNo>> {
         match block {
             Some(block) => {
-                let pointer = self.move_block(block, |shrinking, to| {
-                    shrinking.copy_metadata(block, to)
-                })?;
+                let pointer =
+                    self.move_block(block, |shrinking, to| shrinking.copy_metadata(block, to))?;
                 Ok(Some(pointer))
             }
             None => Ok(None),
@@ -366,7 +367,8 @@ fn write_copies(image: &mut Image) -> Result<()> {
         image.superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
         let device = image.cache.device();
         device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
-        device.write_at(geometry.offset_of(geometry.first_block(no)), image.superblock.as_bytes())?;
+        device
+            .write_at(geometry.offset_of(geometry.first_block(no)), image.superblock.as_bytes())?;
     }
     image.superblock.raw_mut().s_block_group_nr = 0.into();
     Ok(image.cache.device().flush()?)

@@ -108,7 +108,8 @@ fn agree(options: &MkfsOptions) {
     }
     let count = number("FSLAB_EXT2_SCRIPTS").unwrap_or(SCRIPTS);
     let first = seed();
-    let legacy = MkfsOptions { index: options.index.and(Some(HashVersion::Legacy)), ..options.clone() };
+    let legacy =
+        MkfsOptions { index: options.index.and(Some(HashVersion::Legacy)), ..options.clone() };
     let kinds = [options, &legacy].map(|options| (options, crowd(options)));
     for seed in first..first + count {
         let (options, crowd) = &kinds[(seed % 2) as usize];

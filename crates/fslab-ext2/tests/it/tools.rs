@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use fslab_ext2::check::shrink;
-use fslab_ext2::{
-    BlockSize, Ext2, MkfsOptions, Resized, Tuning, VolumeOptions, grow, mkfs, tune,
-};
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, Resized, Tuning, VolumeOptions, grow, mkfs, tune};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, Plan};
 use fslab_vfs::testing::environment::seed;
