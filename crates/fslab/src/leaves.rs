@@ -103,8 +103,8 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
         let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
         let message = format!(
             "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
-             index=htree|linear, shrink=on|off, close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, \
-             inode-ratio=BYTES",
+             index=htree|linear, shrink=on|off, close=later|sync, cache=SIZE, and for ext2:memory \
+             size=SIZE, inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()

@@ -110,9 +110,8 @@ fn block(
                 kind = Kind::NotHere(reason.trim().to_owned());
             }
             _ => {
-                let message =
-                    "a comment before a block is `before:` or `after: COMMANDS`, or `not here: REASON`";
-                return Err((line, message.to_owned()));
+                let kinds = "`before:` or `after: COMMANDS`, or `not here: REASON`";
+                return Err((line, format!("a comment before a block is {kinds}")));
             }
         }
         before.push('\n');
@@ -126,8 +125,9 @@ mod tests {
 
     #[test]
     fn blocks_say_whether_they_are_run() {
-        let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n<!-- after: cd -->\n```console\n\
-                    $ ls x\ny\n```\n```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
+        let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n\
+                    <!-- after: cd -->\n```console\n$ ls x\ny\n```\n\
+                    ```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
                     <!-- not here: needs a tape -->\n```sh\nmt rewind\n```\n";
         let blocks = of(page).unwrap();
         let seen: Vec<_> =

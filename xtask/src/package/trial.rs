@@ -54,7 +54,8 @@ mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
 cd "$SCRATCH"
 units=/usr/lib/systemd/system
 if command -v systemd-analyze; then
-  systemd-analyze verify --man=no $units/fslab@x.service $units/fslab-tier-policy@x.timer 2> said || true
+  systemd-analyze verify --man=no \
+    $units/fslab@x.service $units/fslab-tier-policy@x.timer 2> said || true
   grep fslab said && exit 1
 fi
 mkdir packed files photos
@@ -106,9 +107,8 @@ pub fn run(package: &Path) -> Result<Tally> {
             anyhow::ensure!(kinds == 2, "findmnt did not see both mounts: {said}");
             Ok(())
         });
-        tally += step("services", || {
-            in_namespace(SERVE, &tree, &place.path().join("served")).map(drop)
-        });
+        tally +=
+            step("services", || in_namespace(SERVE, &tree, &place.path().join("served")).map(drop));
         tally += step("remove", || {
             process::capture(dpkg(&tree).args(["--force-depends", "--purge", "fslab"]))?;
             anyhow::ensure!(!tree.join("usr/bin/fslab").exists(), "the program stayed");

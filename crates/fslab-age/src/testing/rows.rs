@@ -29,11 +29,8 @@ const NUMBERS: u64 = 16;
 pub fn check_operations(bytes: &[u8]) {
     let mut population = Population::default();
     let all: Vec<_> = operations(bytes).collect();
-    let taken: Vec<_> = all
-        .iter()
-        .take_while(|operation| population.apply(operation).is_ok())
-        .cloned()
-        .collect();
+    let taken: Vec<_> =
+        all.iter().take_while(|operation| population.apply(operation).is_ok()).cloned().collect();
     simulate(&all);
     if taken.iter().all(|operation| operation.offset + operation.length < REPLAYED_BYTES_MAX) {
         replay(&taken);

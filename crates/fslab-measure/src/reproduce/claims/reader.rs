@@ -10,9 +10,7 @@ use super::super::answer::{Command, Reading};
 use super::super::published::{Published, UNITS, Unit};
 use super::super::quantity::Quantity;
 use super::chart::{Axis, Chart, Form, Line};
-use super::{
-    Basis, Claim, EachOf, Kind, Paper, Place, Preparation, Query, Setting, Statistic,
-};
+use super::{Basis, Claim, EachOf, Kind, Paper, Place, Preparation, Query, Setting, Statistic};
 use crate::names::nearest;
 use crate::plan::source::Source;
 use crate::plan::{Plan, PlanError};

@@ -16,9 +16,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_measure::stats::{RatioInterval, paired_ratio};
 use fslab_sys::residency;
 use fslab_sys::usage::Instant;
-use fslab_vfs::{
-    Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions,
-};
+use fslab_vfs::{Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
 use rustix::fs::Advice;
 use serde_json::{Value, json};
 
@@ -237,11 +235,8 @@ fn ratio(rounds: &[Round]) -> Option<RatioInterval> {
 }
 
 fn told(rounds: &[Round]) -> Value {
-    let ratio = ratio(rounds).map(|found| {
-        json!({ "value": found.ratio, "low": found.low, "high": found.high })
-    });
-    let times = |round: &Round| {
-        json!({ "recovery_seconds": round.recovery, "reading_seconds": round.reading })
-    };
+    let ratio = ratio(rounds)
+        .map(|found| json!({ "value": found.ratio, "low": found.low, "high": found.high }));
+    let times = |round: &Round| json!({ "recovery_seconds": round.recovery, "reading_seconds": round.reading });
     json!({ "ratio": ratio, "rounds": rounds.iter().map(times).collect::<Vec<_>>() })
 }
