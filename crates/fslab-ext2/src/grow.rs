@@ -49,7 +49,7 @@ pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
         && (before.groups..after.groups).any(|no| after.has_superblock(GroupNo(no)))
     {
         return Err(Error::BadParameters(
-            "more copies of the blocks kept for descriptors (resize_inode) are needed: use resize2fs",
+            "more copies of blocks kept for descriptors (resize_inode) are needed: use resize2fs",
         ));
     }
     Growth { device, before, after, groups }.write(superblock)?;

@@ -1,5 +1,5 @@
-//! Memory in large pages, for caches that are met at random: with pages of 4 KiB the processor looks
-//! most of their addresses up anew.
+//! Memory in large pages, for caches that are met at random: with pages of 4 KiB the processor
+//! looks most of their addresses up anew.
 
 /// Bytes of a large page on most machines, and a multiple of the small pages of all.
 const LARGE_PAGE: usize = 2 << 20;

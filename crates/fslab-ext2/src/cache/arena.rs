@@ -1,5 +1,5 @@
-//! Memory for changed blocks: places in a few large pieces of it. A directory of millions of names is
-//! met at another block for each of them, and in large pages the processor finds these soonest.
+//! Memory for changed blocks: places in a few large pieces of it. A directory of millions of names
+//! is met at another block for each of them, and in large pages the processor finds these soonest.
 
 use fslab_sys::large_pages::prefer_large_pages;
 

@@ -49,8 +49,8 @@ fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
 }
 
 /// A search through an inode's pointers, in the indirect blocks that belong to it: damage can make
-/// others lead to the blocks of other files and of the file system, which are not to be changed. Each
-/// is looked at once: damage can make their tree a circle.
+/// others lead to the blocks of other files and of the file system, which are not to be changed.
+/// Each is looked at once: damage can make their tree a circle.
 struct Search<'a> {
     image: &'a Image,
     no: InodeNo,
