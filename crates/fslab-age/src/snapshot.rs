@@ -102,8 +102,8 @@ enum Rows {
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that come in the order of snapshots. Of several with one inode, as hard links are,
-/// the first is kept.
+/// Writes entries that come in the order of snapshots. Of several with one inode, as hard links
+/// are, the first is kept.
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,

@@ -104,8 +104,8 @@ pub struct Moment {
     pub score: f64,
 }
 
-/// The scores of a real file system, from its snapshots in the order of their times. Those that were
-/// taken without layout tell none.
+/// The scores of a real file system, from its snapshots in the order of their times. Those that
+/// were taken without layout tell none.
 ///
 /// # Errors
 /// Where an entry can't be read.
@@ -122,8 +122,9 @@ pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Resul
     Ok(moments)
 }
 
-/// Compares scores over time: where they are furthest apart, on a day of the reference on which that
-/// of the aged volume is known, or lies between two that are. `None` where there is no such day.
+/// Compares scores over time: where they are furthest apart, on a day of the reference on which
+/// that of the aged volume is known, or lies between two that are. `None` where there is no such
+/// day.
 #[must_use]
 pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Option<Finding> {
     let pairs = reference.iter().filter_map(|at| Some((at, score_on(aged, at.day)?)));

@@ -48,8 +48,8 @@ pub(super) struct Brief {
 }
 
 impl ShortLived {
-    /// The operations of an interval, in `directories`, the busiest first; all files are gone at its
-    /// end.
+    /// The operations of an interval, in `directories`, the busiest first; all files are gone at
+    /// its end.
     pub(super) fn operations(
         &self,
         from_ns: u64,

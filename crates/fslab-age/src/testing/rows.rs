@@ -77,9 +77,9 @@ fn simulate(operations: &[Operation]) {
     assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
 }
 
-/// Bytes as entries of two snapshots: what is derived of them is a workload that ends with the files
-/// of the second, or that is refused where directories of a damaged snapshot lie in themselves or in
-/// none.
+/// Bytes as entries of two snapshots: what is derived of them is a workload that ends with the
+/// files of the second, or that is refused where directories of a damaged snapshot lie in
+/// themselves or in none.
 ///
 /// # Panics
 /// Where it is not so.

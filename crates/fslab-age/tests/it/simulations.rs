@@ -71,8 +71,8 @@ fn policies_differ_as_in_the_paper() {
 }
 
 /// Hot files are read and overwritten faster where they stay in their group. On a volume so small
-/// one seed's gain is 0.1 to 6.8 % of reading and -0.3 to 2.9 % of overwriting (seeds 1 to 8), so that
-/// three are summed.
+/// one seed's gain is 0.3 to 6.8 % of reading and -0.3 to 2.9 % of overwriting (seeds 1 to 8), so
+/// that three are summed.
 #[test]
 fn hot_files_gain_from_staying_in_their_group() {
     let [smart, _, noswitch, _] = variants();

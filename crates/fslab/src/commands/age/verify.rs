@@ -22,8 +22,8 @@ pub struct Args {
     /// How far utilisation and layout scores may be apart
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
-    /// Compare scores over time too: what `fslab age replay --json --score-every DAYS` or `fslab age
-    /// simulate --json` printed of the aged volume
+    /// Compare scores over time too: what `fslab age replay --json --score-every DAYS` or
+    /// `fslab age simulate --json` printed of the aged volume
     #[arg(long, value_name = "FILE", requires = "earlier")]
     scores: Option<PathBuf>,
     /// With --scores: the snapshots of the real file system that the workload was derived of, with
