@@ -22,6 +22,8 @@ pub mod score;
 pub mod simulate;
 pub mod snapshot;
 pub mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod verify;
 mod walk;
 pub mod workload;

@@ -103,7 +103,7 @@ impl Volume {
         let mut at = self.checked(no, inode.map[way.indexes[0] as usize])?;
         for index in &way.indexes[1..way.length] {
             let Some(table) = at else { return Ok(None) };
-            at = self.checked(no, pointer(&self.cache.read(table)?, *index))?;
+            at = self.checked(no, self.cache.look(table, |bytes| pointer(bytes, *index))?)?;
         }
         Ok(at)
     }
@@ -193,11 +193,11 @@ impl Volume {
         let mut taken: Vec<BlockNo> = Vec::with_capacity(count);
         while taken.len() < count {
             let request = self.block_request(no, inode, block, way, gap, &taken)?;
-            match self.space.take_blocks(&self.cache, no, &request) {
+            match self.space.take_blocks(&mut self.cache, no, &request) {
                 Ok(run) => taken.extend(run.blocks()),
                 Err(error) => {
                     for block in taken {
-                        self.space.untake_block(&self.cache, block)?;
+                        self.space.untake_block(&mut self.cache, block)?;
                     }
                     return Err(error);
                 }
@@ -301,7 +301,7 @@ impl Volume {
             first_indirect: None,
             writer: 0,
         };
-        let run = self.space.take_blocks(&self.cache, no, &request)?;
+        let run = self.space.take_blocks(&mut self.cache, no, &request)?;
         self.cache.create(run.start);
         Ok(run.start)
     }
@@ -309,7 +309,7 @@ impl Volume {
     fn slot(&self, inode: &Inode, slot: Slot) -> Result<u32> {
         match slot {
             Slot::Inode(index) => Ok(inode.map[index as usize]),
-            Slot::Indirect(table, index) => Ok(pointer(&self.cache.read(table)?, index)),
+            Slot::Indirect(table, index) => self.cache.look(table, |bytes| pointer(bytes, index)),
         }
     }
 
@@ -397,7 +397,7 @@ impl Volume {
         if depth > 0 && !self.unmap_table(no, inode, block, depth, range)? {
             return Ok(());
         }
-        self.space.free_block(&self.cache, no, block)?;
+        self.space.free_block(&mut self.cache, no, block)?;
         inode.sectors = inode.sectors.saturating_sub(self.block_sectors());
         *at = 0;
         Ok(())

@@ -9,14 +9,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
-use parking_lot::RwLock;
-use quick_cache::sync::Cache;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::error::Result;
 use crate::numbers::{BlockNo, BlockSize};
 
 /// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;
+
+/// Hashes the numbers of blocks, which an image may choose, not by a plain multiplication.
+type Hashing = ahash::RandomState;
 
 /// Most bytes that are written to the device in one piece.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -40,12 +43,12 @@ pub(crate) enum Role {
     Bitmap,
 }
 
-/// The cache.
+/// The cache. Reading shares it, changing has it alone: there is no lock of its own.
 pub(crate) struct BlockCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
-    clean: Cache<BlockNo, Block>,
-    dirty: RwLock<HashMap<BlockNo, Dirty>>,
+    clean: Cache<BlockNo, Block, UnitWeighter, Hashing>,
+    dirty: HashMap<BlockNo, Dirty, Hashing>,
 }
 
 struct Dirty {
@@ -53,6 +56,16 @@ struct Dirty {
     bytes: Block,
     /// Nothing on the device leads here.
     fresh: bool,
+}
+
+/// The same in each run, so that the same image is worked on in the same order.
+fn hashing() -> Hashing {
+    Hashing::with_seeds(
+        0x243f_6a88_85a3_08d3,
+        0x1319_8a2e_0370_7344,
+        0xa409_3822_299f_31d0,
+        0x082e_fa98_ec4e_6c89,
+    )
 }
 
 /// The role of a block that is changed once more.
@@ -66,8 +79,10 @@ fn joined(entry: &Dirty, role: Role) -> Role {
 impl BlockCache {
     /// Keeps up to `clean_bytes` of unchanged blocks.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, clean_bytes: usize) -> Self {
-        let clean = Cache::new((clean_bytes / block_size.bytes()).max(16));
-        Self { device, block_size, clean, dirty: RwLock::default() }
+        let blocks = (clean_bytes / block_size.bytes()).max(16);
+        let (hashing, lifecycle) = (hashing(), DefaultLifecycle::default());
+        let clean = Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle);
+        Self { device, block_size, clean, dirty: HashMap::with_hasher(hashing) }
     }
 
     pub fn device(&self) -> &dyn BlockDevice {
@@ -76,13 +91,25 @@ impl BlockCache {
 
     /// Bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
-        self.dirty.read().len() * self.block_size.bytes()
+        self.dirty.len() * self.block_size.bytes()
+    }
+
+    /// Looks at a block without keeping it.
+    pub fn look<R>(&self, block: BlockNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        match self.dirty.get(&block) {
+            Some(dirty) => Ok(look(&dirty.bytes)),
+            None => Ok(look(&self.read_clean(block)?)),
+        }
     }
 
     pub fn read(&self, block: BlockNo) -> Result<Block> {
-        if let Some(dirty) = self.dirty.read().get(&block) {
+        if let Some(dirty) = self.dirty.get(&block) {
             return Ok(Arc::clone(&dirty.bytes));
         }
+        self.read_clean(block)
+    }
+
+    fn read_clean(&self, block: BlockNo) -> Result<Block> {
         if let Some(bytes) = self.clean.get(&block) {
             return Ok(bytes);
         }
@@ -109,13 +136,12 @@ impl BlockCache {
     /// Changes a block. One that is already to be written early stays so, and one of a directory
     /// that must wait for others goes on waiting.
     pub fn modify<R>(
-        &self,
+        &mut self,
         block: BlockNo,
         role: Role,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let mut dirty = self.dirty.write();
-        if let Some(entry) = dirty.get_mut(&block) {
+        if let Some(entry) = self.dirty.get_mut(&block) {
             entry.role = joined(entry, role);
             return Ok(change(Arc::make_mut(&mut entry.bytes)));
         }
@@ -124,22 +150,22 @@ impl BlockCache {
             None => self.load(block)?,
         };
         let answer = change(Arc::make_mut(&mut bytes));
-        dirty.insert(block, Dirty { role, bytes, fresh: false });
+        self.dirty.insert(block, Dirty { role, bytes, fresh: false });
         Ok(answer)
     }
 
     /// Makes a block zeros, whatever it held. It will be written first of all.
-    pub fn create(&self, block: BlockNo) {
+    pub fn create(&mut self, block: BlockNo) {
         self.clean.remove(&block);
         let bytes = self.zeros();
-        self.dirty.write().insert(block, Dirty { role: Role::Map, bytes, fresh: true });
+        self.dirty.insert(block, Dirty { role: Role::Map, bytes, fresh: true });
     }
 
     /// Lets a block of a directory, which is about to be changed, wait for the others. A new one is
     /// written first all the same.
-    pub fn delay(&self, block: BlockNo) -> Result<()> {
+    pub fn delay(&mut self, block: BlockNo) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
-        if let Some(entry) = self.dirty.write().get_mut(&block)
+        if let Some(entry) = self.dirty.get_mut(&block)
             && entry.role == Role::Directory
         {
             entry.role = Role::DirectoryLate;
@@ -149,51 +175,53 @@ impl BlockCache {
 
     /// The role a block is to be written in; `None` for one that is unchanged.
     pub fn role(&self, block: BlockNo) -> Option<Role> {
-        self.dirty.read().get(&block).map(|dirty| dirty.role)
+        self.dirty.get(&block).map(|dirty| dirty.role)
     }
 
     /// Whether a changed block must be written before it loses something that the device still
     /// leads to through it.
     pub fn must_settle(&self, block: BlockNo) -> bool {
-        let dirty = self.dirty.read();
-        dirty.get(&block).is_some_and(|entry| entry.role == Role::Map && !entry.fresh)
+        self.dirty.get(&block).is_some_and(|entry| entry.role == Role::Map && !entry.fresh)
     }
 
     /// Drops a block that is no longer used.
-    pub fn forget(&self, block: BlockNo) {
-        self.dirty.write().remove(&block);
+    pub fn forget(&mut self, block: BlockNo) {
+        self.dirty.remove(&block);
         self.clean.remove(&block);
     }
 
     /// Whether a block of the role was changed.
     pub fn has(&self, role: Role) -> bool {
-        self.dirty.read().values().any(|dirty| dirty.role == role)
+        self.dirty.values().any(|dirty| dirty.role == role)
     }
 
     /// Writes all changed blocks of a role. What could not be written stays changed.
-    pub fn write_out(&self, role: Role) -> Result<()> {
-        let mut dirty = self.dirty.write();
-        let mut blocks: Vec<BlockNo> =
-            dirty.iter().filter(|(_, entry)| entry.role == role).map(|(block, _)| *block).collect();
+    pub fn write_out(&mut self, role: Role) -> Result<()> {
+        let wanted = self.dirty.iter().filter(|(_, entry)| entry.role == role);
+        let mut blocks: Vec<BlockNo> = wanted.map(|(block, _)| *block).collect();
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {
             for piece in run.chunks(run_max) {
-                self.write_run(&mut dirty, piece)?;
+                self.write_run(piece)?;
             }
         }
         Ok(())
     }
 
-    fn write_run(&self, dirty: &mut HashMap<BlockNo, Dirty>, run: &[BlockNo]) -> Result<()> {
+    fn write_run(&mut self, run: &[BlockNo]) -> Result<()> {
         let Some(first) = run.first() else { return Ok(()) };
-        let mut bytes = Vec::with_capacity(run.len() * self.block_size.bytes());
-        for block in run {
-            bytes.extend_from_slice(&dirty[block].bytes);
+        let at = self.offset(*first);
+        match run {
+            [alone] => self.device.write_at(at, &self.dirty[alone].bytes)?,
+            _ => {
+                let pieces: Vec<&[u8]> =
+                    run.iter().map(|block| &*self.dirty[block].bytes).collect();
+                self.device.write_at(at, &pieces.concat())?;
+            }
         }
-        self.device.write_at(self.offset(*first), &bytes)?;
         for block in run {
-            if let Some(entry) = dirty.remove(block) {
+            if let Some(entry) = self.dirty.remove(block) {
                 self.clean.insert(*block, entry.bytes);
             }
         }
@@ -208,8 +236,8 @@ impl BlockCache {
     }
 
     /// Gives a changed block another role; answers nothing for an unchanged one.
-    pub fn set_role(&self, block: BlockNo, role: Role) {
-        if let Some(entry) = self.dirty.write().get_mut(&block) {
+    pub fn set_role(&mut self, block: BlockNo, role: Role) {
+        if let Some(entry) = self.dirty.get_mut(&block) {
             entry.role = role;
         }
     }

@@ -19,6 +19,7 @@ mod names;
 mod paths;
 mod pointers;
 mod repair;
+mod shrink;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use fslab_vfs::BlockDevice;
 pub use finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use image::Image;
 pub use repair::{Repaired, repair};
+pub use shrink::shrink;
 
 use crate::error::{Error, Place, Result};
 

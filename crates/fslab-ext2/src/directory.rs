@@ -78,8 +78,7 @@ impl DirectoryBlocks for DirectoryView<'_> {
     }
 
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let bytes = self.volume.cache.read(self.physical(block)?)?;
-        Ok(look(&bytes))
+        self.volume.cache.look(self.physical(block)?, look)
     }
 }
 

@@ -12,7 +12,7 @@
 //! Between two steps the device is told to make durable what it has. The bytes of files were
 //! written before, into blocks that nothing on the device leads to, or in place.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::cache::Role;
 use crate::error::Result;
@@ -90,8 +90,8 @@ impl Volume {
         answer
     }
 
-    fn write_patched(&mut self, late: &HashMap<InodeNo, Box<[u8]>>) -> Result<()> {
-        let mut by_block: HashMap<BlockNo, Vec<(usize, &[u8])>> = HashMap::new();
+    fn write_patched(&mut self, late: &BTreeMap<InodeNo, Box<[u8]>>) -> Result<()> {
+        let mut by_block: BTreeMap<BlockNo, Vec<(usize, &[u8])>> = BTreeMap::new();
         for (no, before) in late {
             let (block, offset) = self.place_of_bytes(*no)?;
             by_block.entry(block).or_default().push((offset, before));
@@ -119,7 +119,7 @@ impl Volume {
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
         // The device may reorder this with the inodes: bitmaps are made again from inodes.
-        self.space.settle(&self.cache)?;
+        self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
         self.write_counts()
     }

@@ -34,6 +34,8 @@ pub const FLAG_UNSIGNED_HASH: u32 = 2;
 pub mod compat {
     /// Extended attributes are used.
     pub const EXT_ATTR: u32 = 0x8;
+    /// Blocks are kept for more descriptors, by an inode of their own.
+    pub const RESIZE_INODE: u32 = 0x10;
     /// Directories may have an index.
     pub const DIR_INDEX: u32 = 0x20;
 }

@@ -21,7 +21,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// The sizes before and after, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grown {
+pub struct Resized {
     /// Before.
     pub from: u32,
     /// Now; the same where the device has no room for more.
@@ -33,7 +33,7 @@ pub struct Grown {
 /// # Errors
 /// [`Error::BadParameters`] where it was not left in order, or where more descriptors are needed
 /// than their blocks hold; as [`Superblock::read`], and those of the device.
-pub fn grow(device: &dyn BlockDevice) -> Result<Grown> {
+pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
     let superblock = Superblock::read(device)?;
     superblock.check_writable()?;
     if !superblock.is_clean() || superblock.raw().s_last_orphan.get() != 0 {
@@ -43,10 +43,10 @@ pub fn grow(device: &dyn BlockDevice) -> Result<Grown> {
     let groups = Group::read_all(device, &before)?;
     let after = larger(&before, device.size())?;
     if after.blocks <= before.blocks {
-        return Ok(Grown { from: before.blocks, to: before.blocks });
+        return Ok(Resized { from: before.blocks, to: before.blocks });
     }
     Growth { device, before, after, groups }.write(superblock)?;
-    Ok(Grown { from: before.blocks, to: after.blocks })
+    Ok(Resized { from: before.blocks, to: after.blocks })
 }
 
 fn larger(before: &Geometry, device_bytes: u64) -> Result<Geometry> {

@@ -50,7 +50,7 @@ pub use error::{Damage, Error, Place, Result};
 pub use fs::Ext2;
 pub use geometry::Geometry;
 pub use group::Group;
-pub use grow::{Grown, grow};
+pub use grow::{Resized, grow};
 pub use inode::Inode;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use numbers::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};

@@ -6,7 +6,7 @@
 //! linked and removed by users, not when directories split, join and shrink, and not with a
 //! directory that it was moved out of.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fslab_vfs::Name;
 
@@ -22,7 +22,7 @@ use crate::volume::Volume;
 #[derive(Default)]
 pub(crate) struct Order {
     /// Inodes whose change must not be seen before the directories', as they were before it.
-    pub late_inodes: HashMap<InodeNo, Box<[u8]>>,
+    pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
     /// Directory blocks that names were moved to, or that lead to new directories.
     pub early_blocks: HashSet<BlockNo>,
     /// Inodes that were given one more name, and the block that it went to.

@@ -134,7 +134,7 @@ impl Space {
     /// Takes free blocks for a file where the policy wants them: at least one.
     pub fn take_blocks(
         &mut self,
-        cache: &BlockCache,
+        cache: &mut BlockCache,
         no: InodeNo,
         request: &BlockRequest,
     ) -> Result<Run> {
@@ -148,7 +148,7 @@ impl Space {
     /// these have to stay. `old` are the first and the last of them.
     pub fn take_cluster(
         &mut self,
-        cache: &BlockCache,
+        cache: &mut BlockCache,
         no: InodeNo,
         request: &BlockRequest,
         old: (BlockNo, BlockNo),
@@ -179,7 +179,7 @@ impl Space {
         (self.placement.get_mut(), sight)
     }
 
-    fn mark_blocks(&mut self, cache: &BlockCache, run: Run) -> Result<()> {
+    fn mark_blocks(&mut self, cache: &mut BlockCache, run: Run) -> Result<()> {
         let place = self.geometry.place_of_block(run.start);
         let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
             Error::damaged(
@@ -203,7 +203,7 @@ impl Space {
     }
 
     /// Gives back blocks that were taken and that nothing leads to.
-    pub fn untake_block(&mut self, cache: &BlockCache, block: BlockNo) -> Result<()> {
+    pub fn untake_block(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<()> {
         let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
         let group = &mut self.groups[no.0 as usize];
         cache.modify(group.block_bitmap, Role::Bitmap, |bits| bits::clear(bits, index))?;
@@ -220,7 +220,12 @@ impl Space {
     }
 
     /// Gives a block back.
-    pub fn free_block(&mut self, cache: &BlockCache, owner: InodeNo, block: BlockNo) -> Result<()> {
+    pub fn free_block(
+        &mut self,
+        cache: &mut BlockCache,
+        owner: InodeNo,
+        block: BlockNo,
+    ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Block(owner, block), what);
         let Some((no, index)) = self.geometry.place_of_block(block).filter(|_| self.is_data(block))
         else {
@@ -246,7 +251,7 @@ impl Space {
     }
 
     /// What was freed may be used at once, where that is how it is to be.
-    fn untake_freed(&mut self, cache: &BlockCache, block: BlockNo) -> Result<bool> {
+    fn untake_freed(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<bool> {
         if self.reuse == Reuse::AtOnce {
             self.changed = true;
             self.untake_block(cache, block)?;
@@ -269,7 +274,11 @@ impl Space {
     }
 
     /// Takes a free inode where the policy wants it.
-    pub fn take_inode(&mut self, cache: &BlockCache, request: &InodeRequest) -> Result<InodeNo> {
+    pub fn take_inode(
+        &mut self,
+        cache: &mut BlockCache,
+        request: &InodeRequest,
+    ) -> Result<InodeNo> {
         let (placement, sight) = self.policy(cache);
         let inode = placement.inode(sight, request)?.ok_or(Errno::NOSPC)?;
         let no = self.geometry.group_of_inode(inode);
@@ -292,7 +301,12 @@ impl Space {
     }
 
     /// Gives an inode back.
-    pub fn free_inode(&mut self, cache: &BlockCache, no: InodeNo, kind: FileKind) -> Result<()> {
+    pub fn free_inode(
+        &mut self,
+        cache: &mut BlockCache,
+        no: InodeNo,
+        kind: FileKind,
+    ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (group_no, index) =
             self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;
@@ -315,7 +329,7 @@ impl Space {
     }
 
     /// Makes what was freed usable: nothing on the device leads to it any more.
-    pub fn settle(&mut self, cache: &BlockCache) -> Result<()> {
+    pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
             let group = &mut self.groups[no.0 as usize];
             let subtract = |bits: &mut [u8], freed: &[u8]| {

@@ -175,8 +175,8 @@ impl Volume {
     /// Looks at an inode's bytes.
     pub fn inode_bytes<R>(&self, no: InodeNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let (block, offset) = self.place_of_bytes(no)?;
-        let bytes = self.cache.read(block)?;
-        Ok(look(&bytes[offset..offset + self.geometry().inode_size as usize]))
+        let end = offset + self.geometry().inode_size as usize;
+        self.cache.look(block, |bytes| look(&bytes[offset..end]))
     }
 
     /// Changes an inode's bytes.
@@ -223,7 +223,7 @@ impl Volume {
         let spread = self.inode(parent)?.flags & INODE_TOP_DIRECTORY != 0;
         let top_level = parent == InodeNo::ROOT || spread;
         let request = InodeRequest { parent, directory, top_level };
-        let no = self.space.take_inode(&self.cache, &request)?;
+        let no = self.space.take_inode(&mut self.cache, &request)?;
         let last = self.change_inode(no, |bytes| {
             let last = Inode::last_generation(bytes);
             Inode::clear(bytes);
@@ -244,7 +244,7 @@ impl Volume {
         }
         let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
         self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
-        self.space.free_inode(&self.cache, no, inode.kind)
+        self.space.free_inode(&mut self.cache, no, inode.kind)
     }
 
     /// Whether an inode's map leads to blocks.

@@ -255,7 +255,7 @@ impl Volume {
         if count > 1 {
             self.cache.modify(block, Role::Map, |bytes| set_reference_count(bytes, count - 1))?;
         } else {
-            self.space.free_block(&self.cache, no, block)?;
+            self.space.free_block(&mut self.cache, no, block)?;
         }
         inode.xattr_block = None;
         inode.sectors = inode.sectors.saturating_sub(self.block_sectors());

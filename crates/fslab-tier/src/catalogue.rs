@@ -124,7 +124,7 @@ impl Catalogue {
     /// # Errors
     /// Where another program uses it, or it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
-        let opened = Database::create(path).map_err(|error| failed(path, error))?;
+        let opened = builder().create(path).map_err(|error| failed(path, error))?;
         Self::with(path, opened)
     }
 
@@ -142,7 +142,7 @@ impl Catalogue {
     /// What the storage answers, or where it holds something else.
     pub fn on(storage: impl redb::StorageBackend) -> Result<Self> {
         let path = Path::new("in memory");
-        let opened = Database::builder().create_with_backend(storage);
+        let opened = builder().create_with_backend(storage);
         Self::with(path, opened.map_err(|error| failed(path, error))?)
     }
 
@@ -349,6 +349,15 @@ impl Catalogue {
         let damaged = |what| Error::CatalogueDamaged { path: self.path.clone(), what };
         ObjectRow::decode(object, bytes).map_err(damaged)
     }
+}
+
+/// Pages of the database that are kept in memory, in bytes, however many files there are.
+const CACHE_BYTES: usize = 32 << 20;
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
 }
 
 fn failed(path: &Path, error: impl Into<redb::Error>) -> Error {

@@ -17,6 +17,12 @@ use crate::exit::{Code, Coded};
 /// How often changed metadata of a mounted image is written, at least.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
+/// The least memory for metadata that can be asked for, in bytes.
+const CACHE_MIN: u64 = 1 << 20;
+/// Between these lies what is taken where nothing is asked for.
+const CACHE_DEFAULT_MIN: u64 = 64 << 20;
+const CACHE_DEFAULT_MAX: u64 = 1 << 30;
+
 /// Until its proofs are complete (see docs/STATUS.md).
 const CAUTION: &str = "experimental: keep other copies of what is in the image";
 
@@ -26,7 +32,7 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         name: "ext2:IMAGE[?key=value&..]",
         help: "an ext2 file system in an image or device, or IMAGE@OFFSET; keys: policy=NAME, \
                clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
-               close=later or sync; \
+               close=later or sync, cache=SIZE; \
                ext2:memory is a new one in memory, with the further keys size and inode-ratio",
         caution: Some(CAUTION),
     },
@@ -80,7 +86,8 @@ fn parse(argument: &str) -> Result<Wanted<'_>> {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
     let (image, pairs) = parts.map_or((whole, ""), |(image, pairs)| (Path::new(image), pairs));
-    let options = VolumeOptions::default();
+    let mut options = VolumeOptions::default();
+    set_cache(&mut options, cache_bytes()).context("a cache of this size can't be had")?;
     let mut wanted = Wanted { image, options, size: None, bytes_per_inode: None };
     for pair in pairs.split('&').filter(|_| parts.is_some()) {
         set(&mut wanted, pair)?;
@@ -96,8 +103,8 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
         let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
         let message = format!(
             "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
-             index=htree|linear, shrink=on|off, close=later|sync, and for ext2:memory size=SIZE, \
-             inode-ratio=BYTES",
+             index=htree|linear, shrink=on|off, close=later|sync, cache=SIZE, and for ext2:memory \
+             size=SIZE, inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()
@@ -123,11 +130,27 @@ fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()>
         ("index", "linear") => options.form = Some(Form::Linear),
         ("close", "sync") => options.sync_on_close = true,
         ("close", "later") => options.sync_on_close = false,
+        ("cache", size) => set_cache(options, size.parse::<ByteSize>().ok()?.as_u64())?,
         ("shrink", "on") => options.shrink_directories = true,
         ("shrink", "off") => options.shrink_directories = false,
         _ => return None,
     }
     Some(())
+}
+
+/// Bounds the memory for metadata: half for what was changed, half for what was only read.
+fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
+    let half = usize::try_from(bytes / 2).ok().filter(|half| *half as u64 >= CACHE_MIN / 2)?;
+    (options.dirty_bytes_max, options.clean_bytes_max) = (half, half);
+    Some(())
+}
+
+/// A sixteenth of the machine's memory. Names of a directory come in the order of their hashes: one
+/// that is larger than the cache costs a block read and one written for each of them.
+fn cache_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram as u64 * u64::from(info.mem_unit);
+    (memory / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
 }
 
 /// Opens an image, which nobody else of this house has open.
@@ -228,6 +251,11 @@ mod tests {
         assert_eq!((image, options.policy.name), (Path::new("/no/image"), "ffs"));
         assert_eq!((options.seed, options.form), (7, Some(Form::Linear)));
         assert_eq!(options.clustering, Clustering::Smart);
+        let default = (options.dirty_bytes_max + options.clean_bytes_max) as u64;
+        assert!((CACHE_DEFAULT_MIN..=CACHE_DEFAULT_MAX).contains(&default), "{default}");
+        let cached = parse("/no/image?cache=8MiB").unwrap().options;
+        assert_eq!((cached.dirty_bytes_max, cached.clean_bytes_max), (4 << 20, 4 << 20));
+        assert!(parse("/no/image?cache=1KiB").is_err());
         let message = parse("/no/image?policy=best").unwrap_err().to_string();
         assert!(message.contains("'policy=best'") && message.contains("ffs-noswitch"), "{message}");
     }

@@ -7,6 +7,7 @@
 //! ```text
 //! <!-- not here: REASON -->     the block is not run, because ...
 //! <!-- before: COMMANDS -->     what makes what the reader is supposed to have
+//! <!-- after: COMMANDS -->      what leads back to where the reader is, for the next block
 //! ```
 
 use std::fmt;
@@ -18,7 +19,7 @@ pub struct Block {
     pub line: usize,
     /// Whether it is run.
     pub kind: Kind,
-    /// Commands before it, and its own.
+    /// Commands before it, its own, and those after it.
     pub commands: String,
 }
 
@@ -100,22 +101,22 @@ fn block(
         "slow" => Kind::Slow,
         other => return Err((line, format!("`{other}` is no mark of a block; there is `slow`"))),
     };
-    let mut before = String::new();
+    let (mut before, mut after) = (String::new(), String::new());
     for remark in remarks {
         match remark.split_once(':') {
             Some(("before", commands)) => before.push_str(commands.trim()),
+            Some(("after", commands)) => after = format!("{}\n", commands.trim()),
             Some(("not here", reason)) if !reason.trim().is_empty() => {
                 kind = Kind::NotHere(reason.trim().to_owned());
             }
             _ => {
-                let message =
-                    "a comment before a block is `before: COMMANDS` or `not here: REASON`";
-                return Err((line, message.to_owned()));
+                let kinds = "`before:` or `after: COMMANDS`, or `not here: REASON`";
+                return Err((line, format!("a comment before a block is {kinds}")));
             }
         }
         before.push('\n');
     }
-    Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n") }))
+    Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n{after}") }))
 }
 
 #[cfg(test)]
@@ -124,8 +125,8 @@ mod tests {
 
     #[test]
     fn blocks_say_whether_they_are_run() {
-        let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n```console\n\
-                    $ ls x\ny\n```\n```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
+        let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n\
+                    <!-- after: cd -->\n```console\n$ ls x\ny\n```\n```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
                     <!-- not here: needs a tape -->\n```sh\nmt rewind\n```\n";
         let blocks = of(page).unwrap();
         let seen: Vec<_> =
@@ -135,9 +136,9 @@ mod tests {
             seen,
             [
                 (2, &Kind::Quick, "a\nb\n"),
-                (8, &Kind::Quick, "mkdir x\ntouch x/y\nls x\n"),
-                (16, &Kind::Slow, "sleep 9\n"),
-                (20, &tape, "\nmt rewind\n"),
+                (9, &Kind::Quick, "mkdir x\ntouch x/y\n\nls x\ncd\n"),
+                (17, &Kind::Slow, "sleep 9\n"),
+                (21, &tape, "\nmt rewind\n"),
             ]
         );
     }

@@ -28,6 +28,9 @@ const LINES_TOLD: usize = 15;
 /// Folders of the machine in which pages may make things: each page has its own.
 const OWN: [&str; 2] = ["mnt", "srv"];
 
+/// Folders of the machine that pages see as they are, and may change for themselves.
+const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
+
 /// Runs blocks in order until one fails.
 pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Ended> {
     let scratch = tempfile::Builder::new().prefix("fslab-guide-").tempdir()?;
@@ -70,6 +73,14 @@ fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::pa
     for name in OWN {
         let own = at(name);
         text.push_str(&format!("mount --bind '{}' /{name}\n", own.display()));
+    }
+    for name in OVERLAID {
+        let (upper, work) = (at("upper").join(name), at("work").join(name));
+        fs::create_dir_all(&upper).and_then(|()| fs::create_dir_all(&work)).context(name)?;
+        let (upper, work) = (upper.display(), work.display());
+        text.push_str(&format!(
+            "mount -t overlay -o 'lowerdir=/{name},upperdir={upper},workdir={work}' page /{name}\n"
+        ));
     }
     for block in blocks {
         text.push_str(&format!("echo '{MARK}'{}\n{}", block.line, block.commands));

@@ -19,8 +19,10 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Units of services, where the project has any.
+/// Units of services, what dpkg runs, and an example of what describes a mount.
 const UNITS: &str = "packaging/systemd";
+const SCRIPTS: &str = "packaging/debian";
+const EXAMPLE: &str = "packaging/mount.conf";
 
 /// Lays the package out below a folder; its name with version and architecture.
 pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
@@ -36,7 +38,8 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
         let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
         write(&tree.join(path), script.as_bytes())?;
     }
-    units(tree)?;
+    install_all(UNITS, &tree.join("usr/lib/systemd/system"), 0o644)?;
+    install_all(SCRIPTS, &tree.join("DEBIAN"), 0o755)?;
     documents(tree)?;
     let version = version(fslab)?;
     let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
@@ -85,15 +88,12 @@ fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-fn units(tree: &Path) -> Result<()> {
-    let folder = environment::workspace_root().join(UNITS);
-    if !folder.is_dir() {
-        return Ok(());
-    }
-    for entry in fs::read_dir(&folder)? {
+/// Installs every file of a folder of the project.
+fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
+    let folder = environment::workspace_root().join(folder);
+    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
-        let to = tree.join("usr/lib/systemd/system").join(entry.file_name());
-        install(&entry.path(), &to, 0o644)?;
+        install(&entry.path(), &to.join(entry.file_name()), mode)?;
     }
     Ok(())
 }
@@ -101,6 +101,7 @@ fn units(tree: &Path) -> Result<()> {
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
+    install(&root.join(EXAMPLE), &to.join("examples/mount.conf"), 0o644)?;
     compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
     install(&root.join("docs/SEMANTICS.md"), &to.join("SEMANTICS.md"), 0o644)?;
     let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());

@@ -12,13 +12,17 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// What must be in the package.
-const FILES: [&str; 8] = [
+const FILES: [&str; 12] = [
     "usr/bin/fslab",
     "usr/sbin/mount.fslab",
     "usr/sbin/mount.fuse.fslab",
     "usr/share/man/man1/fslab-mount.1.gz",
     "usr/share/man/man8/mount.fslab.8.gz",
     "usr/share/bash-completion/completions/fslab",
+    "usr/lib/systemd/system/fslab@.service",
+    "usr/lib/systemd/system/fslab-tier-policy@.service",
+    "usr/lib/systemd/system/fslab-tier-policy@.timer",
+    "usr/share/doc/fslab/examples/mount.conf",
     "usr/share/doc/fslab/copyright",
     "usr/share/doc/fslab/changelog.gz",
 ];
@@ -40,6 +44,39 @@ for type in fslab fuse.fslab; do
   fslab umount point
   grep -q "by $type" lower/$type
 done
+"#;
+
+/// In the same namespace: units that systemd understands, where it is there to ask, and their
+/// commands, done as it would do them with the example of a mount.
+const SERVE: &str = r#"
+set -eu
+mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
+cd "$SCRATCH"
+units=/usr/lib/systemd/system
+if command -v systemd-analyze; then
+  systemd-analyze verify --man=no \
+    $units/fslab@x.service $units/fslab-tier-policy@x.timer 2> said || true
+  grep fslab said && exit 1
+fi
+mkdir packed files photos
+set -a
+. /usr/share/doc/fslab/examples/mount.conf
+LOWER=$PWD/packed MOUNT_POINT=$PWD/files
+set +a
+command_of() { sed -n "s|%f|$PWD/photos|; s|^$1=-*||p" "$units/$2"; }
+sh -c "exec $(command_of ExecStart fslab@.service)" &
+tries=0
+until findmnt -n -o FSTYPE files; do tries=$((tries + 1)); [ $tries -lt 300 ]; sleep 0.1; done
+seq 100000 > files/numbers
+sh -c "$(command_of ExecStop fslab@.service)"
+wait
+sh -c "$(command_of ExecStopPost fslab@.service)" || true
+[ "$(fslab sca cat packed/numbers | tail -n 1)" = 100000 ]
+seq 1000 > photos/one
+fslab tier init --archive "$PWD/archive" --home "$PWD/home" photos
+printf '[[rule]]\naction = "archive"\npaths = ["**"]\n' > home/policy.toml
+sh -c "set -e; $(command_of ExecStart fslab-tier-policy@.service)"
+fslab tier state photos/one
 "#;
 
 /// Installs, uses and removes the package.
@@ -64,7 +101,14 @@ pub fn run(package: &Path) -> Result<Tally> {
         Ok(())
     });
     if tally.is_good() {
-        tally += step("use", || used(&tree, place.path()));
+        tally += step("use", || {
+            let said = in_namespace(USE, &tree, &place.path().join("used"))?;
+            let kinds = said.lines().filter(|line| line.starts_with("fuse")).count();
+            anyhow::ensure!(kinds == 2, "findmnt did not see both mounts: {said}");
+            Ok(())
+        });
+        tally +=
+            step("services", || in_namespace(SERVE, &tree, &place.path().join("served")).map(drop));
         tally += step("remove", || {
             process::capture(dpkg(&tree).args(["--force-depends", "--purge", "fslab"]))?;
             anyhow::ensure!(!tree.join("usr/bin/fslab").exists(), "the program stayed");
@@ -77,6 +121,8 @@ pub fn run(package: &Path) -> Result<Tally> {
 fn dpkg(tree: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", tree.display())).env("PATH", path());
+    // Its scripts ask whether they work on the machine itself; there is no shell below the folder.
+    command.arg("--force-script-chrootless");
     command.arg(format!("--log={}", tree.join("dpkg.log").display()));
     command
 }
@@ -86,17 +132,14 @@ fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-fn used(tree: &Path, place: &Path) -> Result<()> {
-    let scratch = place.join("scratch");
-    fs::create_dir(&scratch)?;
+/// Runs a script in namespaces of its own, in a folder that is made for it.
+fn in_namespace(script: &str, tree: &Path, scratch: &Path) -> Result<String> {
+    fs::create_dir(scratch)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
-    command.args(["--mount-proc", "bash", "-c", USE]);
-    command.env("TREE", tree).env("SCRATCH", &scratch).env("PATH", path());
-    let said = process::capture(&mut command)?;
-    let kinds = said.lines().filter(|line| line.starts_with("fuse")).count();
-    anyhow::ensure!(kinds == 2, "findmnt did not see both mounts: {said}");
-    Ok(())
+    command.args(["--mount-proc", "bash", "-c", script]);
+    command.env("TREE", tree).env("SCRATCH", scratch).env("PATH", path());
+    process::capture(&mut command)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Tally {

@@ -53,6 +53,8 @@ impl Numbers {
     /// fresh numbers.
     pub fn begin_directory(&mut self, inode: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
+        // A damaged snapshot may have a file of the same inode.
+        self.used.insert(inode);
         self.directories.insert(inode, number);
         number
     }

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 
 use super::calendar::{DAY_NS, activity, short_life_ns, time_of_day};
 use super::events::Events;
-use super::residents::{Directories as Tree, File, Residents};
+use super::residents::{Directories as Tree, File, Residents, even_weights};
 use super::sizes::lognormal;
 use super::{Directories, Profile};
 use crate::error::Result;
@@ -85,7 +85,11 @@ impl Generator {
     fn populate(&mut self) {
         if let Directories::Flat { bytes_each } = self.profile.directories {
             let count = (self.profile.volume_bytes / bytes_each.max(1)).max(1);
-            (0..count).for_each(|_| self.make_directory(0, None));
+            let sigma = self.profile.directory_sigma;
+            for weight in even_weights(count, sigma, &mut self.random) {
+                let number = self.directory_in(0, 0);
+                self.directories.add_weighted(number, None, weight);
+            }
         }
         let wanted = self.wanted_bytes(0.0);
         while self.residents.bytes() < wanted {
@@ -103,11 +107,17 @@ impl Generator {
     }
 
     fn make_directory(&mut self, time_ns: u64, parent: Option<usize>) {
-        let number = self.number();
         let directory = parent.map_or(0, |place| self.directories.number(place));
+        let number = self.directory_in(time_ns, directory);
+        self.directories.add(number, parent, self.profile.directory_sigma, &mut self.random);
+    }
+
+    /// The number of a new directory in another.
+    fn directory_in(&mut self, time_ns: u64, directory: u64) -> u64 {
+        let number = self.number();
         let operation = self.operation(time_ns, OperationKind::MakeDirectory, number);
         self.events.push(Operation { directory, mode: 0o755, ..operation });
-        self.directories.add(number, parent, self.profile.directory_sigma, &mut self.random);
+        number
     }
 
     /// Makes a directory where there are too few for the files.

@@ -1,8 +1,10 @@
 //! The files and directories that stay for more than a day, as the generator knows them.
 
 use rand::RngExt;
+use rand::seq::SliceRandom;
 use rand_distr::{Distribution, LogNormal};
 use rand_pcg::Pcg64;
+use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Space is counted in units of this many bytes: what a file takes on most file systems.
 const UNIT_BYTES: u64 = 4096;
@@ -68,6 +70,17 @@ impl Residents {
     }
 }
 
+/// How much each of `count` directories is used: the quantiles of the lognormal distribution, in an
+/// order that is drawn. Drawn weights would make the most used of some ninety directories, and so how
+/// many files overflow its group, another with each seed; here only its place is.
+pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
+    let normal = Normal::standard();
+    let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);
+    let mut weights: Vec<_> = (0..count).map(|place| (sigma * quantile(place)).exp()).collect();
+    weights.shuffle(random);
+    weights
+}
+
 /// Space that a file takes.
 fn stored(size: u64) -> u64 {
     size.div_ceil(UNIT_BYTES) * UNIT_BYTES
@@ -88,6 +101,11 @@ impl Directories {
     /// One more: in the root, or in the one at place `parent`.
     pub fn add(&mut self, number: u64, parent: Option<usize>, sigma: f64, random: &mut Pcg64) {
         let weight = LogNormal::new(0.0, sigma).map_or(1.0, |spread| spread.sample(random));
+        self.add_weighted(number, parent, weight);
+    }
+
+    /// One more, used as much as `weight` says.
+    pub fn add_weighted(&mut self, number: u64, parent: Option<usize>, weight: f64) {
         self.numbers.push(number);
         self.sums.push(self.sums.last().copied().unwrap_or_default() + weight);
         self.depths.push(parent.map_or(1, |place| self.depths[place] + 1));

@@ -27,5 +27,5 @@ pub const PROFILE: Profile = Profile {
     day_sigma: 0.5,
     idle_days: 0.02,
     directories: Directories::Flat { bytes_each: 11 << 20 },
-    directory_sigma: 0.7,
+    directory_sigma: 0.8,
 };

@@ -120,7 +120,7 @@ impl Simulator {
             no_space: self.no_space,
             free: self.free_space(),
             used: last.used,
-            bytes: all.iter().map(|file| file.size).sum(),
+            bytes: bytes_of(&all),
             hot: self.hot(&all, disk),
             distant: self.distant(&all),
             points: std::mem::take(&mut self.points),
@@ -151,7 +151,6 @@ impl Simulator {
         let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
         let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
         let sums = self.sums(is_hot);
-        let bytes_of = |files: &[SimulatedFile]| files.iter().map(|file| file.size).sum::<u64>();
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let bytes = bytes_of(&files);
         let stored = all.iter().filter(|file| file.size > 0).count() as u64;
@@ -207,7 +206,7 @@ impl Simulator {
         if writes {
             inodes.into_iter().for_each(|inode| arm.write(inode, block));
         }
-        let bytes: u64 = files.iter().map(|file| file.size).sum();
+        let bytes = bytes_of(files);
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }
     }
 
@@ -218,4 +217,9 @@ impl Simulator {
         let table = geometry.first_block(group).0 + geometry.head_blocks(group) + 2;
         (u64::from(table) + u64::from(bit / geometry.inodes_per_block())) * self.block_bytes()
     }
+}
+
+/// Bytes in files. Sizes may be whatever a workload claims.
+fn bytes_of(files: &[SimulatedFile]) -> u64 {
+    files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
 }

@@ -79,9 +79,7 @@ impl Simulator {
     /// # Errors
     /// Where the operation contradicts those before.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
-        while operation.time_ns >= self.next_score_ns {
-            self.take_score();
-        }
+        self.take_scores(operation.time_ns);
         self.last_ns = operation.time_ns;
         self.operations += 1;
         match operation.kind {
@@ -94,10 +92,15 @@ impl Simulator {
         }
     }
 
-    fn take_score(&mut self) {
-        let day = self.next_score_ns / DAY_NS;
-        self.points.push(self.point(day));
-        self.next_score_ns += u64::from(self.settings.score_every_days.max(1)) * DAY_NS;
+    /// Takes the scores that are due until a time. Where nothing happened over several of them, the
+    /// first and the last are the same, and enough.
+    fn take_scores(&mut self, time_ns: u64) {
+        let every = u64::from(self.settings.score_every_days.max(1)).saturating_mul(DAY_NS);
+        while time_ns >= self.next_score_ns && self.next_score_ns < u64::MAX {
+            self.points.push(self.point(self.next_score_ns / DAY_NS));
+            let last = time_ns / every * every;
+            self.next_score_ns = self.next_score_ns.saturating_add(every).max(last);
+        }
     }
 
     pub(super) fn point(&self, day: u64) -> Point {
@@ -108,6 +111,10 @@ impl Simulator {
     }
 
     fn make(&mut self, operation: &Operation, is_directory: bool) -> Result<()> {
+        if self.files.contains_key(&operation.file) {
+            let index = self.operations.saturating_sub(1);
+            return Err(Error::Operation { index, what: "it makes what is there already" });
+        }
         let is_root = operation.file == 0;
         let parent = match self.files.get(&operation.directory) {
             Some(file) => file.inode,
@@ -155,20 +162,23 @@ impl Simulator {
     fn write(&mut self, operation: &Operation) -> Result<()> {
         let Some(file) = self.files.get_mut(&operation.file) else { return self.refuse() };
         file.modified_ns = operation.time_ns;
-        let (inode, end) = (file.inode, operation.offset + operation.length);
+        let (inode, end) = (file.inode, operation.offset.saturating_add(operation.length));
         if operation.length == 0 {
             return Ok(());
         }
-        self.written += operation.length;
-        if end <= file.size {
-            return Ok(());
-        }
-        file.size = end;
-        let block = u64::from(self.geometry.block_size.bytes_u32());
+        self.written = self.written.saturating_add(operation.length);
+        let block = self.block_bytes();
         let have = self.volume.blocks(inode).len() as u64;
-        let more = end.div_ceil(block).saturating_sub(have);
-        self.append(inode, more as u32, end.is_multiple_of(block))?;
-        self.volume.close(inode);
+        if end.div_ceil(block) > have {
+            let more = u32::try_from(end.div_ceil(block) - have).unwrap_or(u32::MAX);
+            self.append(inode, more, end.is_multiple_of(block))?;
+            self.volume.close(inode);
+        }
+        // Of what does not fit, nothing counts.
+        let fits = end.min(self.volume.blocks(inode).len() as u64 * block);
+        if let Some(file) = self.files.get_mut(&operation.file) {
+            file.size = file.size.max(fits);
+        }
         Ok(())
     }
 

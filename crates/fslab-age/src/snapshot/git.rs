@@ -67,6 +67,16 @@ impl History {
         Ok(Self { repository: repository.to_owned(), commits, sizes })
     }
 
+    /// A history of what `git log` would have told, with sizes made up.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of_log(text: &[u8]) -> Result<Self> {
+        let commits = parse(text)?;
+        let changes = commits.iter().flat_map(|commit| &commit.changes);
+        let blobs = changes.filter_map(|change| change.blob.clone());
+        let sizes = blobs.map(|blob| (blob.clone(), blob.len() as u64)).collect();
+        Ok(Self { repository: PathBuf::from("made up"), commits, sizes })
+    }
+
     /// Commits there are.
     #[must_use]
     pub fn commits(&self) -> usize {

@@ -132,6 +132,12 @@ impl Blocks {
         Ok(())
     }
 
+    /// The error of a block that holds less or more than it counts.
+    fn damaged(&self, address: u32) -> Error {
+        let offset = self.places.get(&address).map_or(0, |(at, ..)| *at);
+        Error::Record { path: self.path.clone(), offset, what: record::LENGTH }
+    }
+
     /// A block of a tag; `None` where no trace has it.
     fn get(&self, address: u32, wanted: u8) -> Result<Option<Vec<u8>>> {
         let found = self.places.get(&address).filter(|(.., tag)| *tag == wanted);
@@ -166,7 +172,8 @@ impl<'a> Walk<'a> {
             return Ok(false);
         };
         // The block at the root has one entry, which is the root directory.
-        let root = block::entries(&bytes).into_iter().find(DirectoryEntry::is_directory);
+        let entries = block::entries(&bytes).ok_or_else(|| self.blocks.damaged(address))?;
+        let root = entries.into_iter().find(DirectoryEntry::is_directory);
         let Some(root) = root else { return Ok(false) };
         self.waiting.push((root, 0));
         while let Some((directory, inode)) = self.waiting.pop() {
@@ -195,7 +202,7 @@ impl<'a> Walk<'a> {
         if address != 0
             && let Some(bytes) = self.take(address, tag)?
         {
-            into.extend(pointers(&bytes));
+            into.extend(pointers(&bytes).ok_or_else(|| self.blocks.damaged(address))?);
         }
         Ok(())
     }
@@ -212,7 +219,8 @@ impl<'a> Walk<'a> {
 
     fn directory_block(&mut self, address: u32, directory: u64) -> Result<()> {
         let Some(bytes) = self.take(address, record::TAG_DIRECTORY)? else { return Ok(()) };
-        for found in block::entries(&bytes) {
+        let entries = block::entries(&bytes).ok_or_else(|| self.blocks.damaged(address))?;
+        for found in entries {
             let entry = to_entry(&found, directory);
             self.latest_ns = self.latest_ns.max(entry.modified_ns);
             let inode = entry.inode;

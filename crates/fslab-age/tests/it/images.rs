@@ -14,7 +14,7 @@ fn identity() -> Identity {
 }
 
 /// An image of some MiB with data here and there, and its packed form.
-fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
+pub fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
     let [image, file] = ["image", "packed"].map(|name| scratch.join(name));
     let out = File::create(&image).unwrap();
     out.set_len(size).unwrap();

@@ -3,6 +3,7 @@
 
 mod formats;
 mod geriatrix;
+mod hostile;
 mod images;
 mod p9traces;
 mod replays;

@@ -29,7 +29,17 @@ struct Ext2 {
     windows: Windows,
     /// For each group, how many directories came to it and were not made up for by other inodes.
     debts: Vec<u8>,
+    full: FullGroups,
     random: Pcg64,
+}
+
+/// Groups one behind the other that were seen without a free inode. They stay so until one is
+/// freed: a directory of millions of names fills hundreds of them, which need not be looked at for
+/// each name.
+#[derive(Clone, Copy, Default)]
+struct FullGroups {
+    first: u32,
+    count: u32,
 }
 
 impl Ext2 {
@@ -37,6 +47,7 @@ impl Ext2 {
         Self {
             windows: Windows::default(),
             debts: vec![0; geometry.groups as usize],
+            full: FullGroups::default(),
             random: Pcg64::seed_from_u64(seed),
         }
     }
@@ -183,7 +194,7 @@ impl Averages {
 impl Ext2 {
     /// A file goes to its directory's group, else to one at a distance that doubles, from a start
     /// that differs from directory to directory.
-    fn group_for_file(space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
+    fn group_for_file(&mut self, space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
         let geometry = space.geometry();
         let groups = geometry.groups;
         let home = geometry.group_of_inode(parent);
@@ -202,9 +213,17 @@ impl Ext2 {
                 Some(GroupNo(*group))
             })
             .find(roomy);
-        let next = GroupNo((home.0 + 1) % groups);
-        let any = || geometry.groups_from(next).find(|group| space.counts(*group).inodes > 0);
-        far.or_else(any)
+        far.or_else(|| self.next_group(space, (home.0 + 1) % groups))
+    }
+
+    /// The next group with a free inode, from `first` on and around.
+    fn next_group(&mut self, space: &dyn Space, first: u32) -> Option<GroupNo> {
+        let known = if self.full.first == first { self.full.count } else { 0 };
+        let groups = space.geometry().groups_from(GroupNo(first)).skip(known as usize);
+        let found = (known..).zip(groups).find(|(_, group)| space.counts(*group).inodes > 0);
+        let (count, group) = found?;
+        self.full = FullGroups { first, count };
+        Some(group)
     }
 
     fn group_for_directory(
@@ -291,7 +310,7 @@ impl Policy for Ext2 {
         let group = if request.directory {
             self.group_for_directory(space, request)
         } else {
-            Self::group_for_file(space, request.parent)
+            self.group_for_file(space, request.parent)
         };
         let Some(group) = group else { return Ok(None) };
         let geometry = *space.geometry();
@@ -331,6 +350,10 @@ impl Policy for Ext2 {
             Some(near) => Preference::behind(geometry, near, request.home),
             None => Preference { group: request.home, block: None },
         })
+    }
+
+    fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {
+        self.full = FullGroups::default();
     }
 
     fn file_closed(&mut self, file: &mut FileState) {

@@ -52,7 +52,8 @@ impl Volume {
         let Some(old) = self.addresses(no, inode, range.clone())? else { return Ok(None) };
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
         let Some(request) = self.request_of_mapped(no, inode, &range)? else { return Ok(None) };
-        let Some(run) = self.space.take_cluster(&self.cache, no, &request, (*first, *last))? else {
+        let Some(run) = self.space.take_cluster(&mut self.cache, no, &request, (*first, *last))?
+        else {
             return Ok(None);
         };
         let answer = self.copy_blocks(&old, run);
@@ -122,7 +123,7 @@ impl Volume {
             let way = self.way(FileBlock(logical))?;
             if let Some(slot) = self.last_slot(no, inode, &way)? {
                 self.set_slot(inode, slot, new.0)?;
-                self.space.free_block(&self.cache, no, *old)?;
+                self.space.free_block(&mut self.cache, no, *old)?;
             }
         }
         Ok(())
@@ -138,7 +139,7 @@ impl Volume {
     ) -> Result<()> {
         for (logical, new) in range.zip(run.blocks()) {
             if self.map(no, inode, FileBlock(logical))? != Some(new) {
-                self.space.untake_block(&self.cache, new)?;
+                self.space.untake_block(&mut self.cache, new)?;
             }
         }
         Ok(())

@@ -7,15 +7,13 @@ use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
 use crate::format::{
-    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode,
+    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
 };
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
-/// `s_feature_compat`: blocks are kept for more descriptors, by an inode of their own.
-const RESIZE_INODE: u32 = 0x10;
-/// That inode.
+/// The inode that has the blocks kept for more descriptors.
 const RESIZE: InodeNo = InodeNo(7);
 /// The place in its map from which these blocks are reached.
 const RESIZE_SLOT: usize = 13;
@@ -50,7 +48,7 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
 
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
-    if no == RESIZE && image.superblock.has_compat(RESIZE_INODE) {
+    if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
         // What it leads to are the blocks kept behind the descriptors.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());

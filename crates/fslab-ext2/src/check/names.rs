@@ -45,7 +45,8 @@ fn check_directory(
             }
         }
     }
-    if directory.indexed {
+    // What has no block at all has a size that contradicts that, which was said.
+    if directory.indexed && !directory.blocks.is_empty() {
         check_index(image, rules, no, directory)?;
     }
     Ok(())

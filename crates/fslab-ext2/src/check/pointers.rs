@@ -20,7 +20,7 @@ enum Slot {
 }
 
 /// Makes a hole of every pointer of an inode that has a value; `false` where there is none.
-pub(super) fn clear(image: &Image, no: InodeNo, pointer: u32) -> Result<bool> {
+pub(super) fn clear(image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
     let slots = places(image, no, pointer)?;
     for slot in &slots {
         set(image, no, *slot, 0)?;
@@ -38,7 +38,7 @@ pub(super) fn copy_shared(image: &mut Image, no: InodeNo, pointer: u32) -> Resul
     set(image, no, slot, copy.0)
 }
 
-fn set(image: &Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
+fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     match slot {
         Slot::Inode(index) => change_inode(image, no, |raw| raw.i_block[index] = value.into()),
         Slot::Table(table, index) => image.cache.modify(table, Role::Map, |bytes| {

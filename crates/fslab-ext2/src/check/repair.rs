@@ -24,6 +24,7 @@ use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
 use crate::format::{INODE_INDEX, RawInode, SUPERBLOCK_OFFSET};
+use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, InodeNo};
@@ -128,7 +129,7 @@ pub(super) fn place_of_inode(image: &Image, no: InodeNo) -> Option<(BlockNo, usi
 }
 
 pub(super) fn change_inode(
-    image: &Image,
+    image: &mut Image,
     no: InodeNo,
     change: impl FnOnce(&mut RawInode),
 ) -> Result<bool> {
@@ -139,11 +140,11 @@ pub(super) fn change_inode(
     })
 }
 
-fn set_dotdot(image: &Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
+fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
     let kind = image.rules().told(EntryKind::DIRECTORY);
     let first = image.directories.get(&no).and_then(|directory| directory.blocks.first());
-    let Some(first) = first else { return Ok(false) };
-    image.cache.modify(*first, Role::Directory, |bytes| {
+    let Some(first) = first.copied() else { return Ok(false) };
+    image.cache.modify(first, Role::Directory, |bytes| {
         let found = crate::dir::dots(bytes).is_ok();
         if found {
             entry::set_inode(bytes, entry::RECORD_MIN, parent, kind);
@@ -153,7 +154,7 @@ fn set_dotdot(image: &Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
 }
 
 /// Gives an entry the kind of its inode, or takes it out.
-fn mend_entry(image: &Image, finding: &Finding, target: InodeNo, offset: u32) -> Result<bool> {
+fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32) -> Result<bool> {
     let Some(block) = finding.block else { return Ok(false) };
     let right = image.kind(target).map(|kind| image.rules().told(entry_kind(kind)));
     image.cache.modify(block, Role::Directory, |bytes| {
@@ -174,7 +175,7 @@ fn mend_entry(image: &Image, finding: &Finding, target: InodeNo, offset: u32) ->
 }
 
 /// Frees what can't be read of a directory's block. Where all can be, its index is what is wrong.
-fn mend_directory_block(image: &Image, no: InodeNo, block: Option<BlockNo>) -> Result<bool> {
+fn mend_directory_block(image: &mut Image, no: InodeNo, block: Option<BlockNo>) -> Result<bool> {
     if let Some(block) = block
         && let Some(start) = unreadable_from(&image.cache.read(block)?)
     {
@@ -207,16 +208,16 @@ fn unreadable_from(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Names an inode in lost+found, in a block that has room.
-fn attach(image: &Image, no: InodeNo) -> Result<bool> {
+fn attach(image: &mut Image, no: InodeNo) -> Result<bool> {
     let Some(kind) = image.kind(no) else { return Ok(false) };
     let Some(target) = lost_and_found(image)?.filter(|target| *target != no) else {
         return Ok(false);
     };
     let name = format!("#{no}");
     let told = image.rules().told(entry_kind(kind));
-    let blocks = image.directories.get(&target).map_or(&[][..], |one| &one.blocks);
+    let blocks = image.directories.get(&target).map(|one| one.blocks.clone()).unwrap_or_default();
     for block in blocks {
-        let done = image.cache.modify(*block, Role::Directory, |bytes| {
+        let done = image.cache.modify(block, Role::Directory, |bytes| {
             let room = entry::Wanted::new(name.as_bytes()).scan(bytes).ok()?.room?;
             entry::insert(bytes, room as usize, name.as_bytes(), no, told).ok()
         })?;
@@ -243,7 +244,7 @@ fn lost_and_found(image: &Image) -> Result<Option<InodeNo>> {
     Ok(None)
 }
 
-fn write_out(image: &Image) -> Result<()> {
+fn write_out(image: &mut Image) -> Result<()> {
     for role in [Role::Map, Role::Inodes, Role::Directory, Role::Bitmap] {
         image.cache.write_out(role)?;
     }
@@ -251,21 +252,23 @@ fn write_out(image: &Image) -> Result<()> {
 }
 
 /// Makes bitmaps and counts again from what is in use.
-fn write_counts(image: &mut Image) -> Result<()> {
+pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     let geometry = *image.geometry();
     for no in image.all_groups() {
         let group = image.groups[no.0 as usize];
         let first = geometry.first_block(no).0;
         let length = geometry.blocks_in(no);
         let block_used = |bit| bit >= length || image.is_claimed(BlockNo(first + bit));
-        let free_blocks = write_bitmap(image, group.block_bitmap, block_used)?;
+        let blocks = bitmap(&geometry, block_used);
         let inode_used = |bit| {
             let inode = geometry.inode_at(no, bit);
             bit >= geometry.inodes_per_group
                 || image.kind(inode).is_some()
                 || image.is_reserved(inode)
         };
-        let free_inodes = write_bitmap(image, group.inode_bitmap, inode_used)?;
+        let inodes = bitmap(&geometry, inode_used);
+        let free_blocks = write_bitmap(image, group.block_bitmap, &blocks)?;
+        let free_inodes = write_bitmap(image, group.inode_bitmap, &inodes)?;
         let directories = image.directories.keys();
         let here = directories.filter(|inode| geometry.group_of_inode(**inode) == no).count();
         let group = &mut image.groups[no.0 as usize];
@@ -285,18 +288,16 @@ fn write_counts(image: &mut Image) -> Result<()> {
     Ok(device.flush()?)
 }
 
+fn bitmap(geometry: &Geometry, used: impl Fn(u32) -> bool) -> Vec<u8> {
+    let mut bytes = vec![0; geometry.block_size.bytes()];
+    (0..geometry.block_size.bits())
+        .filter(|bit| used(*bit))
+        .for_each(|bit| bits::set(&mut bytes, bit));
+    bytes
+}
+
 /// Answers how many bits are free.
-fn write_bitmap(image: &Image, block: BlockNo, used: impl Fn(u32) -> bool) -> Result<u32> {
-    let mut free = 0;
-    image.cache.modify(block, Role::Bitmap, |bytes| {
-        bytes.fill(0);
-        for bit in 0..bytes.len() as u32 * 8 {
-            if used(bit) {
-                bits::set(bytes, bit);
-            } else {
-                free += 1;
-            }
-        }
-    })?;
-    Ok(free)
+fn write_bitmap(image: &mut Image, block: BlockNo, bits: &[u8]) -> Result<u32> {
+    image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
+    Ok(bits.iter().map(|byte| byte.count_zeros()).sum())
 }

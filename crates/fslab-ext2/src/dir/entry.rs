@@ -332,6 +332,14 @@ pub(crate) struct Wanted<'a> {
     tail: [u8; 4],
 }
 
+/// Looks at each line of a block at once. Records lead from one to the next, so that a search of a
+/// block that the processor does not have yet would wait for memory line by line.
+#[inline]
+fn touch(block: &[u8]) {
+    const LINE: usize = 64;
+    std::hint::black_box(block.iter().step_by(LINE).fold(0, |sum, byte| sum ^ byte));
+}
+
 impl<'a> Wanted<'a> {
     pub(crate) fn new(name: &'a [u8]) -> Self {
         Self { name, tail: name.last_chunk().copied().unwrap_or_default() }
@@ -351,6 +359,7 @@ impl<'a> Wanted<'a> {
     /// Searches a block for the name and for room to put it.
     #[inline]
     pub(crate) fn scan(&self, block: &[u8]) -> Checked<Scan> {
+        touch(block);
         let need = record_size(self.name.len());
         let mut scan = Scan::default();
         let mut previous = None;

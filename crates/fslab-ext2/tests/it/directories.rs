@@ -31,7 +31,8 @@ const LEGACY_COLLISIONS: [u32; 9] = [
     0x9bf9_5963,
 ];
 
-fn collisions() -> impl Iterator<Item = OsString> {
+/// These names.
+pub fn collisions() -> impl Iterator<Item = OsString> {
     LEGACY_COLLISIONS.iter().map(|end| format!("{}{end:08x}", "p".repeat(240)).into())
 }
 

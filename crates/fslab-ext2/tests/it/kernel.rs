@@ -1,13 +1,17 @@
 //! Random scripts, by the engine and the kernel in turn, against the model: after each turn
 //! e2fsck finds nothing, the kernel finds every name, and all contents are those of the model.
 
-use fslab_ext2::MkfsOptions;
+use std::collections::HashMap;
+
+use fslab_ext2::dir::Hasher;
+use fslab_ext2::{HashVersion, MkfsOptions};
 use fslab_sys::loop_device::{LoopDevice, Options as LoopOptions};
 use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
 
+use crate::directories::collisions;
 use crate::script::{Script, compare};
 use crate::support::{Image, has, options};
 
@@ -55,11 +59,32 @@ fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
     ext2.shutdown().unwrap();
 }
 
-fn run_script(image: &Image, seed: u64) {
+/// Names of one hash: found once for the function that has no seed, searched for in pairs for
+/// the others.
+fn crowd(options: &MkfsOptions) -> Vec<String> {
+    const NAMES: u32 = 160_000;
+    let version = options.index.unwrap_or(HashVersion::HalfMd4);
+    if version == HashVersion::Legacy {
+        return collisions().map(|name| name.into_string().unwrap()).collect();
+    }
+    let hasher = Hasher::new(version, options.signed_hash, options.hash_seed);
+    let (mut seen, mut found) = (HashMap::new(), Vec::new());
+    for number in 0..NAMES {
+        let name = format!("{:x<60}{number}", "");
+        let hash = hasher.hash(name.as_bytes()).major;
+        if let Some(other) = seen.insert(hash, number) {
+            found.extend([format!("{:x<60}{other}", ""), name]);
+        }
+    }
+    assert!(found.len() >= 2, "no two of {NAMES} names have one hash");
+    found
+}
+
+fn run_script(image: &Image, seed: u64, crowd: &[String]) {
     let model = MemFs::default();
     let model = Client::new(&model);
     model.mkdir_mode(fslab_vfs::Ino::ROOT, "lost+found", 0o700).unwrap();
-    let mut script = Script::new(seed);
+    let mut script = Script::new(seed).with_crowd(crowd.to_vec());
     for round in 0..ROUNDS {
         let when = |who: &str| format!("seed {seed}, round {round}, after the {who}");
         with_engine(image, |client| {
@@ -83,8 +108,12 @@ fn agree(options: &MkfsOptions) {
     }
     let count = number("FSLAB_EXT2_SCRIPTS").unwrap_or(SCRIPTS);
     let first = seed();
+    let legacy =
+        MkfsOptions { index: options.index.and(Some(HashVersion::Legacy)), ..options.clone() };
+    let kinds = [options, &legacy].map(|options| (options, crowd(options)));
     for seed in first..first + count {
-        run_script(&Image::new(IMAGE_BYTES, options), seed);
+        let (options, crowd) = &kinds[(seed % 2) as usize];
+        run_script(&Image::new(IMAGE_BYTES, options), seed, crowd);
     }
 }
 

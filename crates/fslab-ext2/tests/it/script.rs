@@ -11,7 +11,12 @@ pub struct Script {
     directories: Vec<String>,
     files: Vec<String>,
     count: u32,
+    /// Names that come and go in a directory of their own.
+    crowd: Vec<String>,
 }
+
+/// Where the names of a crowd are.
+const CROWD: &str = "/crowd";
 
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap()
@@ -32,13 +37,24 @@ fn parent(client: &Client<'_>, path: &str) -> Ino {
 impl Script {
     pub fn new(seed: u64) -> Self {
         let directories = vec![String::new()];
-        Self { random: Pcg64::seed_from_u64(seed), directories, files: Vec::new(), count: 0 }
+        Self {
+            random: Pcg64::seed_from_u64(seed),
+            directories,
+            files: Vec::new(),
+            count: 0,
+            crowd: Vec::new(),
+        }
+    }
+
+    /// With names that are used again and again beside each other, such as those of one hash.
+    pub fn with_crowd(self, crowd: Vec<String>) -> Self {
+        Self { crowd, ..self }
     }
 
     pub fn run(&mut self, subject: &Client<'_>, model: &Client<'_>, steps: u32) {
         for _ in 0..steps {
             let both = [subject, model];
-            match self.random.random_range(0..100) {
+            match self.random.random_range(0..104) {
                 0..=7 => self.make_directory(both),
                 8..=15 => self.fill_directory(both),
                 16..=20 => self.empty_directory(both),
@@ -50,7 +66,8 @@ impl Script {
                 77..=82 => self.symlink(both),
                 83..=89 => self.unlink(both),
                 90..=95 => self.attribute(both),
-                _ => self.touch(both),
+                96..=99 => self.touch(both),
+                _ => self.mingle(both),
             }
         }
     }
@@ -250,6 +267,42 @@ impl Script {
                 assert!(matches!(errno, None | Some(Errno::NODATA)), "{errno:?}");
             } else {
                 client.setxattr(ino, &name, &value).unwrap();
+            }
+        }
+    }
+
+    /// Names of the crowd come, go and replace each other, among others that fill the leaves.
+    fn mingle(&mut self, both: [&Client<'_>; 2]) {
+        if self.crowd.is_empty() {
+            return;
+        }
+        if !both[1].exists(Ino::ROOT, &CROWD[1..]).unwrap() {
+            both.map(|client| client.mkdir(Ino::ROOT, &CROWD[1..]).unwrap());
+        }
+        for _ in 0..self.random.random_range(3..12) {
+            let at = self.random.random_range(0..self.crowd.len());
+            let other = self.crowd[self.random.random_range(0..self.crowd.len())].clone();
+            self.come_or_go(both, &self.crowd[at].clone(), Some(&other));
+        }
+        for _ in 0..self.random.random_range(0..40) {
+            let name = format!("{:0>50}", self.random.random_range(0..200));
+            self.come_or_go(both, &name, None);
+        }
+    }
+
+    fn come_or_go(&mut self, both: [&Client<'_>; 2], name: &str, other: Option<&str>) {
+        let [_, model] = both.map(|client| find(client, CROWD).ino);
+        let is_there = both[1].exists(model, name).unwrap();
+        let choice = self.random.random_range(0..4);
+        for client in both {
+            let directory = find(client, CROWD).ino;
+            match (is_there, choice, other) {
+                (false, ..) => drop(client.file(directory, name, name.as_bytes()).unwrap()),
+                (true, 0, _) => client.unlink(directory, name).unwrap(),
+                (true, 1, Some(other)) => {
+                    client.rename(directory, name, directory, other).unwrap();
+                }
+                _ => {}
             }
         }
     }

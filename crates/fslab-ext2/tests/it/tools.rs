@@ -1,7 +1,12 @@
 //! Tools for images that nobody uses: other labels, larger sizes, deleted files.
 
-use fslab_ext2::{BlockSize, Ext2, MkfsOptions, Tuning, VolumeOptions, grow, tune};
+use std::sync::Arc;
+
+use fslab_ext2::check::shrink;
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, Resized, Tuning, VolumeOptions, grow, mkfs, tune};
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::{CrashDevice, Plan};
+use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Errno, FileSystem, Ino, MemoryDevice};
 
 use crate::script::{Script, compare};
@@ -57,7 +62,7 @@ fn file_systems_grow_to_the_size_of_their_device() {
         std::os::unix::fs::FileExt::write_all_at(&file, &garbage, from).unwrap();
         let grown = grow(&image.device()).unwrap();
         assert!(grown.to > grown.from && u64::from(grown.to) * 1024 > to - (1 << 20), "{grown:?}");
-        assert_eq!(grow(&image.device()).unwrap(), fslab_ext2::Grown { from: grown.to, ..grown });
+        assert_eq!(grow(&image.device()).unwrap(), Resized { from: grown.to, ..grown });
         if has("e2fsck") {
             image.check("grown");
         }
@@ -127,4 +132,157 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     client.file(Ino::ROOT, "new", &vec![1; 6 << 20]).unwrap();
     let found = ext2.deleted().unwrap();
     assert!(found.iter().all(|one| !one.is_whole()), "{found:?}");
+}
+
+fn shrunk(image: &Image, bytes: u64) -> fslab_ext2::Result<Resized> {
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    shrink(&device, bytes)
+}
+
+/// Files fill the front, and what follows lies behind it; then most of the front is removed. So
+/// inodes, directories, maps and bytes have to move, a directory with an index among them.
+#[test]
+fn file_systems_shrink_and_keep_all_files() {
+    for (block, groups) in [(1024, 1), (1024, 4), (2048, 2), (4096, 3)] {
+        let per_group = 2048;
+        let made = MkfsOptions {
+            blocks_per_group: Some(per_group),
+            bytes_per_inode: 2048,
+            ..options(block)
+        };
+        let group = u64::from(block) * u64::from(per_group);
+        let image = Image::new(group * 16, &made);
+        let model = in_memory(256 << 20, &MkfsOptions { blocks_per_group: None, ..made.clone() });
+        let mut script = Script::new(groups);
+        {
+            let ext2 = image.open();
+            let (client, model) = (Client::new(&ext2), Client::new(&model));
+            let front = vec![1; group as usize];
+            (0..7).for_each(|number| {
+                client.file(Ino::ROOT, &format!("front {number}"), &front).unwrap();
+            });
+            script.run_small(&client, &model, 40);
+            for client in [&client, &model] {
+                let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+                for number in 0..600 {
+                    client.file(directory, &format!("{number:0>60}"), &[number as u8]).unwrap();
+                }
+                let large = client.mkdir(directory, "sub").unwrap();
+                let bytes: Vec<u8> = (0..group / 3).map(|at| (at % 251) as u8).collect();
+                client.file(large, "large", &bytes).unwrap();
+            }
+            (0..7).for_each(|number| {
+                client.unlink(Ino::ROOT, &format!("front {number}")).unwrap();
+            });
+            drop(client);
+            ext2.shutdown().unwrap();
+        }
+        let wanted = group * (4 + groups) + 5 * u64::from(block);
+        let when = format!("{block}, to {wanted} bytes");
+        let resized = shrunk(&image, wanted).unwrap();
+        assert!(u64::from(resized.to) * u64::from(block) <= wanted, "{when}: {resized:?}");
+        assert!(resized.to < resized.from, "{when}: {resized:?}");
+        let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+        file.set_len(wanted).unwrap();
+        if has("e2fsck") {
+            image.check(&when);
+        }
+        let ext2 = image.open();
+        {
+            let (client, model) = (Client::new(&ext2), Client::new(&model));
+            compare(&client, &model, &when);
+            script.run_small(&client, &model, 20);
+            compare(&client, &model, &when);
+        }
+        ext2.shutdown().unwrap();
+        if has("e2fsck") {
+            image.check(&format!("{when}, and changed"));
+        }
+        // And back.
+        file.set_len(group * 16).unwrap();
+        let back = grow(&image.device()).unwrap();
+        assert_eq!((back.from, back.to), (resized.to, resized.from), "{when}");
+        if has("e2fsck") {
+            image.check(&format!("{when}, and back"));
+        }
+    }
+}
+
+#[test]
+fn file_systems_that_would_not_fit_or_are_damaged_stay_as_they_are() {
+    let image = Image::new(16 << 20, &options(1024));
+    let refuse = |bytes: u64, part: &str| {
+        let before = std::fs::read(image.path()).unwrap();
+        let message = shrunk(&image, bytes).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+        assert!(std::fs::read(image.path()).unwrap() == before, "{part}");
+    };
+    let ext2 = image.open();
+    Client::new(&ext2).file(Ino::ROOT, "file", &vec![3; 6 << 20]).unwrap();
+    ext2.shutdown().unwrap();
+    refuse(3 << 20, "more blocks");
+    refuse(100 << 10, "no room");
+    // A count of names that is wrong.
+    let table = u64::from(image.open().groups()[0].inode_table.0) * 1024;
+    image.device().write_at(table + 256 + 26, &[9]).unwrap();
+    refuse(12 << 20, "repair it first");
+}
+
+/// The power fails at any point: what e2fsck makes of it has all files.
+#[test]
+fn a_power_cut_while_shrinking_loses_no_file() {
+    const BYTES: u64 = 8 << 20;
+    if !has("e2fsck") {
+        return;
+    }
+    let made = MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 8192, ..options(1024) };
+    let device = Arc::new(CrashDevice::new(BYTES, 1024).unwrap());
+    mkfs(&*device, &made).unwrap();
+    let bytes: Vec<u8> = (0..900_000_u32).map(|at| (at % 251) as u8).collect();
+    {
+        let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
+        let client = Client::new(&ext2);
+        let front: Vec<String> = (0..5).map(|number| format!("front {number}")).collect();
+        for name in &front {
+            client.file(Ino::ROOT, name, &vec![1; 900_000]).unwrap();
+        }
+        let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+        (0..700).for_each(|number| {
+            client.file(directory, &format!("{number:0>50}"), b"").unwrap();
+        });
+        client.file(directory, "large", &bytes).unwrap();
+        front.iter().for_each(|name| client.unlink(Ino::ROOT, name).unwrap());
+        drop(client);
+        ext2.shutdown().unwrap();
+    }
+    let begin = device.position();
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let resized = shrink(&shared, 4 << 20).unwrap();
+    assert!(resized.to <= 4096, "{resized:?}");
+    let seed = seed();
+    let plan = Plan { seed, subsets: 2, prefixes: 2 };
+    let log = device.log();
+    let flushes = log.points_before_flushes();
+    let states = log
+        .for_each_state(&plan, &|point| point > begin && flushes.contains(&point), &mut |state| {
+            let (image, memory) = (Image::empty(BYTES), state.open().unwrap());
+            let mut all = vec![0; BYTES as usize];
+            memory.read_at(0, &mut all).unwrap();
+            image.device().write_at(0, &all).unwrap();
+            let output = std::process::Command::new("e2fsck")
+                .args(["-fy".as_ref(), image.path().as_os_str()])
+                .output()
+                .unwrap();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+            image.check("repaired by e2fsck");
+            let ext2 = image.open();
+            let client = Client::new(&ext2);
+            let found = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+            assert_eq!(client.list(found).unwrap().len(), 701);
+            let large = client.lookup(found, "large").unwrap().ino;
+            assert!(client.contents(large).unwrap() == bytes);
+            Ok(())
+        })
+        .unwrap_or_else(|problem: String| panic!("FSLAB_SEED={seed}: {problem}"));
+    assert!(states > 10, "{states}");
 }

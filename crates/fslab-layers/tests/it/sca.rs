@@ -342,6 +342,50 @@ fn stored_files_of_version_1_stay_readable() {
     }
 }
 
+/// The same content after packing, as a layer of this version packs it: rewritten, so that there is
+/// garbage, and with a hole that becomes zeros where the codec compresses.
+fn write_packed_golden(fs: &dyn FileSystem) {
+    write_golden(fs);
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "golden").unwrap().ino;
+    let content = golden_content();
+    for round in 0..4 {
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &vec![round; 26_000]).unwrap();
+        file.write_all(0, &content[..26_006]).unwrap();
+        file.fsync(false).unwrap();
+        file.close().unwrap();
+    }
+}
+
+/// As above, of files that were packed: what `docs/formats/sca.md` calls so, which tools decode.
+#[test]
+fn packed_files_of_version_1_stay_readable() {
+    for codec in CODECS {
+        let path = format!("{}/tests/golden/sca-1-packed-{codec}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("FSLAB_BLESS").is_some() {
+            let below = Below::new();
+            let layer = format!("{codec}:chunk=4KiB,garbage=4KiB,pack=close");
+            write_packed_golden(&*below.mount(&layer));
+            std::fs::write(&path, below.bytes("golden")).unwrap();
+        }
+        let stored = std::fs::read(&path).unwrap();
+        let form = fslab_layers::sca::Tool::open(path.as_ref()).unwrap().figures().unwrap().form;
+        let below = Below::new();
+        write_file(&*below.fs, "golden", &stored);
+        let fs = below.mount("copy");
+        assert!(read_file(&*fs, "golden").unwrap() == golden_content(), "{codec}");
+        if !["gzip", "zstd", "lz4"].contains(&codec) {
+            assert_eq!(form, "packed, sparse", "{codec}");
+            continue;
+        }
+        assert_eq!(form, "packed", "{codec}");
+        if let Some(decoded) = piped(codec, &["-dc", "-"], &stored) {
+            assert!(decoded == golden_content(), "{codec}: {} bytes", decoded.len());
+        }
+    }
+}
+
 /// Whoever asks for attributes must not be disturbed by others who close the file.
 #[test]
 fn attributes_are_told_while_others_open_and_close() {

@@ -80,12 +80,24 @@ pub struct Method {
     /// All measurements, where a pair is one of several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Point>,
+    /// By how much a pair stands out from others, where the value was read from that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jump: Option<Jump>,
+}
+
+/// A jump among times.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Jump {
+    /// The `x` of the first pair that stands out as the later ones do.
+    pub at: u64,
+    /// How much longer it takes, in ticks of the cycle counter.
+    pub ticks: f64,
 }
 
 impl Method {
     /// A method that found a value.
     pub(crate) fn found(name: &'static str, value: Value, series: Vec<Point>) -> Self {
-        Self { name, outcome: Ok(value), series, samples: Vec::new() }
+        Self { name, outcome: Ok(value), series, samples: Vec::new(), jump: None }
     }
 
     /// A method that does not apply.
@@ -94,7 +106,7 @@ impl Method {
         reason: impl Into<String>,
         series: Vec<Point>,
     ) -> Self {
-        Self { name, outcome: Err(reason.into()), series, samples: Vec::new() }
+        Self { name, outcome: Err(reason.into()), series, samples: Vec::new(), jump: None }
     }
 }
 

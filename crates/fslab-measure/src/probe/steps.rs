@@ -283,6 +283,10 @@ pub struct Period {
     pub times: usize,
     /// How much slower they are.
     pub ratio: f64,
+    /// The same as a difference.
+    pub difference: f64,
+    /// The slow point that the first of these periods begins with.
+    pub first: usize,
 }
 
 /// Why no period is told.
@@ -319,7 +323,8 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let mut sorted = levels.clone();
     sorted.sort_by(f64::total_cmp);
     let (_, split) = best_gap(&sorted);
-    let ratio = (median(&sorted[split..]) - median(&sorted[..split])).exp();
+    let (fast, slower) = (median(&sorted[..split]), median(&sorted[split..]));
+    let ratio = (slower - fast).exp();
     // Most points must be fast: else there is no level that others stand out from.
     if split * 2 < sorted.len() || ratio < SLOW_LEAST {
         return Err(NoPeriod::Even);
@@ -335,7 +340,8 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     if repeats < PERIODS_LEAST || covered < SHARE_LEAST || !to_the_end {
         return Err(NoPeriod::Irregular);
     }
-    Ok(Period { length, times: repeats, ratio })
+    let first = slow[slow.len() - 1 - repeats];
+    Ok(Period { length, times: repeats, ratio, difference: slower.exp() - fast.exp(), first })
 }
 
 /// The widest gap in a sorted sequence, and the index after it.

@@ -106,6 +106,7 @@ fn method(
         samples: pairs()
             .flat_map(|(x, times)| times.iter().map(|time| Point { x: *x, y: nanoseconds(*time) }))
             .collect(),
+        jump: None,
     }
 }
 

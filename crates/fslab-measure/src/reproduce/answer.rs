@@ -192,14 +192,15 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// A number, or a range with a `low` and a `high` end.
+    /// A number, or a range with a `low` and a `high` end, and perhaps a `value` within.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {
             return Some(Figure::counted(value));
         }
         let (low, high) = (number(value.get("low")?)?, number(value.get("high")?)?);
-        Some(Figure { interval: Some((low, high)), ..Figure::counted(f64::midpoint(low, high)) })
+        let value = value.get("value").and_then(number).unwrap_or(f64::midpoint(low, high));
+        Some(Figure { interval: Some((low, high)), ..Figure::counted(value) })
     }
 }
 
@@ -218,7 +219,8 @@ mod tests {
     fn answers() -> Answers {
         let rows = json!({ "rows": [
             { "name": "a", "kind": "x", "n": 1 },
-            { "name": "a", "kind": "y", "n": 2, "range": { "low": 3, "high": 5 } },
+            { "name": "a", "kind": "y", "n": 2, "range": { "low": 3, "high": 5 },
+              "mean": { "value": 3.5, "low": 3, "high": 5 } },
             { "name": "b", "n": null, "why": "too small", "list": [{ "d": 7, "s": 0.5 }] },
         ]});
         Answers::from([("c".to_owned(), Ok(rows)), ("d".to_owned(), Err("no root".to_owned()))])
@@ -231,6 +233,7 @@ mod tests {
         for (at, expected) in [
             ("rows[name=a,kind=y].n", figure(4.0, None)),
             ("rows[name=a,kind=y].range", figure(8.0, Some((6.0, 10.0)))),
+            ("rows[name=a,kind=y].mean", figure(7.0, Some((6.0, 10.0)))),
             ("rows[name=a].kind", Outcome::Words("x".to_owned())),
             ("rows[last].n", Outcome::Missing("too small".to_owned())),
             ("rows[name=c].n", Outcome::Missing("too small".to_owned())),

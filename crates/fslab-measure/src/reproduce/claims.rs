@@ -33,6 +33,8 @@ pub struct Paper {
     pub about: String,
     /// The conditions it measured under, beside those here.
     pub settings: Vec<Setting>,
+    /// What plans want to have before they are run.
+    pub preparations: Vec<Preparation>,
     /// The commands whose answers claims and charts read.
     pub commands: Vec<Command>,
     /// Its claims; ids are unique.
@@ -51,6 +53,18 @@ pub struct Setting {
     pub paper: String,
     /// What is done here.
     pub here: String,
+}
+
+/// A file that plans name and that a command of this programme makes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preparation {
+    /// Its name, in the plans and in the command.
+    pub file: String,
+    /// The command's arguments.
+    pub run: Vec<String>,
+    /// Those of the quick form, where it makes less.
+    pub quick: Option<Vec<String>>,
 }
 
 /// One table row, figure series or number.

@@ -156,7 +156,7 @@ impl Runs {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
         let figures: Vec<Figure> = match query.each {
-            None => figure(report, query, None).into_iter().collect(),
+            None => figure(report, query, instead(report, query, form)).into_iter().collect(),
             Some(EachOf::Size) => {
                 let sizes = sizes(report, &query.of).into_iter();
                 sizes.filter_map(|size| figure(report, query, size)).collect()
@@ -176,6 +176,16 @@ fn sizes(report: &Report, place: &Place) -> Vec<Option<u64>> {
     let of_phase = |group: &&Group| group.workload == place.workload && Some(&group.phase) == phase;
     let sizes = report.groups.iter().filter(of_phase).filter_map(|group| group.size_bytes);
     sizes.map(Some).collect()
+}
+
+/// The size that stands for the one that is asked for, where the quick form of a sweep ends before
+/// it: the largest it has. The figure tells that it is of this size.
+fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
+    let wanted = query.of.size_bytes.filter(|_| form == Form::Quick)?;
+    let is_of_both = query.against.as_ref().is_none_or(|other| other.size_bytes == Some(wanted));
+    let sizes: Vec<u64> = sizes(report, &query.of).into_iter().flatten().collect();
+    let largest = sizes.iter().copied().max().filter(|largest| *largest < wanted);
+    largest.filter(|_| is_of_both && !sizes.contains(&wanted))
 }
 
 /// One figure; `None` where either side has no samples. Where `size` is given it is the size of

@@ -2,7 +2,8 @@
 //! `dd bs=... conv=notrunc` does.
 //!
 //! Studenmund (2000) found that creating files became slower over time with and without his
-//! layer, and so timed the overwriting of one that existed: both are here, apart.
+//! layer, and so timed the overwriting of one that existed: the first creation, a later one and the
+//! overwriting are here, apart.
 
 use super::content::{self, Content};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
@@ -20,16 +21,23 @@ const WRITES: Parameter = Parameter {
     default: DefaultValue::Sizes(&[8 << 10, 64 << 10, 1 << 20]),
 };
 
+const CREATIONS: Parameter = Parameter {
+    name: "creations",
+    help: "times the file is created; the last is timed apart from the first",
+    default: DefaultValue::Count(1),
+};
+
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
     name: "overwrite",
     help: "create a file and overwrite it, with writes of several sizes, as dd does",
-    parameters: &[SIZE, WRITES, content::DATA, content::DATA_FROM],
-    phases: &["create", "overwrite"],
+    parameters: &[SIZE, WRITES, CREATIONS, content::DATA, content::DATA_FROM],
+    phases: &["create", "create again", "overwrite"],
     construct: |parameters, seed| {
         Box::new(Overwrite {
             size: parameters.number(&SIZE),
             writes: parameters.sizes(&WRITES),
+            creations: parameters.number(&CREATIONS),
             content: Content::new(parameters, seed),
             first: Vec::new(),
             second: Vec::new(),
@@ -40,6 +48,7 @@ pub(super) const SPEC: Spec = Spec {
 struct Overwrite {
     size: u64,
     writes: Vec<u64>,
+    creations: u64,
     content: Content,
     /// What the file is created with, over and over.
     first: Vec<u8>,
@@ -59,12 +68,8 @@ impl Workload for Overwrite {
         session.describe_data(self.content.describe());
         for write in &self.writes {
             let path = format!("overwrite-{write}");
-            session.measure(Phase::new("create").size(*write), |timed| {
-                let file = timed.tree().create(&path)?;
-                self.write(timed, &*file, *write, &self.first)?;
-                file.close()?;
-                timed.flush()
-            })?;
+            self.create(session, "create", *write, &path)?;
+            self.create_again(session, *write, &path)?;
             self.verify(session, *write, &path, &self.first)?;
             session.measure(Phase::new("overwrite").size(*write), |timed| {
                 let file = timed.tree().open(&path, Access::Write)?;
@@ -81,6 +86,39 @@ impl Workload for Overwrite {
 }
 
 impl Overwrite {
+    fn create(
+        &self,
+        session: &mut Session<'_>,
+        phase: &'static str,
+        write: u64,
+        path: &str,
+    ) -> Result<()> {
+        session.measure(Phase::new(phase).size(write), |timed| {
+            let file = timed.tree().create(path)?;
+            self.write(timed, &*file, write, &self.first)?;
+            file.close()?;
+            timed.flush()
+        })
+    }
+
+    /// All creations but the first, of which the last is timed.
+    fn create_again(&self, session: &mut Session<'_>, write: u64, path: &str) -> Result<()> {
+        for _ in 2..self.creations {
+            session.tree()?.remove(path)?;
+            let file = session.tree()?.create(path)?;
+            for (start, length) in self.pieces(write) {
+                file.write_at(start, &self.first[..length])?;
+            }
+            file.sync()?;
+            file.close()?;
+        }
+        if self.creations > 1 {
+            session.tree()?.remove(path)?;
+            self.create(session, "create again", write, path)?;
+        }
+        Ok(())
+    }
+
     fn pieces(&self, write: u64) -> impl Iterator<Item = (u64, usize)> {
         let size = self.size;
         let starts = (0..size.div_ceil(write)).map(move |number| number * write);

@@ -34,7 +34,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("hot-files", "files = 30\nmean_size = \"2 KiB\"", 2),
     ("lookup", "files = 60\nper_directory = 7", 3),
     ("names", "files = 40\ndirectories = 3", 6),
-    ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]", 4),
+    ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]\ncreations = 3", 6),
     ("random-io", "size = \"1 MiB\"\noperations = 200\ndepth = 3", 1),
     ("sequential-by-size", "total = \"256 KiB\"\nlargest = \"64 KiB\"", 3 * 2),
     ("small-files", "files = 20\nrounds = 10\nthreads = 2\nsize = \"2 KiB\"", 1),

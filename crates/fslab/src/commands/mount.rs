@@ -4,6 +4,7 @@
 //! every failure is reported to the caller and shown by the exit code.
 
 mod daemon;
+mod notify;
 mod options;
 mod preflight;
 mod reports;
@@ -79,7 +80,7 @@ impl Args {
         } else if daemon {
             serve::serve(plan, daemon::report_ready)
         } else if foreground {
-            serve::serve(plan, serve::send_messages_to)
+            serve::serve(plan, |log| serve::send_messages_to(log).and_then(|()| notify::ready()))
         } else {
             daemon::start()
         }

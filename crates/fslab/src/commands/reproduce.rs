@@ -2,6 +2,7 @@
 
 mod asking;
 mod library;
+mod preparing;
 mod running;
 mod telling;
 
@@ -24,10 +25,14 @@ pub struct Args {
     /// The paper
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
-    /// Use the quick forms of the plans; no new round is begun once a plan has had its share of
-    /// ten minutes
+    /// Use the quick forms of the plans; no new round is begun once a plan has had its share of the
+    /// minutes, and what the machine disturbs is marked, not run again
     #[arg(long)]
     quick: bool,
+    /// What a quick run may take; each plan goes on to the end of its first round
+    #[arg(long, value_name = "N", default_value_t = running::QUICK_MINUTES, requires = "quick",
+          value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: u64,
     /// Use the papers' own sizes, which takes many hours; the default
     #[arg(long, conflicts_with = "quick")]
     full: bool,
@@ -53,7 +58,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let library = Library::open(&self.paper, self.form())?;
         if self.dry_run {
-            print!("{}", telling::describe(&library));
+            print!("{}", telling::describe(&library, self.minutes));
             return Ok(());
         }
         if let Some(samples) = &self.samples {
@@ -67,6 +72,7 @@ impl Args {
             out: &out,
             work_dir: self.work_dir.as_deref(),
             seed: self.seed.unwrap_or_else(super::compare::seed_from_clock),
+            minutes: self.minutes,
         };
         let done = campaign.run(&library)?;
         let interrupted = done.interrupted;

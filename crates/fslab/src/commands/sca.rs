@@ -2,6 +2,7 @@
 
 mod convert;
 mod pack;
+mod recovery;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -56,6 +57,8 @@ enum Command {
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     Decode(convert::Decode),
+    /// Time how a file is found after a crash, beside reading it; makes and removes the file
+    Recovery(recovery::Recovery),
     /// Write what can be decoded of a damaged stored file to a new, plain file
     Repair {
         /// A stored file, by its path in the lower directory; it is not changed
@@ -81,6 +84,7 @@ impl Args {
             Command::Encode(args) => args.run(),
             Command::Decode(args) => args.run(),
             Command::Pack { paths } => pack::run(&paths),
+            Command::Recovery(args) => args.run(),
             Command::Repair { file, output } => repair(&file, &output),
         }
     }

@@ -381,3 +381,51 @@ fn closing_can_make_durable() {
     let bytes = works(&["ext2", "cat", image.to_str().unwrap(), "/directory/closed"]);
     assert!(bytes == vec![7; 100_000]);
 }
+
+/// Makes empty files, as fast as a mount takes them.
+fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
+    use rustix::fs::{CWD, FileType, mknodat};
+    for number in numbers {
+        let path = directory.join(format!("file{number:08}"));
+        mknodat(CWD, &path, FileType::RegularFile, 0o644.into(), 0).unwrap();
+    }
+}
+
+/// With `FSLAB_EXT2_NAMES=1000000` as the issue has it.
+#[test]
+fn a_directory_emptied_while_mounted_is_small_again() {
+    use fslab_vfs::testing::environment::number;
+    use std::os::unix::fs::MetadataExt;
+    const KEPT: u64 = 100;
+    require_mounting!();
+    let names = number("FSLAB_EXT2_NAMES").unwrap_or(12_000);
+    let mut place = Place::new();
+    let image = place.lower.join("image");
+    let size = (names * 4500 + (16 << 20)).to_string();
+    works(&["ext2", "mkfs", "-i", "4096", image.to_str().unwrap(), &size]);
+    place.lower = format!("ext2:{}", image.display()).into();
+    place.mount(&[]);
+    let directory = place.point.join("names");
+    std::fs::create_dir(&directory).unwrap();
+    let facts = || {
+        let metadata = directory.metadata().unwrap();
+        (metadata.size(), metadata.blocks() * 512)
+    };
+    let start = std::time::Instant::now();
+    make_names(&directory, 0..names);
+    let (full, filled) = (facts(), start.elapsed());
+    assert!(full.0 > names * 20, "{full:?}");
+    let is_kept = |number: &u64| number.is_multiple_of(names / KEPT);
+    for number in (0..names).filter(|number| !is_kept(number)) {
+        std::fs::remove_file(directory.join(format!("file{number:08}"))).unwrap();
+    }
+    let emptied = start.elapsed() - filled;
+    eprintln!("{names} names: {full:?} in {filled:?}; {KEPT}: {:?} in {emptied:?}", facts());
+    assert_eq!(facts(), (4096, 4096));
+    for number in (0..names).filter(is_kept) {
+        directory.join(format!("file{number:08}")).symlink_metadata().unwrap();
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), KEPT as usize);
+    place.umount();
+    check(&image);
+}

@@ -26,7 +26,7 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
         "\nfast-indexing: Fast Indexing",
         "  names: Names: directories of many files;",
         "compile-elapsed-wrapfs (7.3.1, figure 5) = 2.4 % more: fast-indexing:",
-        "MISSING: the prober looks for",
+        "MISSING: there are no tapes",
         "  command simulation: fslab age simulate --profile smith97",
         "hot-score-noswitch (slide 30) = 0.931 of 1: command simulation: [policy=ffs-noswitch,",
         "not reproduced: ",
@@ -114,4 +114,27 @@ fn every_simulated_claim_finds_its_figure() {
     assert!(read > 30, "{read}");
     let drawn = fs::read_dir(place.path().join("figures")).unwrap().count();
     assert_eq!(drawn, 10, "charts that are simulated or modelled");
+}
+
+/// The command behind the claims on recovery: it finds the same file both times, leaves nothing,
+/// and its answer is where the claims read it.
+#[test]
+fn claims_on_recovery_find_their_figures() {
+    let place = TempDir::new().unwrap();
+    let arguments = ["sca", "recovery", "--size", "3MB", "--rounds", "2", "--dir", ".", "--json"];
+    let answer: serde_json::Value = serde_json::from_str(&done(&place, &arguments)).unwrap();
+    assert!(fs::read_dir(place.path()).unwrap().next().is_none(), "the file was left");
+    assert_eq!(answer["size_bytes"], 3_000_000);
+    assert!(answer["stored_bytes"].as_u64().unwrap() < 1_500_000, "{answer}");
+    let answers = serde_json::json!({ "recovery": { "Ok": answer } });
+    fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
+    done(&place, &["reproduce", "fast-indexing", "--samples", "."]);
+    let text = fs::read(place.path().join("fast-indexing.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    for id in ["recovery", "recovery-after-kill"] {
+        let row = found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
+        let figure = &row["outcome"]["figures"][0];
+        assert!(figure["value"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(figure["interval"].is_array(), "{row}");
+    }
 }

@@ -1,6 +1,10 @@
-//! What blocks of directories and of addresses hold, after their lengths were checked.
+//! What blocks of directories and of addresses hold: a count, and as many things as it says.
 
-use super::record::ENTRY_BYTES;
+/// Bytes of an entry of a directory.
+pub const ENTRY_BYTES: usize = 62;
+
+/// Bytes of an address.
+pub const POINTER_BYTES: usize = 4;
 
 /// The bit of a mode that says that this is a directory.
 const MODE_DIRECTORY: u16 = 0x4000;
@@ -46,16 +50,22 @@ impl DirectoryEntry {
     }
 }
 
-/// The entries of a block of a directory: a number of them, and they themselves.
-pub fn entries(bytes: &[u8]) -> Vec<DirectoryEntry> {
-    let rest = bytes.get(2..).unwrap_or_default();
-    rest.chunks_exact(ENTRY_BYTES).map(DirectoryEntry::of).collect()
+/// The entries of a block of a directory; `None` where there are not as many as it says.
+pub fn entries(bytes: &[u8]) -> Option<Vec<DirectoryEntry>> {
+    let entries = counted(bytes, ENTRY_BYTES)?;
+    Some(entries.chunks_exact(ENTRY_BYTES).map(DirectoryEntry::of).collect())
 }
 
-/// The addresses of a block of addresses: a number of them, and they themselves.
-pub fn pointers(bytes: &[u8]) -> impl Iterator<Item = u32> {
-    let rest = bytes.get(2..).unwrap_or_default();
-    rest.chunks_exact(4).map(|bytes| be32(bytes, 0))
+/// The addresses of a block of addresses; `None` where there are not as many as it says.
+pub fn pointers(bytes: &[u8]) -> Option<impl Iterator<Item = u32>> {
+    let pointers = counted(bytes, POINTER_BYTES)?;
+    Some(pointers.chunks_exact(POINTER_BYTES).map(|bytes| be32(bytes, 0)))
+}
+
+/// What follows a count of things of `each` bytes, if it is just that many.
+pub fn counted(bytes: &[u8], each: usize) -> Option<&[u8]> {
+    let (count, rest) = bytes.split_first_chunk()?;
+    (rest.len() == each * usize::from(u16::from_be_bytes(*count))).then_some(rest)
 }
 
 /// A number of two bytes. The caller knows that they are there.
@@ -66,4 +76,21 @@ pub fn be16(bytes: &[u8], at: usize) -> u16 {
 /// A number of four bytes. The caller knows that they are there.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reads a block finds as much as it says, or that it is damaged; never less.
+    #[test]
+    fn a_block_holds_what_it_counts() {
+        let block = |count: u16, bytes: usize| [&count.to_be_bytes()[..], &vec![7; bytes]].concat();
+        assert_eq!(entries(&block(2, 124)).unwrap().len(), 2);
+        assert_eq!(pointers(&block(3, 12)).unwrap().count(), 3);
+        assert!(entries(&block(0, 0)).unwrap().is_empty());
+        for damaged in [vec![], vec![0], block(2, 123), block(2, 62), block(1, 124), block(0, 1)] {
+            assert!(entries(&damaged).is_none() && pointers(&damaged).is_none(), "{damaged:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use libdeflater::Decompressor;
 
-use super::block::{be16, be32};
+use super::block::{ENTRY_BYTES, POINTER_BYTES, be32, counted};
 use crate::error::{Error, Result};
 
 /// A block that holds what a directory holds.
@@ -33,8 +33,8 @@ const RECORD_BYTES_MAX: usize = 32 << 10;
 /// What all records begin with.
 const COMMON_BYTES: usize = 35;
 
-/// Bytes of an entry of a directory.
-pub const ENTRY_BYTES: usize = 62;
+/// What is wrong with a block that is shorter or longer than its count says.
+pub const LENGTH: &str = "its length is not that of what it claims to hold";
 
 /// The beginning of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,17 +132,18 @@ impl Records {
         }
         let (common, rest) = bytes.split_at(COMMON_BYTES);
         let (tag, address) = (common[0], be32(common, 5));
-        let count = || if rest.len() < 2 { 0 } else { usize::from(be16(rest, 0)) };
-        let (expected, kind) = match tag {
-            TAG_NULL | TAG_FILE => (0, Kind::Other),
-            TAG_SUPER if rest.len() == 16 => (16, Kind::Super(Super { root: be32(rest, 0) })),
-            TAG_SUPER => (16, Kind::Other),
-            TAG_DIRECTORY => (2 + ENTRY_BYTES * count(), Kind::Directory(rest.to_vec())),
-            TAG_INDIRECT | TAG_DOUBLE => (2 + 4 * count(), Kind::Pointers(rest.to_vec())),
+        let (is_whole, kind) = match tag {
+            TAG_NULL | TAG_FILE => (rest.is_empty(), Kind::Other),
+            TAG_SUPER if rest.len() == 16 => (true, Kind::Super(Super { root: be32(rest, 0) })),
+            TAG_SUPER => (false, Kind::Other),
+            TAG_DIRECTORY => (counted(rest, ENTRY_BYTES).is_some(), Kind::Directory(rest.to_vec())),
+            TAG_INDIRECT | TAG_DOUBLE => {
+                (counted(rest, POINTER_BYTES).is_some(), Kind::Pointers(rest.to_vec()))
+            }
             _ => return Err(self.wrong("its tag is none of 0 to 5; is this a trace of p9trace?")),
         };
-        if rest.len() != expected {
-            return Err(self.wrong("its length is not that of what it claims to hold"));
+        if !is_whole {
+            return Err(self.wrong(LENGTH));
         }
         Ok(Record { tag, address, kind })
     }

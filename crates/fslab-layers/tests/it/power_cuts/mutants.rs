@@ -67,6 +67,13 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// Shows only after two power cuts, and where frames fit together: see `leftovers`.
+pub const NO_ZEROS: Mutant = Mutant {
+    bug: "no zeros are written behind the checkpoint of a packed file",
+    layer: COPY,
+    plant: |inner| Arc::new(NoZeros { inner }),
+};
+
 /// Slots and identity are within these first bytes of a stored file.
 const HEAD_BYTES: u64 = 1024;
 
@@ -280,5 +287,31 @@ impl FileSystem for PunchEarly {
     fn statfs(&self, request: &Request, ino: Ino) -> Result<fslab_vfs::StatFs> {
         self.catch_up()?;
         self.inner.statfs(request, ino)
+    }
+}
+
+/// Leaves out what would write only zeros behind the head.
+struct NoZeros {
+    inner: Arc<dyn FileSystem>,
+}
+
+impl FileSystem for NoZeros {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.inner)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        if offset >= HEAD_BYTES && data.iter().all(|byte| *byte == 0) {
+            return Ok(data.len());
+        }
+        self.inner.write(request, ino, handle, offset, data, options)
     }
 }

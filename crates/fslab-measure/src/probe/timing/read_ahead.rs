@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{Timed, Times, Timing, method};
-use crate::probe::finding::{Method, Value};
+use crate::probe::finding::{Jump, Method, Value};
 use crate::probe::ground::{Ground, Scratch};
 use crate::probe::steps::{NoPeriod, Period, period};
 
@@ -57,6 +57,8 @@ fn conclude(
     let mut method = method(name, outcome, &places, times, timing.clock);
     // Ten thousands of them would say no more.
     method.samples.clear();
+    let jump = |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
+    method.jump = found.as_ref().ok().map(jump);
     method
 }
 

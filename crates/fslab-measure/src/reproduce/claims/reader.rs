@@ -10,7 +10,7 @@ use super::super::answer::{Command, Reading};
 use super::super::published::{Published, UNITS, Unit};
 use super::super::quantity::Quantity;
 use super::chart::{Axis, Chart, Form, Line};
-use super::{Basis, Claim, EachOf, Kind, Paper, Place, Query, Setting, Statistic};
+use super::{Basis, Claim, EachOf, Kind, Paper, Place, Preparation, Query, Setting, Statistic};
 use crate::names::nearest;
 use crate::plan::source::Source;
 use crate::plan::{Plan, PlanError};
@@ -27,6 +27,8 @@ struct RawPaper {
     about: String,
     #[serde(default)]
     setting: Vec<Setting>,
+    #[serde(default)]
+    prepare: Vec<Preparation>,
     #[serde(default)]
     command: Vec<Command>,
     #[serde(default)]
@@ -173,6 +175,7 @@ pub(super) fn paper(
         settings: raw.setting,
         claims,
         charts,
+        preparations: raw.prepare,
         commands: raw.command,
     })
 }

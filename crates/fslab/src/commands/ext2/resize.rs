@@ -1,11 +1,13 @@
-//! `fslab ext2 resize`: makes a file system larger.
+//! `fslab ext2 resize`: makes a file system larger or smaller.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bytesize::ByteSize;
-use fslab_ext2::grow;
+use fslab_ext2::check::shrink;
+use fslab_ext2::{Resized, grow};
 use fslab_vfs::BlockDevice;
 
 use crate::exit::{Code, Coded};
@@ -16,39 +18,56 @@ use crate::leaves::{Part, open_device};
 pub struct Args {
     /// The image or device; nobody may have it mounted
     image: PathBuf,
-    /// The new size of the file, such as 128MiB [that which file or device have]
+    /// The new size, such as 128MiB [that which file or device have]. A file gets it, too; a device
+    /// or a part of an image keeps its own, and only the file system becomes smaller
     size: Option<ByteSize>,
 }
 
 impl Args {
-    /// Extends the file where a size is given, and the file system to its end.
+    /// Makes the file system as large as is asked for, or as its file or device.
     pub fn run(self) -> Result<()> {
         let shown = self.image.display().to_string();
         let device = open_device(&self.image, false)?;
-        if let Some(size) = self.size {
-            self.extend(size.as_u64(), device.size())?;
-        }
-        // Its size was taken when it was opened.
-        drop(device);
-        let device = open_device(&self.image, false)?;
-        let grown = grow(&device).with_context(|| shown.clone())?;
-        println!("{shown}: {} blocks, now {}", grown.from, grown.to);
+        let present = device.size();
+        let resized = match self.size.map(|size| size.as_u64()) {
+            Some(wanted) if wanted < present => self.make_smaller(Arc::new(device), wanted),
+            wanted => {
+                // Its size was taken when it was opened.
+                drop(device);
+                self.make_larger(wanted.filter(|wanted| *wanted > present))
+            }
+        };
+        let resized = resized.with_context(|| shown.clone())?;
+        println!("{shown}: {} blocks, now {}", resized.from, resized.to);
         Ok(())
     }
 
-    fn extend(&self, wanted: u64, present: u64) -> Result<()> {
-        let shown = self.image.display();
-        let bad = |message: String| Coded { code: Code::BadInput, message };
-        if Part::parse(&self.image).file != self.image || !self.image.is_file() {
-            return Err(bad(format!("{shown} is no file of its own and keeps its size")).into());
+    /// First the file system, then the file, if it is one of its own.
+    fn make_smaller(&self, device: Arc<dyn BlockDevice>, wanted: u64) -> Result<Resized> {
+        let resized = shrink(&device, wanted)?;
+        if self.is_whole_file() {
+            self.set_length(wanted)?;
         }
-        if wanted < present {
-            let message =
-                format!("{shown} can't be made smaller: make a smaller file system and copy");
-            return Err(bad(message).into());
+        Ok(resized)
+    }
+
+    fn make_larger(&self, wanted: Option<u64>) -> Result<Resized> {
+        if let Some(wanted) = wanted {
+            if !self.is_whole_file() {
+                let message = "is no file of its own and keeps its size".to_owned();
+                return Err(Coded { code: Code::BadInput, message }.into());
+            }
+            self.set_length(wanted)?;
         }
-        let file = OpenOptions::new().write(true).open(&self.image);
-        let file = file.with_context(|| shown.to_string())?;
-        file.set_len(wanted).with_context(|| format!("can't give {shown} {wanted} bytes"))
+        Ok(grow(&open_device(&self.image, false)?)?)
+    }
+
+    fn is_whole_file(&self) -> bool {
+        Part::parse(&self.image).file == self.image && self.image.is_file()
+    }
+
+    fn set_length(&self, bytes: u64) -> Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.image)?;
+        file.set_len(bytes).with_context(|| format!("can't give it {bytes} bytes"))
     }
 }

@@ -13,20 +13,36 @@ pub(super) fn ask(
     command: &Command,
     work_dir: Option<&Path>,
 ) -> std::result::Result<Value, String> {
-    let line = format!("fslab {}", command.run.join(" "));
+    let written = run(&command.run, |process| {
+        if let Some(directory) = work_dir {
+            process.env("TMPDIR", directory);
+        }
+    })?;
+    serde_json::from_slice(&written)
+        .map_err(|error| format!("`fslab {}` answered no JSON: {error}", command.run.join(" ")))
+}
+
+/// Lets a command make files in a folder, or answers why it could not.
+pub(super) fn make(arguments: &[String], folder: &Path) -> std::result::Result<(), String> {
+    run(arguments, |process| {
+        process.current_dir(folder);
+    })
+    .map(drop)
+}
+
+/// What a command writes to its standard output.
+fn run(
+    arguments: &[String],
+    set_up: impl FnOnce(&mut Process),
+) -> std::result::Result<Vec<u8>, String> {
+    let line = format!("fslab {}", arguments.join(" "));
     eprintln!("command: {line}");
     let program = std::env::current_exe().map_err(|error| format!("finding fslab: {error}"))?;
     let mut process = Process::new(program);
-    process.args(&command.run).stdin(Stdio::null());
-    if let Some(directory) = work_dir {
-        process.env("TMPDIR", directory);
-    }
+    process.args(arguments).stdin(Stdio::null());
+    set_up(&mut process);
     let output = process.output().map_err(|error| format!("starting `{line}`: {error}"))?;
-    if !output.status.success() {
-        return Err(reason(&line, &output.stderr));
-    }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("`{line}` answered no JSON: {error}"))
+    if output.status.success() { Ok(output.stdout) } else { Err(reason(&line, &output.stderr)) }
 }
 
 /// The last line that a command wrote, which is the one that says why it failed.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use fslab_measure::Plan;
 use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Command, Paper, Query};
+use fslab_measure::reproduce::{Command, Paper, Preparation, Query};
 
 /// A file that is part of the programme.
 pub(super) struct Text {
@@ -74,6 +74,11 @@ impl Library {
             }
         }
         commands
+    }
+
+    /// What plans want to have before they are run.
+    pub fn preparations(&self) -> Vec<&Preparation> {
+        self.papers.iter().flat_map(|paper| &paper.preparations).collect()
     }
 
     /// The targets and workloads of a plan that claims name, as far as its form has them.

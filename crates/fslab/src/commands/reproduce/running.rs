@@ -16,11 +16,12 @@ use fslab_sys::usage::Instant;
 use super::super::compare::Wanted;
 use super::asking;
 use super::library::{Library, PLANS};
+use super::preparing;
 use crate::exit::{Code, Coded, one_line};
 
-/// What the commands and plans of a quick run may take together, in seconds. Each plan may go on
-/// to the end of its first round.
-pub(super) const QUICK_SECONDS: u64 = 600;
+/// What the commands and plans of a quick run may take together, in minutes, unless told otherwise.
+/// Each plan may go on to the end of its first round.
+pub(super) const QUICK_MINUTES: u64 = 10;
 
 /// Answers of commands are kept beside the samples.
 const ANSWERS: &str = "answers.json";
@@ -37,6 +38,8 @@ pub(super) struct Campaign<'a> {
     pub out: &'a Path,
     pub work_dir: Option<&'a Path>,
     pub seed: u64,
+    /// What a quick run may take.
+    pub minutes: u64,
 }
 
 impl Campaign<'_> {
@@ -96,8 +99,11 @@ impl Campaign<'_> {
     fn wanted(&self, library: &Library, index: usize, taken: Duration) -> NamedCells {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
+        preparing::point_to(&mut plan, self.out);
         if library.form == Form::Quick {
-            let left = QUICK_SECONDS.saturating_sub(taken.as_secs());
+            // What was disturbed is marked; there is no time to run it again.
+            plan.reruns_max = Some(0);
+            let left = (self.minutes * 60).saturating_sub(taken.as_secs());
             let share = left / (library.plans.len() - index) as u64;
             let share = plan.time_limit_seconds.map_or(share, |limit| limit.min(share));
             plan.time_limit_seconds = Some(share);
@@ -128,6 +134,7 @@ impl Campaign<'_> {
             }
             answers.insert(command.name.clone(), answer);
         }
+        preparing::prepare(&library.preparations(), library.form, self.out, &interrupt)?;
         let path = self.out.join(ANSWERS);
         fs::write(&path, serde_json::to_vec(&answers)?)
             .with_context(|| path.display().to_string())?;
@@ -141,8 +148,8 @@ struct NamedCells {
 }
 
 /// What each plan would take, in words.
-pub(super) fn estimates(library: &Library) -> Vec<(&'static str, String)> {
-    let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0 };
+pub(super) fn estimates(library: &Library, minutes: u64) -> Vec<(&'static str, String)> {
+    let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
     let wanted = (0..library.plans.len()).map(wanted);
     wanted.map(|wanted| (wanted.name, wanted.cells.estimate())).collect()

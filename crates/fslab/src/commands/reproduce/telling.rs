@@ -4,12 +4,13 @@ use fslab_measure::plan::Form;
 use fslab_measure::reproduce::{Basis, Claim, Paper, Ran};
 
 use super::library::Library;
-use super::running::{Done, QUICK_SECONDS, estimates};
+use super::running::{Done, estimates};
 
-/// The plans with what they take, and the claims with what they are read from.
-pub(super) fn describe(library: &Library) -> String {
+/// The plans with what they take, and the claims with what they are read from; a quick run may take
+/// so many minutes.
+pub(super) fn describe(library: &Library, minutes: u64) -> String {
     let mut text = String::from("plans:\n");
-    for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library)) {
+    for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)) {
         text.push_str(&format!("  {name}: {}; {}\n", plan.name, estimate.trim()));
         for target in &plan.targets {
             if let Some(needs) = &target.needs {
@@ -17,11 +18,13 @@ pub(super) fn describe(library: &Library) -> String {
             }
         }
     }
+    for preparation in library.preparations() {
+        text.push_str(&format!("  {} is made, where there is none\n", preparation.file));
+    }
     for command in library.commands() {
         text.push_str(&format!("  command {}: fslab {}\n", command.name, command.run.join(" ")));
     }
     if library.form == Form::Quick {
-        let minutes = QUICK_SECONDS / 60;
         text.push_str(&format!("  no new round is begun after {minutes} minutes in all\n"));
     }
     for paper in &library.papers {

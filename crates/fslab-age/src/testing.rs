@@ -1,0 +1,152 @@
+//! What must hold whatever bytes are read: shared by the fuzz targets and tests.
+//!
+//! Bytes are taken for each kind of file that is read here. Since hardly any random bytes are a
+//! Parquet file, they are also taken for rows, as a file would hold them: see [`rows`].
+
+mod rows;
+
+use std::path::Path;
+
+use crate::derive::{Options, derive};
+use crate::diff::Diff;
+use crate::image::{AgedImage, dump};
+use crate::profile::geriatrix::{Ageing, GeriatrixGenerator};
+use crate::snapshot::{Every, History, P9Dumps, SnapshotReader, import_csv};
+use crate::verify::{Limits, verify};
+use crate::workload::WorkloadReader;
+use crate::{Error, Result};
+
+pub use rows::{check_entries, check_operations};
+
+/// Separates the three files of Geriatrix's distributions in one input.
+const SEPARATOR: u8 = b'=';
+
+/// Operations that are asked of a generator.
+const OPERATIONS: usize = 20_000;
+
+/// No larger text is taken for a history: each of its commits may become a snapshot.
+const LOG_BYTES_MAX: usize = 8 << 10;
+
+/// Bytes as a trace of a Plan 9 file server: an error that is one line, or snapshots that can be
+/// read.
+///
+/// # Panics
+/// Where neither is so.
+pub fn check_p9trace(bytes: &[u8]) {
+    within(bytes, |file, scratch| {
+        let dumps = P9Dumps::read(&[file.to_owned()], scratch)?;
+        for path in dumps.write(scratch)?.snapshots {
+            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+        }
+        Ok(())
+    });
+}
+
+/// Bytes as the distributions of Geriatrix, each file from one `=` to the next.
+///
+/// # Panics
+/// Where an error is not one line, or operations contradict each other.
+pub fn check_geriatrix(bytes: &[u8]) {
+    within(&[], |_file, scratch| {
+        let names = ["age_distribution.txt", "size_distribution.txt", "dir_distribution.txt"];
+        for (name, part) in names.iter().zip(bytes.split(|byte| *byte == SEPARATOR)) {
+            let path = scratch.join(name);
+            std::fs::write(&path, part).map_err(Error::file(&path))?;
+        }
+        let (volume_bytes, utilisation, owner) = (8 << 20, 0.5, (0, 0));
+        let ageing = Ageing { volume_bytes, utilisation, days: 3, seed: 1, owner };
+        let generator = GeriatrixGenerator::read(scratch, ageing)?;
+        let mut population = crate::workload::Population::default();
+        for operation in generator.take(OPERATIONS) {
+            let answer = population.apply(&operation?);
+            answer.unwrap_or_else(|error| panic!("what was generated: {error}"));
+        }
+        Ok(())
+    });
+}
+
+/// Bytes as what `git log` tells of a history.
+///
+/// # Panics
+/// Where an error is not one line, or a snapshot can't be read.
+pub fn check_git(bytes: &[u8]) {
+    within(&[], |_file, scratch| {
+        let history = History::of_log(&bytes[..bytes.len().min(LOG_BYTES_MAX)])?;
+        for path in history.write(Every::Week, scratch, None)? {
+            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+        }
+        Ok(())
+    });
+}
+
+/// Bytes as a list of files.
+///
+/// # Panics
+/// Where an error is not one line, or the snapshot can't be read.
+pub fn check_csv(bytes: &[u8]) {
+    within(bytes, |file, scratch| {
+        let output = scratch.join("snapshot");
+        import_csv(file, &output, None, 0)?;
+        snapshot(&output).unwrap_or_else(|error| panic!("what was imported: {error}"));
+        Ok(())
+    });
+}
+
+/// Bytes as a snapshot and as a workload.
+///
+/// # Panics
+/// Where an error is not one line.
+pub fn check_tables(bytes: &[u8]) {
+    within(bytes, |file, _scratch| snapshot(file));
+    within(bytes, |file, _scratch| {
+        WorkloadReader::open(file)?.try_for_each(|operation| operation.map(|_operation| ()))
+    });
+}
+
+/// Bytes as an aged image.
+///
+/// # Panics
+/// Where an error is not one line.
+pub fn check_image(bytes: &[u8]) {
+    within(bytes, |file, scratch| {
+        let image = AgedImage::open(file)?;
+        drop(dump(&image));
+        let path = scratch.join("image");
+        let output = std::fs::File::create(&path).map_err(Error::file(&path))?;
+        image.unpack(&path, &output)
+    });
+}
+
+/// Reads a snapshot in every way there is. What is derived of it may be refused: directories of a
+/// damaged one can lie in themselves.
+fn snapshot(path: &Path) -> Result<()> {
+    let open = || SnapshotReader::open(path);
+    let mut diff = Diff::new(open()?, open()?);
+    if let Some(change) = diff.next() {
+        panic!("a snapshot differs from itself: {:?}", change?);
+    }
+    let apart = verify(open()?, open()?, Limits::default())?;
+    assert!(apart.iter().all(crate::verify::Finding::holds), "far from itself: {apart:?}");
+    let mut output = path.to_owned();
+    output.as_mut_os_string().push(".workload");
+    let (seed, rewrite_all) = (1, false);
+    let (inodes_per_directory, short_lived) = (None, None);
+    let options =
+        Options { seed, rewrite_all, inodes_per_directory, short_lived, volume_bytes: 1 << 20 };
+    derive(&[path.to_owned()], &output, &options)?;
+    let mut population = crate::workload::Population::default();
+    WorkloadReader::open(&output)?.try_for_each(|operation| population.apply(&operation?))
+}
+
+/// Does something with a file of these bytes, in a directory that goes. What fails says so in one
+/// line.
+fn within(bytes: &[u8], work: impl FnOnce(&Path, &Path) -> Result<()>) {
+    let made = tempfile::Builder::new().prefix("fslab-age-fuzz-").tempdir();
+    let scratch = made.unwrap_or_else(|error| panic!("a scratch directory: {error}"));
+    let file = scratch.path().join("input");
+    std::fs::write(&file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    if let Err(error) = work(&file, scratch.path()) {
+        let message = error.to_string();
+        assert!(!message.is_empty() && message.lines().count() == 1, "{message:?}");
+    }
+}

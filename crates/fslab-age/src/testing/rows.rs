@@ -1,0 +1,185 @@
+//! Bytes as rows: what a file that was made with care could hold.
+
+use fslab_ext2::alloc::Clustering;
+use fslab_vfs::{Credentials, MemFs};
+
+use super::within;
+use crate::derive::{Options, ShortLived, derive};
+use crate::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
+use crate::score::tree_checksum;
+use crate::simulate::{DISKS, Settings as Simulated, Simulator, Variant};
+use crate::snapshot::{Entry, EntryKind, SnapshotWriter, Taken};
+use crate::workload::{Operation, OperationKind, Population, WorkloadReader};
+use crate::{DAY_NS, Result};
+
+/// Bytes of a row.
+const ROW: usize = 8;
+
+/// A replay is tried with files of no more than this: memory is its disk.
+const REPLAYED_BYTES_MAX: u64 = 1 << 16;
+
+/// Numbers of files and directories are below this, so that they meet.
+const NUMBERS: u64 = 16;
+
+/// Bytes as operations. What a population takes, a replay does, to the same tree; the simulator
+/// takes whatever there is, and gives all space back.
+///
+/// # Panics
+/// Where that is not so.
+pub fn check_operations(bytes: &[u8]) {
+    let mut population = Population::default();
+    let all: Vec<_> = operations(bytes).collect();
+    let taken: Vec<_> =
+        all.iter().take_while(|operation| population.apply(operation).is_ok()).cloned().collect();
+    simulate(&all);
+    if taken.iter().all(|operation| operation.offset + operation.length < REPLAYED_BYTES_MAX) {
+        replay(&taken);
+    }
+}
+
+fn replay(operations: &[Operation]) {
+    let memory = MemFs::default();
+    let settings = Settings {
+        data: Data::Real,
+        when_full: WhenFull::Stop,
+        owner: None::<Credentials>,
+        threads: 2,
+        sync_every_ns: DAY_NS,
+        checkpoint: None,
+        checkpoint_every: 1000,
+        workload_hash: String::new(),
+        observe_every_days: 0,
+    };
+    let mut replayer = Replayer::new(&memory, settings);
+    let done = replayer.run(operations.iter().cloned().map(Ok), &mut Patience);
+    match done {
+        // Two files of one name, which a population does not look at.
+        Err(crate::Error::Target { .. }) => return,
+        done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
+    }
+    let (found, expected) = (tree_checksum(&memory, true), replayer.population().checksum());
+    assert_eq!(found.ok(), expected.ok(), "another tree than the workload's");
+}
+
+fn simulate(operations: &[Operation]) {
+    let settings = Simulated { volume_bytes: 16 << 20, ..Simulated::default() };
+    let variant = Variant { policy: "ffs", clustering: Clustering::Smart };
+    let mut simulator = match Simulator::new(settings, variant, 1) {
+        Ok(simulator) => simulator,
+        Err(error) => panic!("{error}"),
+    };
+    for operation in operations {
+        if simulator.apply(operation).is_err() {
+            break;
+        }
+    }
+    let aged = simulator.finish(&DISKS[0]);
+    assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
+}
+
+/// Bytes as entries of two snapshots: what is derived of them is a workload that ends with the files
+/// of the second, or that is refused where directories of a damaged snapshot lie in themselves or in
+/// none.
+///
+/// # Panics
+/// Where it is not so.
+pub fn check_entries(bytes: &[u8]) {
+    within(&[], |_file, scratch| {
+        let paths = ["before", "after"].map(|name| scratch.join(name));
+        let half = bytes.len() / 2;
+        let mut files = 0;
+        let parts = [(0, &bytes[..half]), (1, &bytes[half..])];
+        for (path, (number, bytes)) in paths.iter().zip(parts) {
+            let mut writer = SnapshotWriter::new(path);
+            entries(bytes).try_for_each(|entry| writer.push(entry))?;
+            let taken_ns = number * DAY_NS.cast_signed();
+            writer.finish(&Taken { taken_ns, ..Taken::default() })?;
+        }
+        for entry in crate::snapshot::SnapshotReader::open(&paths[1])? {
+            files += u64::from(matches!(entry?.kind, EntryKind::File));
+        }
+        let output = scratch.join("workload");
+        derive(&paths, &output, &options(bytes))?;
+        let population = made(&output)?;
+        let of_files = |(_, member): &(u64, &_)| is_file(member);
+        assert_eq!(population.members().filter(of_files).count() as u64, files);
+        Ok(())
+    });
+}
+
+fn is_file(member: &crate::workload::Member) -> bool {
+    member.kind == OperationKind::Create
+}
+
+fn made(path: &std::path::Path) -> Result<Population> {
+    let mut population = Population::default();
+    WorkloadReader::open(path)?.try_for_each(|operation| population.apply(&operation?))?;
+    population.checksum().map(|_checksum| population)
+}
+
+fn options(bytes: &[u8]) -> Options {
+    let how = bytes.first().copied().unwrap_or_default();
+    let short = ShortLived { per_day: 20.0, mean_bytes: 5000.0, sigma: 1.0, largest: 1 << 20 };
+    Options {
+        seed: how.into(),
+        rewrite_all: how & 1 != 0,
+        inodes_per_directory: std::num::NonZeroU64::new(u64::from(how & 6)),
+        short_lived: (how & 8 != 0).then_some(short),
+        volume_bytes: 0,
+    }
+}
+
+/// An operation for each row: kind, file, directory, two sizes by their logarithms, time, name.
+fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
+    let mut time_ns = 0_u64;
+    bytes.chunks_exact(ROW).map(move |row| {
+        // Mostly a little later; now and then, the end of all time.
+        time_ns = time_ns.saturating_add(1 << (row[5] % 65).min(63));
+        let kind = OperationKind::ALL[usize::from(row[0]) % OperationKind::ALL.len()];
+        let size = |byte: u8| (u64::from(byte) << (byte % 55)).min(i64::MAX as u64 / 2);
+        let length = match kind {
+            OperationKind::Symlink => u64::from(row[4]) + 1,
+            _ => size(row[4]),
+        };
+        let name = [b'a' + row[6] % 3, b'a' + row[7] % 26];
+        Operation {
+            time_ns,
+            kind,
+            file: u64::from(row[1]) % NUMBERS + 1,
+            directory: u64::from(row[2]) % NUMBERS,
+            offset: size(row[3]),
+            length,
+            mode: u32::from(row[6]),
+            name: name[..usize::from(row[7] % 3)].to_vec().into(),
+            ..Operation::default()
+        }
+    })
+}
+
+/// An entry for each row: inode, directory, kind, size, change, birth, name.
+fn entries(bytes: &[u8]) -> impl Iterator<Item = Entry> {
+    let kinds = [EntryKind::Directory, EntryKind::File, EntryKind::Symlink, EntryKind::Other];
+    bytes.chunks_exact(ROW).map(move |row| Entry {
+        inode: u64::from(row[0]) % NUMBERS + 1,
+        directory: u64::from(row[1]) % (NUMBERS + 2),
+        kind: kinds[usize::from(row[2]) % kinds.len()],
+        size: u64::from(row[3]) << (row[3] % 50),
+        modified_ns: i64::from(row[4]).pow(7),
+        changed_ns: -i64::from(row[5]).pow(5),
+        born_ns: i64::from(row[6] % 3),
+        name: vec![row[7]; usize::from(row[7])].into(),
+        ..Entry::default()
+    })
+}
+
+struct Patience;
+
+impl Observer for Patience {
+    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn day(&mut self, _day: u64) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,375 @@
+//! Making a file system smaller, while nobody uses it.
+//!
+//! It needs all that a check knows: which blocks are whose, and which inodes are in use. What lies
+//! behind the new end is copied to free space before it first, then pointers, inodes and names are
+//! made to lead there, and the superblock of the smaller file system comes last. Nothing old is
+//! overwritten until then, so that a power cut leaves every file to a checker (which may find
+//! blocks marked as in use that nobody has).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use fslab_vfs::{BlockDevice, FileKind};
+
+use super::image::Image;
+use super::repair::{place_of_inode, write_counts};
+use crate::cache::Role;
+use crate::dir::entry::{self, Entries, EntryKind};
+use crate::error::{Error, Result};
+use crate::format::{DIRECT_BLOCKS, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
+use crate::geometry::Geometry;
+use crate::group::descriptor_table;
+use crate::grow::Resized;
+use crate::inode::Inode;
+use crate::mkfs::cut_last_group;
+use crate::numbers::{BlockNo, GroupNo, InodeNo};
+
+/// Changed metadata that is gathered before it is written, in bytes.
+const DIRTY_MAX: usize = 16 << 20;
+
+/// Makes a file system end within so many bytes. The device keeps its size.
+///
+/// # Errors
+/// [`Error::BadParameters`] where it was not left in order or is damaged, where what it holds does
+/// not fit, and for one with room for more descriptors (`resize_inode`), whose places are noted in
+/// a way of its own; those of the device. Nothing is changed then, but for an error of the device.
+pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
+    let (report, image) = super::examine(Arc::clone(device))?;
+    let damaged = Error::BadParameters("it is damaged: repair it first");
+    let image = image.filter(|_| report.findings.is_empty()).ok_or(damaged)?;
+    image.superblock.check_writable()?;
+    if !image.superblock.is_clean() || image.superblock.raw().s_last_orphan.get() != 0 {
+        return Err(Error::BadParameters("it was not unmounted in order; check it first"));
+    }
+    if image.superblock.has_compat(compat::RESIZE_INODE) {
+        return Err(Error::BadParameters(
+            "it keeps blocks for more descriptors (resize_inode): use resize2fs",
+        ));
+    }
+    let (before, after) = (*image.geometry(), smaller(image.geometry(), bytes)?);
+    let resized = Resized { from: before.blocks, to: after.blocks.min(before.blocks) };
+    if after.blocks < before.blocks {
+        let mut shrinking = Shrinking::new(image, after);
+        shrinking.check_room()?;
+        shrinking.say_in_use()?;
+        shrinking.move_blocks()?;
+        shrinking.move_inodes()?;
+        shrinking.rename()?;
+        shrinking.cut(device)?;
+    }
+    Ok(resized)
+}
+
+fn smaller(before: &Geometry, bytes: u64) -> Result<Geometry> {
+    let blocks = (bytes / before.block_size.bytes_u64()).min(before.blocks.into()) as u32;
+    let groups = blocks.saturating_sub(before.first_data_block).div_ceil(before.blocks_per_group);
+    let mut after = Geometry { blocks, groups, ..*before };
+    if groups == 0 || before.overhead(GroupNo(0)) >= after.blocks_in(GroupNo(0)) {
+        return Err(Error::BadParameters("there would be no room for files"));
+    }
+    cut_last_group(&mut after);
+    Ok(after)
+}
+
+struct Shrinking {
+    image: Image,
+    before: Geometry,
+    after: Geometry,
+    /// The next block that may be free.
+    next: u32,
+    /// Where blocks of attributes and directories went; several inodes may have one of the former.
+    blocks: HashMap<BlockNo, BlockNo>,
+    inodes: BTreeMap<InodeNo, InodeNo>,
+}
+
+impl Shrinking {
+    fn new(image: Image, after: Geometry) -> Self {
+        let before = *image.geometry();
+        let next = before.first_data_block;
+        Self { image, before, after, next, blocks: HashMap::new(), inodes: BTreeMap::new() }
+    }
+
+    fn is_outside(&self, block: BlockNo) -> bool {
+        block.0 >= self.after.blocks
+    }
+
+    fn is_metadata(&self, block: BlockNo) -> bool {
+        let Some((no, index)) = self.before.place_of_block(block) else { return false };
+        let group = &self.image.groups[no.0 as usize];
+        index < self.before.head_blocks(no) || group.keeps(&self.before, block)
+    }
+
+    fn check_room(&self) -> Result<()> {
+        let last = GroupNo(self.after.groups - 1);
+        let outside = self.after.blocks..self.before.blocks;
+        let of_last =
+            |block: &BlockNo| self.image.groups[last.0 as usize].keeps(&self.before, *block);
+        if outside.clone().map(BlockNo).any(|block| of_last(&block)) {
+            return Err(Error::BadParameters("the bitmaps of the last group would be cut off"));
+        }
+        let claimed = |block: &BlockNo| self.image.is_claimed(*block);
+        let moving = outside.map(BlockNo).filter(claimed).filter(|block| !self.is_metadata(*block));
+        let kept = self.before.first_data_block..self.after.blocks;
+        let free = kept.map(BlockNo).filter(|block| !claimed(block));
+        if moving.count() > free.count() {
+            return Err(Error::BadParameters("its files need more blocks than that"));
+        }
+        let used = |no: &InodeNo| self.image.kind(*no).is_some();
+        let moving = self.inodes_outside().filter(used).count();
+        if moving > self.inodes_inside().filter(|no| !used(no)).count() {
+            return Err(Error::BadParameters("its files need more inodes than that"));
+        }
+        Ok(())
+    }
+
+    fn inodes_outside(&self) -> impl Iterator<Item = InodeNo> + use<> {
+        (self.after.inodes() + 1..=self.before.inodes()).map(InodeNo)
+    }
+
+    fn inodes_inside(&self) -> impl Iterator<Item = InodeNo> + use<> {
+        (self.after.first_inode.0..=self.after.inodes()).map(InodeNo)
+    }
+
+    fn say_in_use(&mut self) -> Result<()> {
+        let raw = self.image.superblock.raw_mut();
+        raw.s_state = (raw.s_state.get() & !STATE_CLEAN).into();
+        let device = self.image.cache.device();
+        device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
+        Ok(device.flush()?)
+    }
+
+    /// Writes what was changed: what is led to before what leads there.
+    fn settle(&mut self) -> Result<()> {
+        for role in [Role::Map, Role::Inodes, Role::Directory] {
+            self.image.cache.device().flush()?;
+            self.image.cache.write_out(role)?;
+        }
+        Ok(self.image.cache.device().flush()?)
+    }
+
+    fn move_blocks(&mut self) -> Result<()> {
+        for no in (1..=self.before.inodes()).map(InodeNo) {
+            if let Some(kind) = self.image.kind(no) {
+                self.move_blocks_of(no, kind)?;
+            }
+            if self.image.cache.dirty_bytes() > DIRTY_MAX {
+                self.settle()?;
+            }
+        }
+        self.settle()
+    }
+
+    fn move_blocks_of(&mut self, no: InodeNo, kind: FileKind) -> Result<()> {
+        let Some((block, offset)) = place_of_inode(&self.image, no) else { return Ok(()) };
+        let end = offset + self.before.inode_size as usize;
+        let inode =
+            self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
+        let Some(inode) = inode else { return Ok(()) };
+        let sectors = self.before.block_size.bytes_u32() / 512;
+        let mut map = inode.map;
+        if matches!(kind, FileKind::Regular | FileKind::Directory)
+            || (kind == FileKind::Symlink && inode.fast_target(sectors).is_none())
+        {
+            for (index, pointer) in map.iter_mut().enumerate() {
+                let depth = (index + 1).saturating_sub(DIRECT_BLOCKS) as u32;
+                *pointer = self.move_below(*pointer, depth, kind)?;
+            }
+        }
+        let attributes = self.move_attributes(inode.xattr_block)?;
+        if map == inode.map && attributes == inode.xattr_block {
+            return Ok(());
+        }
+        self.image.cache.modify(block, Role::Inodes, |bytes| {
+            Inode { map, xattr_block: attributes, ..inode }.store(&mut bytes[offset..end]);
+        })
+    }
+
+    fn move_attributes(&mut self, block: Option<BlockNo>) -> Result<Option<BlockNo>> {
+        match block {
+            Some(block) => {
+                let pointer =
+                    self.move_block(block, |shrinking, to| shrinking.copy_metadata(block, to))?;
+                Ok(Some(pointer))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Moves a block and all below it; answers where it is then.
+    fn move_below(&mut self, pointer: u32, depth: u32, kind: FileKind) -> Result<u32> {
+        if pointer == 0 {
+            return Ok(0);
+        }
+        let old = BlockNo(pointer);
+        let is_data = depth == 0 && kind == FileKind::Regular;
+        let new = self.move_block(old, |shrinking, to| match is_data {
+            true => shrinking.copy_data(old, to),
+            false => shrinking.copy_metadata(old, to),
+        })?;
+        if depth > 0 {
+            self.move_table(new, depth, kind)?;
+        }
+        Ok(new.0)
+    }
+
+    /// Moves what an indirect block leads to.
+    fn move_table(&mut self, table: BlockNo, depth: u32, kind: FileKind) -> Result<()> {
+        let bytes = self.image.cache.read(table)?;
+        let mut words: Vec<u32> =
+            bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let before = words.clone();
+        for word in &mut words {
+            *word = self.move_below(*word, depth - 1, kind)?;
+        }
+        if words == before {
+            return Ok(());
+        }
+        self.image.cache.modify(table, Role::Map, |bytes| {
+            for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+                *place = word.to_le_bytes();
+            }
+        })
+    }
+
+    /// Gives a block that is outside a place inside; answers where it is then.
+    fn move_block(
+        &mut self,
+        old: BlockNo,
+        copy: impl FnOnce(&mut Self, BlockNo) -> Result<()>,
+    ) -> Result<BlockNo> {
+        if !self.is_outside(old) {
+            return Ok(old);
+        }
+        if let Some(new) = self.blocks.get(&old) {
+            return Ok(*new);
+        }
+        let new = self.take_block()?;
+        copy(self, new)?;
+        self.blocks.insert(old, new);
+        Ok(new)
+    }
+
+    fn take_block(&mut self) -> Result<BlockNo> {
+        let free = (self.next..self.after.blocks)
+            .map(BlockNo)
+            .find(|block| !self.image.is_claimed(*block));
+        // Was counted before.
+        let block = free.ok_or(fslab_vfs::Errno::NOSPC)?;
+        self.next = block.0 + 1;
+        Ok(block)
+    }
+
+    fn copy_metadata(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
+        let bytes = self.image.cache.read(from)?;
+        self.image.cache.create(to);
+        self.image.cache.modify(to, Role::Map, |target| target.copy_from_slice(&bytes))
+    }
+
+    fn copy_data(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
+        let mut bytes = vec![0; self.before.block_size.bytes()];
+        let device = self.image.cache.device();
+        device.read_data_at(self.before.offset_of(from), &mut bytes)?;
+        Ok(device.write_data_at(self.before.offset_of(to), &bytes)?)
+    }
+
+    /// Copies inodes of groups that go to free places; both are in use until the end.
+    fn move_inodes(&mut self) -> Result<()> {
+        let size = self.before.inode_size as usize;
+        let mut free = self.inodes_inside();
+        for old in self.inodes_outside() {
+            if self.image.kind(old).is_none() {
+                continue;
+            }
+            let new = free.find(|no| self.image.kind(*no).is_none());
+            let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
+            let places = (place_of_inode(&self.image, old), place_of_inode(&self.image, new));
+            let (Some((from, at)), Some((to, start))) = places else { continue };
+            let bytes = self.image.cache.look(from, |bytes| bytes[at..at + size].to_vec())?;
+            self.image.cache.modify(to, Role::Inodes, |target| {
+                target[start..start + size].copy_from_slice(&bytes);
+            })?;
+            self.inodes.insert(old, new);
+        }
+        self.settle()
+    }
+
+    /// Makes names, `.` and `..` of moved inodes lead to their new places.
+    fn rename(&mut self) -> Result<()> {
+        if self.inodes.is_empty() {
+            return Ok(());
+        }
+        let directories = std::mem::take(&mut self.image.directories);
+        for block in directories.values().flat_map(|directory| &directory.blocks) {
+            let block = self.blocks.get(block).copied().unwrap_or(*block);
+            self.rename_in(block)?;
+        }
+        self.settle()
+    }
+
+    fn rename_in(&mut self, block: BlockNo) -> Result<()> {
+        let changes: Vec<(usize, InodeNo, EntryKind)> = self.image.cache.look(block, |bytes| {
+            let entries = Entries::of(bytes).flatten();
+            let moved = entries.filter_map(|entry| {
+                let new = self.inodes.get(&entry.inode?)?;
+                Some((entry.offset, *new, entry.kind))
+            });
+            moved.collect()
+        })?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.image.cache.modify(block, Role::Directory, |bytes| {
+            for (offset, new, kind) in changes {
+                entry::set_inode(bytes, offset, new, kind);
+            }
+        })
+    }
+
+    /// Ends the file system at its new end: bitmaps and counts are made again from what a check of
+    /// the smaller one finds, and its superblock makes it whole.
+    fn cut(mut self, device: &Arc<dyn BlockDevice>) -> Result<()> {
+        let mut groups = std::mem::take(&mut self.image.groups);
+        groups.truncate(self.after.groups as usize);
+        if let Some(last) = groups.last_mut() {
+            let length = self.after.blocks_in(GroupNo(self.after.groups - 1));
+            last.free_blocks = last.free_blocks.min(length);
+        }
+        self.set_sizes();
+        let table = self.after.descriptors_of(GroupNo(0));
+        device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
+        device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
+        device.flush()?;
+        let (_, image) = super::examine(Arc::clone(device))?;
+        let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
+        let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
+        image.superblock.raw_mut().s_state = state.into();
+        write_copies(&mut image)?;
+        write_counts(&mut image)
+    }
+
+    /// The share of blocks that is kept for the super-user stays.
+    fn set_sizes(&mut self) {
+        let reserved = u64::from(self.image.superblock.reserved_blocks())
+            * u64::from(self.after.blocks)
+            / u64::from(self.before.blocks);
+        let raw = self.image.superblock.raw_mut();
+        raw.s_blocks_count = self.after.blocks.into();
+        raw.s_inodes_count = self.after.inodes().into();
+        raw.s_r_blocks_count = (reserved as u32).into();
+    }
+}
+
+/// Copies of the superblock and the descriptors, which are for repair: their counts are not kept.
+fn write_copies(image: &mut Image) -> Result<()> {
+    let geometry = *image.geometry();
+    let table = descriptor_table(&image.groups);
+    for no in geometry.all_groups().skip(1).filter(|no| geometry.has_superblock(*no)) {
+        image.superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
+        let device = image.cache.device();
+        device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
+        device
+            .write_at(geometry.offset_of(geometry.first_block(no)), image.superblock.as_bytes())?;
+    }
+    image.superblock.raw_mut().s_block_group_nr = 0.into();
+    Ok(image.cache.device().flush()?)
+}

@@ -1,0 +1,52 @@
+//! Telling a service manager that the mount works: one message to the socket that it names in
+//! `NOTIFY_SOCKET`, as sd_notify(3) describes it. Without that variable nobody wants to know.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use anyhow::{Context, Result};
+
+const VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// Says that the service is ready, to whoever started it and asked to be told.
+pub fn ready() -> Result<()> {
+    match std::env::var_os(VARIABLE) {
+        Some(socket) if !socket.is_empty() => send(&socket)
+            .with_context(|| format!("can't tell {} that the mount works", socket.display())),
+        _ => Ok(()),
+    }
+}
+
+fn send(socket: &OsStr) -> std::io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(b"READY=1\n", &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_sockets_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("fslab-notify-{}", std::process::id());
+        let hidden = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let sockets = [
+            (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
+            (format!("@{name}").into(), UnixDatagram::bind_addr(&hidden).unwrap()),
+        ];
+        for (socket, listener) in sockets {
+            send(&socket).unwrap();
+            let mut buffer = [0; 100];
+            let length = listener.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"READY=1\n");
+        }
+        assert!(send(folder.path().join("nobody").as_os_str()).is_err());
+    }
+}

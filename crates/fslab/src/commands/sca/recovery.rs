@@ -1,0 +1,242 @@
+//! `fslab sca recovery`: how long a stored file takes to be found after a crash, beside reading it.
+//!
+//! A file is written through a layer that is never shut down, as if its daemon were killed, and is
+//! found again by other layers: once as the kill left it, once with its root slots destroyed, so that
+//! nothing but its frames tells what it holds. Each time nothing of it is in the page cache.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, ensure};
+use bytesize::ByteSize;
+use fslab_layers::{LayerChoice, Leaf, Stack};
+use fslab_measure::stats::{RatioInterval, paired_ratio};
+use fslab_sys::residency;
+use fslab_sys::usage::Instant;
+use fslab_vfs::{Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
+use rustix::fs::Advice;
+use serde_json::{Value, json};
+
+const NAME: &str = "file";
+
+/// Bytes a request, as a program asks for them.
+const REQUEST_BYTES: usize = 1 << 20;
+
+/// Where a stored file's root slots are: `docs/formats/sca.md`.
+const SLOTS_OFFSET: u64 = 128;
+const SLOTS_BYTES: usize = 800;
+
+/// What is tried, and where.
+#[derive(Debug, clap::Args)]
+pub struct Recovery {
+    /// The layer, with its options
+    #[arg(short, long, default_value = "gzip")]
+    layer: LayerChoice,
+    /// Size of the file
+    #[arg(long, default_value = "1GiB")]
+    size: ByteSize,
+    /// How often each is timed
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    rounds: u32,
+    /// Where the file is made, and removed again [default: where temporary files are]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Times of one round, in seconds.
+struct Round {
+    recovery: f64,
+    reading: f64,
+}
+
+impl Recovery {
+    /// Makes the file, times, and tells.
+    pub fn run(&self) -> Result<()> {
+        let directory = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let place = tempfile::Builder::new().prefix("fslab-recovery-").tempdir_in(&directory);
+        let place = place.with_context(|| format!("can't use {}", directory.display()))?;
+        self.write(place.path())?;
+        let stored = place.path().join(NAME);
+        let after_kill = self.time(&stored)?;
+        let file = File::options().write(true).open(&stored).context("opening the stored file")?;
+        file.write_all_at(&[0xEE; SLOTS_BYTES], SLOTS_OFFSET).context("destroying root slots")?;
+        let without_slots = self.time(&stored)?;
+        let answer = json!({
+            "layer": self.layer.to_string(),
+            "size_bytes": self.size.0,
+            "stored_bytes": file.metadata()?.len(),
+            "after_kill": told(&after_kill),
+            "without_slots": told(&without_slots),
+        });
+        if self.json {
+            println!("{answer:#}");
+        } else {
+            self.show(&[("after a kill", after_kill), ("without root slots", without_slots)]);
+        }
+        Ok(())
+    }
+
+    fn show(&self, cases: &[(&str, Vec<Round>)]) {
+        println!("{}, {} of text, nothing cached", self.layer, self.size.display().iec());
+        for (name, rounds) in cases {
+            let mean = |of: fn(&Round) -> f64| {
+                rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64 * 1e3
+            };
+            let (recovery, reading) = (mean(|round| round.recovery), mean(|round| round.reading));
+            let interval = ratio(rounds).map_or_else(String::new, |found| {
+                format!(": 1/{:.0} of it [{:.4}, {:.4}]", 1.0 / found.ratio, found.low, found.high)
+            });
+            println!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
+        }
+    }
+
+    fn mount(&self, directory: &Path) -> Result<Arc<dyn FileSystem>> {
+        let leaf = Leaf::parse(&directory.display().to_string(), &[]);
+        let stack = Stack { layers: vec![self.layer.clone()], leaf };
+        Ok(stack.build_in(&crate::surroundings::of_program())?)
+    }
+
+    /// Writes the file in order; the layer ends without a word.
+    fn write(&self, directory: &Path) -> Result<()> {
+        let layer = self.mount(directory)?;
+        let (request, mode) = (request(), OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE);
+        let (entry, opened) = layer.create(&request, Ino::ROOT, name()?, 0o100_644, mode)?;
+        let (ino, handle) = (entry.attr.ino, opened.handle);
+        let mut words = Words::new();
+        for offset in (0..self.size.0).step_by(REQUEST_BYTES) {
+            let length = REQUEST_BYTES.min((self.size.0 - offset) as usize);
+            write_all(&*layer, (&request, ino, handle), offset, &words.text(length))?;
+        }
+        Ok(())
+    }
+
+    fn time(&self, stored: &Path) -> Result<Vec<Round>> {
+        let round = |_| {
+            Ok(Round {
+                recovery: self.seconds(stored, 1)?,
+                reading: self.seconds(stored, self.size.0)?,
+            })
+        };
+        (0..self.rounds).map(round).collect()
+    }
+
+    /// How long it takes a new layer to find the file and to read so much of it.
+    fn seconds(&self, stored: &Path, bytes: u64) -> Result<f64> {
+        make_cold(stored)?;
+        let directory = stored.parent().context("a file without a directory")?;
+        let layer = self.mount(directory)?;
+        let request = request();
+        let mut buffer = vec![0; REQUEST_BYTES];
+        let start = Instant::now();
+        let attr = layer.lookup(&request, Ino::ROOT, name()?)?.attr;
+        ensure!(attr.size == self.size.0, "{} of {} bytes were found", attr.size, self.size.0);
+        let handle = layer.open(&request, attr.ino, OpenMode::empty())?.handle;
+        let mut offset = 0;
+        while offset < bytes {
+            let wanted = REQUEST_BYTES.min((bytes - offset) as usize);
+            let read = layer.read(&request, attr.ino, handle, offset, &mut buffer[..wanted])?;
+            ensure!(read > 0, "the file ends at {offset}");
+            offset += read as u64;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        layer.release(&request, attr.ino, handle)?;
+        layer.forget(attr.ino, 1);
+        Ok(seconds)
+    }
+}
+
+fn name() -> Result<Name<'static>> {
+    Name::new(NAME.as_ref()).context("a name that no file can have")
+}
+
+/// Of the user whose program this is.
+fn request() -> Request {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let now = SystemTime::now().into();
+    Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
+}
+
+fn write_all(
+    layer: &dyn FileSystem,
+    (request, ino, handle): (&Request, Ino, Handle),
+    mut offset: u64,
+    mut data: &[u8],
+) -> Result<()> {
+    while !data.is_empty() {
+        let options = WriteOptions::default();
+        let written = layer.write(request, ino, handle, offset, data, options)?;
+        ensure!(written > 0, "nothing could be written at {offset}");
+        (offset, data) = (offset + written as u64, &data[written..]);
+    }
+    Ok(())
+}
+
+/// Made-up words, short and low-numbered ones the more frequent: text that never repeats, and
+/// compresses to about a third.
+struct Words {
+    vocabulary: Vec<Vec<u8>>,
+    state: u64,
+}
+
+impl Words {
+    fn new() -> Self {
+        let mut words = Self { vocabulary: Vec::new(), state: 1 };
+        for rank in 0_u32..4096 {
+            let length = 2 + (rank + 1).ilog2() as usize / 2 + words.draw(4);
+            let word = (0..length).map(|_| b'a' + words.draw(26) as u8).chain([b' ']).collect();
+            words.vocabulary.push(word);
+        }
+        words
+    }
+
+    /// A number below a bound: xorshift, so that the file is always the same.
+    fn draw(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 33) as usize % bound
+    }
+
+    fn text(&mut self, length: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(length + 16);
+        while text.len() < length {
+            let rank = self.draw(4096).min(self.draw(4096)).min(self.draw(4096));
+            text.extend_from_slice(&self.vocabulary[rank]);
+        }
+        text.truncate(length);
+        text
+    }
+}
+
+/// Takes the stored file out of the page cache.
+fn make_cold(stored: &Path) -> Result<()> {
+    let file = File::open(stored).with_context(|| stored.display().to_string())?;
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let resident = residency::resident_pages(&file, file.metadata()?.len())?;
+    ensure!(
+        resident == 0,
+        "{resident} pages of {} stay in memory; choose a file system on a disk with --dir",
+        stored.display()
+    );
+    Ok(())
+}
+
+fn ratio(rounds: &[Round]) -> Option<RatioInterval> {
+    let pairs: Vec<(f64, f64)> =
+        rounds.iter().map(|round| (round.recovery, round.reading)).collect();
+    paired_ratio(&pairs, 0)
+}
+
+fn told(rounds: &[Round]) -> Value {
+    let ratio = ratio(rounds)
+        .map(|found| json!({ "value": found.ratio, "low": found.low, "high": found.high }));
+    let times = |round: &Round| json!({ "recovery_seconds": round.recovery, "reading_seconds": round.reading });
+    json!({ "ratio": ratio, "rounds": rounds.iter().map(times).collect::<Vec<_>>() })
+}
