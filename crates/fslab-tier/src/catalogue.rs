@@ -2,7 +2,7 @@
 //!
 //! Invariant: it is an index. What a file's bytes are is told by the xattr on it alone; a catalogue
 //! that is lost or wrong can make an object stay for too long, and never makes one go that a file
-//! needs, because expiry asks the tree again (see `engine::expiry`).
+//! needs: expiry asks the tree again, and after a crash every file of it (`engine::settling`).
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,10 @@ const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
 
 const SEQUENCE: &str = "sequence";
 const SCAN: &str = "scan";
+/// 1 while an engine uses it.
+const IN_USE: &str = "in use";
+/// 0 once every file was looked at since the last use that did not end in order.
+const IN_DOUBT: &str = "in doubt";
 const VERSION: u8 = 1;
 
 /// What an object is to the tree.
@@ -120,7 +124,7 @@ impl Catalogue {
     /// # Errors
     /// Where another program uses it, or it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
-        let opened = Database::create(path).map_err(|error| failed(path, error))?;
+        let opened = builder().create(path).map_err(|error| failed(path, error))?;
         Self::with(path, opened)
     }
 
@@ -129,9 +133,16 @@ impl Catalogue {
     /// # Errors
     /// None that memory gives.
     pub fn in_memory() -> Result<Self> {
+        Self::on(redb::backends::InMemoryBackend::new())
+    }
+
+    /// A catalogue that is kept somewhere else than in a file.
+    ///
+    /// # Errors
+    /// What the storage answers, or where it holds something else.
+    pub fn on(storage: impl redb::StorageBackend) -> Result<Self> {
         let path = Path::new("in memory");
-        let builder = Database::builder();
-        let opened = builder.create_with_backend(redb::backends::InMemoryBackend::new());
+        let opened = builder().create_with_backend(storage);
         Self::with(path, opened.map_err(|error| failed(path, error))?)
     }
 
@@ -182,6 +193,57 @@ impl Catalogue {
             let next = (last + 1).max(time);
             facts.insert(SEQUENCE, next)?;
             Ok(next)
+        })
+    }
+
+    /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
+    /// back to what was durable, and rows may say that files are gone which are there again.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn begin_use(&self) -> Result<()> {
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            let is_fresh = facts.get(IN_USE)?.is_none_or(|fact| fact.value() != 0);
+            if is_fresh {
+                facts.insert(IN_DOUBT, 1)?;
+            }
+            facts.insert(IN_USE, 1)?;
+            Ok(())
+        })
+    }
+
+    /// The use ends, and the tree is durable as it is.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn end_use(&self) -> Result<()> {
+        self.note(IN_USE, 0)
+    }
+
+    /// Whether a use ended otherwise and no scan has looked at every file since.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn is_in_doubt(&self) -> Result<bool> {
+        self.ask(|transaction| {
+            let facts = transaction.open_table(FACTS)?;
+            Ok(facts.get(IN_DOUBT)?.is_none_or(|fact| fact.value() != 0))
+        })
+    }
+
+    /// A scan has looked at every file.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn end_doubt(&self) -> Result<()> {
+        self.note(IN_DOUBT, 0)
+    }
+
+    fn note(&self, fact: &str, value: u64) -> Result<()> {
+        self.change(|transaction| {
+            transaction.open_table(FACTS)?.insert(fact, value)?;
+            Ok(())
         })
     }
 
@@ -289,6 +351,15 @@ impl Catalogue {
     }
 }
 
+/// Pages of the database that are kept in memory, in bytes, however many files there are.
+const CACHE_BYTES: usize = 32 << 20;
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
 fn failed(path: &Path, error: impl Into<redb::Error>) -> Error {
     Error::Catalogue { path: path.to_owned(), source: Box::new(error.into()) }
 }
@@ -330,6 +401,22 @@ mod tests {
         assert!(catalogue.knows_container(Id([9; 16])).unwrap());
         assert_eq!(catalogue.remove(&rows).unwrap(), [Id([9; 16]), Id([8; 16])]);
         assert!(!catalogue.knows_container(Id([9; 16])).unwrap());
+    }
+
+    #[test]
+    fn a_use_that_did_not_end_leaves_doubt_until_a_scan() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        catalogue.begin_use().unwrap();
+        assert!(catalogue.is_in_doubt().unwrap(), "nothing is known of a tree at first");
+        catalogue.end_use().unwrap();
+        catalogue.begin_use().unwrap();
+        assert!(catalogue.is_in_doubt().unwrap());
+        catalogue.end_doubt().unwrap();
+        catalogue.end_use().unwrap();
+        catalogue.begin_use().unwrap();
+        assert!(!catalogue.is_in_doubt().unwrap());
+        catalogue.begin_use().unwrap();
+        assert!(catalogue.is_in_doubt().unwrap(), "the use before did not end");
     }
 
     #[test]

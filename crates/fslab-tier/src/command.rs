@@ -88,10 +88,8 @@ pub enum Command {
     Tree,
     /// Do what a policy says.
     Policy {
-        /// Its rules.
-        rules: String,
-        /// Where they are from, for messages.
-        origin: String,
+        /// Its rules, and where they are from, for messages; those of the tier's home otherwise.
+        rules: Option<(String, String)>,
         /// Only say what would be done.
         dry_run: bool,
     },
@@ -240,15 +238,16 @@ pub fn execute(
         Command::Scan => scan(tier, request, tell),
         Command::Scrub => scrub(tier, request, tell),
         Command::Expire => {
-            let expired = tier.expire()?;
+            let expired = tier.expire(request)?;
             total(tell, &[("objects", expired.objects), ("containers", expired.containers)])
         }
         Command::Tree => {
             let entries = tier.archive_tree(request)?;
             total(tell, &[("entries", entries)])
         }
-        Command::Policy { rules, origin, dry_run } => {
-            crate::policy::run(tier, rules, origin, *dry_run, request, tell)
+        Command::Policy { rules, dry_run } => {
+            let rules = rules.as_ref().map(|(rules, origin)| (&rules[..], &origin[..]));
+            crate::policy::run(tier, rules, *dry_run, request, tell)
         }
     }
 }
@@ -351,10 +350,7 @@ fn states(
 /// Where the bytes of a file are.
 pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
     let attr = &place.found.attr;
-    let known = match tier.in_use(attr.ino) {
-        Some(file) => tier.present_residency(&file),
-        None => residency::read(&**tier.lower(), &tier.request(), attr.ino),
-    };
+    let known = tier.residency_of(attr.ino);
     let path = shown(place.path);
     let known = match known {
         Ok(known) => known,

@@ -9,6 +9,8 @@
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ mod changing;
 mod counts;
 mod file;
 mod marks;
+mod moves;
 mod namespace;
 mod opening;
 mod recall;
@@ -39,6 +42,7 @@ mod releasing;
 mod scanning;
 mod scrubbing;
 mod settling;
+mod showing;
 mod walk;
 
 pub use archiving::Archived;
@@ -69,6 +73,8 @@ pub struct Settings {
     pub movers: usize,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
+    /// Where its usual policy is.
+    pub policy: Option<PathBuf>,
 }
 
 impl Settings {
@@ -84,6 +90,7 @@ impl Settings {
             late: Errno::AGAIN,
             movers: 4,
             ahead: 4,
+            policy: None,
         }
     }
 }
@@ -103,6 +110,9 @@ pub struct Tier {
     readers: Cache<(Id, Id), Arc<ObjectReader>>,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     counted: counts::Counted,
+    moves: moves::Moves,
+    /// The last use did not end in order, and not every file was looked at since.
+    in_doubt: AtomicBool,
 }
 
 /// Objects kept open; each takes some kilobytes, and a page of a table.
@@ -135,8 +145,12 @@ impl Tier {
             readers: Cache::new(READERS),
             movers: Mutex::default(),
             counted: counts::Counted::default(),
+            moves: moves::Moves::default(),
+            in_doubt: AtomicBool::new(true),
         });
         tier.start_movers(movers)?;
+        tier.catalogue.begin_use()?;
+        tier.in_doubt.store(tier.catalogue.is_in_doubt()?, Ordering::SeqCst);
         tier.settle_pending()?;
         Ok(tier)
     }
@@ -180,6 +194,11 @@ impl Tier {
     /// A request of the engine's own.
     pub(crate) fn request(&self) -> Request {
         request_at(&*self.around.calendar)
+    }
+
+    /// Whether the last use did not end in order, and no scan has looked at every file since.
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::SeqCst)
     }
 
     fn open_own(&self, ino: Ino, writes: bool) -> fslab_vfs::Result<OwnFile> {
@@ -242,7 +261,11 @@ impl Tier {
             }
         });
         self.files.all().iter().try_for_each(|file| self.settle(file))?;
-        self.lower.syncfs(&self.request(), Ino::ROOT)
+        self.lower.syncfs(&self.request(), Ino::ROOT)?;
+        if let Err(error) = self.catalogue.end_use() {
+            tracing::warn!(%error, "the next expiry will scan the tree first");
+        }
+        Ok(())
     }
 }
 

@@ -117,6 +117,8 @@ impl Home {
             home.description.archives.push(Attached { id, path: archive.clone() });
         }
         home.save()?;
+        // No file of the tree was ever archived: nothing is in doubt.
+        Catalogue::open(&home.path.join(CATALOGUE))?.end_doubt()?;
         home.mark(tree)?;
         Ok(home)
     }
@@ -193,12 +195,6 @@ impl Home {
         &self.path
     }
 
-    /// Where the policy is, if its owner wrote one.
-    #[must_use]
-    pub fn policy(&self) -> PathBuf {
-        self.path.join(POLICY)
-    }
-
     /// Adds an archive: one of this tier's, or a directory that becomes one.
     ///
     /// # Errors
@@ -272,6 +268,7 @@ impl Home {
             copies: self.description.copies,
             level: self.description.zstd_level,
             keep: Duration::from_secs(self.description.keep_seconds),
+            policy: Some(self.path.join(POLICY)),
             ..Settings::of(self.description.tier)
         }
     }

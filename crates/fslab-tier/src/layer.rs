@@ -168,7 +168,10 @@ impl FileSystem for TierFs {
     ) -> Result<()> {
         let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
         let victim = if replaces { self.tier.victim(new_parent, new_name) } else { None };
-        self.lower.rename(request, parent, name, new_parent, new_name, mode)?;
+        let names = [(parent, name), (new_parent, new_name)];
+        self.tier.naming(&names, || {
+            self.lower.rename(request, parent, name, new_parent, new_name, mode)
+        })?;
         victim.into_iter().for_each(|object| self.tier.removed(object));
         Ok(())
     }
@@ -180,7 +183,9 @@ impl FileSystem for TierFs {
         new_parent: Ino,
         new_name: Name<'_>,
     ) -> Result<Entry> {
-        self.shown_entry(self.lower.link(request, ino, new_parent, new_name)?)
+        let names = [(new_parent, new_name)];
+        let link = || self.lower.link(request, ino, new_parent, new_name);
+        self.shown_entry(self.tier.naming(&names, link)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Request, Result, SeekTo,
-    SetAttr, SetTime, Timestamp, WriteOptions,
+    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened, Permissions,
+    Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions,
 };
 
 use crate::surroundings::Calendar;
@@ -50,9 +50,10 @@ impl OwnFile {
     ) -> Result<Self> {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
         let request = request_at(&**calendar);
-        let opened = match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may leave its time.
-            Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode)?,
+        let opened = match open_quietly(&**fs, &request, ino, mode) {
+            Err(error) if error.errno() == Errno::ACCESS => {
+                open_read_only(&**fs, &request, ino, mode)?
+            }
             opened => opened?,
         };
         let calendar = Arc::clone(calendar);
@@ -151,6 +152,45 @@ impl OwnFile {
             },
         }
     }
+}
+
+/// Opens a file and leaves its time of access.
+fn open_quietly(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    mode: OpenMode,
+) -> Result<Opened> {
+    match fs.open(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
+        // Only the owner of a file may leave its time.
+        Err(error) if error.errno() == Errno::PERM => fs.open(request, ino, mode),
+        opened => opened,
+    }
+}
+
+/// Opens a file that its owner may not write to, who is not root and has to put its bytes back: it
+/// is his to say that he may, for the moment of opening. A kill in between leaves it so.
+fn open_read_only(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    mode: OpenMode,
+) -> Result<Opened> {
+    const OWNER_MAY: u32 = 0o600;
+    let before = fs.getattr(request, ino, None)?.permissions;
+    let set = |permissions| {
+        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        fs.setattr(request, ino, None, &changes)
+    };
+    set(Permissions::new(before.bits() | OWNER_MAY))?;
+    let opened = open_quietly(fs, request, ino, mode);
+    let restored = set(before);
+    let opened = opened?;
+    if let Err(error) = restored {
+        fs.release(request, ino, opened.handle)?;
+        return Err(error);
+    }
+    Ok(opened)
 }
 
 impl Drop for OwnFile {

@@ -2,7 +2,7 @@
 //!
 //! The first rule that fits a file decides. Where watermarks are given, files are released only
 //! while the file system is fuller than `high`, those that were not used for longest first, until
-//! it is no fuller than `low`.
+//! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
 
 use std::collections::BinaryHeap;
 use std::path::Path;
@@ -46,6 +46,8 @@ pub struct Facts {
     pub unused: Duration,
     /// Its owner wants it here.
     pub is_pinned: bool,
+    /// Those of its xattrs that rules ask for.
+    pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +69,8 @@ struct RawRule {
     paths: Vec<String>,
     #[serde(default)]
     users: Vec<u32>,
+    #[serde(default)]
+    xattrs: Vec<String>,
     larger: Option<String>,
     smaller: Option<String>,
     unchanged: Option<String>,
@@ -81,12 +85,24 @@ pub struct Watermarks {
     pub high: f64,
     /// Until it is no fuller than this.
     pub low: f64,
+    /// Above this, files are archived, so that they can be released at once when that is needed.
+    #[serde(default)]
+    pub premigrate: f64,
+}
+
+impl Watermarks {
+    fn are_in_order(&self) -> bool {
+        let is_below = |mark: f64| (0.0..=self.high).contains(&mark);
+        self.high <= 1.0 && is_below(self.low) && is_below(self.premigrate)
+    }
 }
 
 struct Rule {
     action: Action,
     paths: Vec<GlobMatcher>,
     users: Vec<u32>,
+    /// Names, and values where one is asked for.
+    xattrs: Vec<(String, Option<Vec<u8>>)>,
     larger: u64,
     smaller: u64,
     unchanged: Duration,
@@ -115,10 +131,9 @@ impl Policy {
         let wrong = |line, what| Error::Settings { path: origin.into(), line, what };
         let raw: RawPolicy = toml::from_str(text)
             .map_err(|error| wrong(line_of(text, error.span()), error.message().to_owned()))?;
-        if let Some(Watermarks { high, low }) = raw.watermarks
-            && !(0.0 <= low && low <= high && high <= 1.0)
-        {
-            return Err(wrong(1, "watermarks are shares from 0 to 1, low below high".to_owned()));
+        if raw.watermarks.is_some_and(|marks| !marks.are_in_order()) {
+            let what = "watermarks are shares from 0 to 1, low and premigrate below high";
+            return Err(wrong(1, what.to_owned()));
         }
         let settle = match &raw.settle {
             Some(text) => duration(text).map_err(|what| wrong(1, what))?,
@@ -133,6 +148,11 @@ impl Policy {
             return Err(wrong(1, "a policy has at least one [[rule]]".to_owned()));
         }
         Ok(Self { watermarks: raw.watermarks, settle, rules })
+    }
+
+    /// Names of xattrs that rules ask for.
+    fn xattr_names(&self) -> impl Iterator<Item = &String> {
+        self.rules.iter().flat_map(|rule| rule.xattrs.iter().map(|(name, _)| name))
     }
 
     /// What is to be done with a file.
@@ -161,6 +181,7 @@ impl Rule {
             action: raw.action,
             paths: raw.paths.iter().map(glob).collect::<Result<_, _>>()?,
             users: raw.users.clone(),
+            xattrs: raw.xattrs.iter().map(|text| xattr(text)).collect(),
             larger: size(&raw.larger, 0)?,
             smaller: size(&raw.smaller, u64::MAX)?,
             unchanged: time(&raw.unchanged)?,
@@ -175,7 +196,19 @@ impl Rule {
         let has_user = self.users.is_empty() || self.users.contains(&facts.uid);
         let has_size = facts.size >= self.larger && facts.size < self.smaller;
         let is_old = facts.unchanged >= self.unchanged && facts.unused >= self.unused;
-        has_path && has_user && has_size && is_old
+        let has_xattrs = self.xattrs.iter().all(|(name, wanted)| {
+            let found = facts.xattrs.iter().find(|(found, _)| found == name);
+            found.is_some_and(|(_, value)| wanted.as_ref().is_none_or(|wanted| wanted == value))
+        });
+        has_path && has_user && has_size && is_old && has_xattrs
+    }
+}
+
+/// An xattr as people write it: `user.keep`, or `user.keep=yes` for one value only.
+fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
+    match text.split_once('=') {
+        Some((name, value)) => (name.to_owned(), Some(value.as_bytes().to_vec())),
+        None => (text.to_owned(), None),
     }
 }
 
@@ -221,77 +254,126 @@ struct Tally {
     released_bytes: u64,
 }
 
-/// Does what a policy says, or says what it would do.
+/// What a policy is done to, and what it has come to so far.
+struct Run<'a> {
+    tier: &'a Arc<Tier>,
+    policy: Policy,
+    dry_run: bool,
+    /// The file system is fuller than the policy lets it be without copies.
+    archives: bool,
+    request: &'a Request,
+    tally: Tally,
+    candidates: BinaryHeap<Candidate>,
+}
+
+/// Does what a policy says, or says what it would do. Without rules, those of the tier's home.
 pub(crate) fn run(
     tier: &Arc<Tier>,
-    rules: &str,
-    origin: &str,
+    rules: Option<(&str, &str)>,
     dry_run: bool,
     request: &Request,
     tell: &mut Tell<'_>,
 ) -> Result<()> {
-    let policy = Policy::parse(rules, origin)?;
-    let mut tally = Tally::default();
-    let mut candidates: BinaryHeap<Candidate> = BinaryHeap::new();
+    let policy = match rules {
+        Some((rules, origin)) => Policy::parse(rules, origin)?,
+        None => usual(tier)?,
+    };
+    let (tally, candidates) = (Tally::default(), BinaryHeap::new());
+    let archives = match policy.watermarks {
+        Some(Watermarks { premigrate, .. }) => fullness(tier)?.share() >= premigrate,
+        None => true,
+    };
+    let mut run = Run { tier, policy, dry_run, archives, request, tally, candidates };
     tier.walk(b"", request, &mut |place| {
         if place.found.attr.kind == FileKind::Regular {
-            tally.looked_at += 1;
-            consider(tier, &policy, &place, dry_run, request, &mut tally, &mut candidates, tell)?;
+            run.tally.looked_at += 1;
+            run.consider(&place, tell)?;
         }
         Ok(Visit::Into)
     })?;
-    release_some(tier, &policy, candidates, dry_run, &mut tally, tell)?;
+    run.release_some(tell)?;
+    let Tally { looked_at, archived, archived_bytes, released, released_bytes } = run.tally;
     total(
         tell,
         &[
-            ("files", tally.looked_at),
-            ("archived", tally.archived),
-            ("archived_bytes", tally.archived_bytes),
-            ("released", tally.released),
-            ("released_bytes", tally.released_bytes),
+            ("files", looked_at),
+            ("archived", archived),
+            ("archived_bytes", archived_bytes),
+            ("released", released),
+            ("released_bytes", released_bytes),
         ],
     )
 }
 
-#[allow(clippy::too_many_arguments, reason = "one step of a loop that was too long")]
-fn consider(
-    tier: &Arc<Tier>,
-    policy: &Policy,
-    place: &Place<'_>,
-    dry_run: bool,
-    request: &Request,
-    tally: &mut Tally,
-    candidates: &mut BinaryHeap<Candidate>,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    let action = policy.decide(&facts(tier, place));
-    if action == Action::Keep {
-        return Ok(());
-    }
-    let state = state_of(tier, place)?;
-    if needs_archiving(&state) {
-        let done = if dry_run {
-            Ok(Archived::Now { bytes: state.bytes })
-        } else {
-            tier.archive(place.found.ino(), place.path, request)
-        };
-        match done {
-            Ok(Archived::Now { bytes }) => {
-                tally.archived += 1;
-                tally.archived_bytes += bytes;
+/// The policy in the tier's home.
+fn usual(tier: &Tier) -> Result<Policy> {
+    let path = tier.settings().policy.as_ref().ok_or_else(|| Error::Refused {
+        what: "the tier has no home with a policy: name one with --file".to_owned(),
+    })?;
+    let rules = std::fs::read_to_string(path).map_err(|source| Error::Refused {
+        what: format!("can't read the policy {}: {source}; name one with --file", path.display()),
+    })?;
+    Policy::parse(&rules, &path.display().to_string())
+}
+
+impl Run<'_> {
+    /// Archives a file where its rule says so, and remembers it where its bytes may go.
+    fn consider(&mut self, place: &Place<'_>, tell: &mut Tell<'_>) -> Result<()> {
+        let action = self.policy.decide(&facts(self.tier, &self.policy, place));
+        if action == Action::Keep {
+            return Ok(());
+        }
+        let state = state_of(self.tier, place)?;
+        if needs_archiving(&state) {
+            if !self.archives {
+                return Ok(());
             }
-            Ok(Archived::Before) => {}
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => return problem(tell, &error),
+            match self.archive(place, &state) {
+                Ok(Archived::Now { bytes }) => {
+                    self.tally.archived += 1;
+                    self.tally.archived_bytes += bytes;
+                }
+                Ok(Archived::Before) => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => return problem(tell, &error),
+            }
         }
-    }
-    if action == Action::Release && state.resident_bytes > 0 {
-        candidates.push(candidate(place, state.resident_bytes));
-        if candidates.len() > CANDIDATES_MAX {
-            candidates.pop();
+        if action == Action::Release && state.resident_bytes > 0 {
+            self.candidates.push(candidate(place, state.resident_bytes));
+            if self.candidates.len() > CANDIDATES_MAX {
+                self.candidates.pop();
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn archive(&self, place: &Place<'_>, state: &State) -> Result<Archived> {
+        if self.dry_run {
+            return Ok(Archived::Now { bytes: state.bytes });
+        }
+        self.tier.archive(place.found.ino(), place.path, self.request)
+    }
+
+    /// Releases candidates, those that were not used for longest first, as far as watermarks ask.
+    fn release_some(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        let mut wanted = bytes_wanted(self.tier, &self.policy)?;
+        for candidate in std::mem::take(&mut self.candidates).into_sorted_vec() {
+            if wanted == 0 {
+                break;
+            }
+            let released =
+                if self.dry_run { Ok(candidate.bytes) } else { release(self.tier, &candidate) };
+            match released {
+                Ok(bytes) => {
+                    self.tally.released += u64::from(bytes > 0);
+                    self.tally.released_bytes += bytes;
+                    wanted = wanted.saturating_sub(bytes);
+                }
+                Err(error) => problem(tell, &error)?,
+            }
+        }
+        Ok(())
+    }
 }
 
 fn problem(tell: &mut Tell<'_>, error: &Error) -> Result<()> {
@@ -318,7 +400,7 @@ fn last_use(attr: &Attr) -> Timestamp {
     attr.accessed.max(attr.modified)
 }
 
-fn facts(tier: &Tier, place: &Place<'_>) -> Facts {
+fn facts(tier: &Tier, policy: &Policy, place: &Place<'_>) -> Facts {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
     Facts {
         path: place.path.to_vec(),
@@ -327,34 +409,14 @@ fn facts(tier: &Tier, place: &Place<'_>) -> Facts {
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         is_pinned: is_pinned(tier, place.found),
+        xattrs: policy.xattr_names().filter_map(|name| xattr_of(tier, place, name)).collect(),
     }
 }
 
-/// Releases candidates, those that were not used for longest first, as far as watermarks ask.
-fn release_some(
-    tier: &Arc<Tier>,
-    policy: &Policy,
-    candidates: BinaryHeap<Candidate>,
-    dry_run: bool,
-    tally: &mut Tally,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    let mut wanted = bytes_wanted(tier, policy)?;
-    for candidate in candidates.into_sorted_vec() {
-        if wanted == 0 {
-            break;
-        }
-        let released = if dry_run { Ok(candidate.bytes) } else { release(tier, &candidate) };
-        match released {
-            Ok(bytes) => {
-                tally.released += u64::from(bytes > 0);
-                tally.released_bytes += bytes;
-                wanted = wanted.saturating_sub(bytes);
-            }
-            Err(error) => problem(tell, &error)?,
-        }
-    }
-    Ok(())
+/// What can't be read is not there for a rule.
+fn xattr_of(tier: &Tier, place: &Place<'_>, name: &str) -> Option<(String, Vec<u8>)> {
+    let value = tier.lower().getxattr(&tier.request(), place.found.ino(), name.as_ref());
+    Some((name.to_owned(), value.ok()?))
 }
 
 fn release(tier: &Arc<Tier>, candidate: &Candidate) -> Result<u64> {
@@ -367,15 +429,33 @@ fn release(tier: &Arc<Tier>, candidate: &Candidate) -> Result<u64> {
 
 /// Bytes that must be freed: all there are where no watermarks are given.
 fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
-    let Some(Watermarks { high, low }) = policy.watermarks else { return Ok(u64::MAX) };
-    let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
-    let unit = u64::from(stat.fragment_size);
-    let (all, free) = (stat.blocks * unit, stat.blocks_free * unit);
-    let used = all.saturating_sub(free) as f64;
-    if used <= high * all as f64 {
+    let Some(Watermarks { high, low, .. }) = policy.watermarks else { return Ok(u64::MAX) };
+    let full = fullness(tier)?;
+    if full.share() <= high {
         return Ok(0);
     }
-    Ok((used - low * all as f64) as u64)
+    Ok((full.used - low * full.all) as u64)
+}
+
+/// Bytes of the file system below.
+struct Fullness {
+    used: f64,
+    all: f64,
+}
+
+impl Fullness {
+    fn share(&self) -> f64 {
+        if self.all > 0.0 { self.used / self.all } else { 0.0 }
+    }
+}
+
+fn fullness(tier: &Tier) -> Result<Fullness> {
+    let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
+    let bytes = |blocks: u64| blocks as f64 * f64::from(stat.fragment_size);
+    Ok(Fullness {
+        used: bytes(stat.blocks.saturating_sub(stat.blocks_free)),
+        all: bytes(stat.blocks),
+    })
 }
 
 #[cfg(test)]
@@ -390,6 +470,7 @@ mod tests {
             unchanged: Duration::from_secs(10 * 24 * 3600),
             unused: Duration::from_secs(2 * 24 * 3600),
             is_pinned: false,
+            xattrs: vec![("user.project".to_owned(), b"blue".to_vec())],
         }
     }
 
@@ -414,6 +495,10 @@ mod tests {
             ("smaller = '5MiB'", false),
             ("unchanged = '10d'", true),
             ("unchanged = '11d'", false),
+            ("xattrs = ['user.project']", true),
+            ("xattrs = ['user.project=blue']", true),
+            ("xattrs = ['user.project=red']", false),
+            ("xattrs = ['user.project', 'user.other']", false),
             ("unused = '48h'", true),
             ("unused = '3d'", false),
         ] {
@@ -432,6 +517,11 @@ mod tests {
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
             ("", 1, "at least one"),
             ("[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 1, "shares"),
+            (
+                "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",
+                1,
+                "premigrate",
+            ),
         ] {
             let message = Policy::parse(rules, "p.toml").unwrap_err().to_string();
             assert!(message.starts_with(&format!("p.toml, line {line}: ")), "{message}");

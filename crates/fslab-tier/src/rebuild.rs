@@ -300,7 +300,7 @@ impl<'a> Rebuilder<'a> {
     fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
         let holds = |archive: &&Arc<dyn Archive>| {
-            let end = version.location.offset + version.location.length;
+            let end = version.location.offset.saturating_add(version.location.length);
             archive.length(ContainerKind::Files, container).is_ok_and(|length| length >= end)
         };
         let copies = self.archives.iter().filter(holds).map(|archive| archive.id()).collect();

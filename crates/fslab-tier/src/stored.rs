@@ -10,6 +10,8 @@ pub mod dump;
 pub(crate) mod format;
 pub mod reader;
 pub mod residency;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod writer;
 
 pub use attributes::{Attributes, TreeEntry};

@@ -35,6 +35,8 @@ pub struct Faults {
     pub full: AtomicBool,
     /// Reads answer one flipped bit in each block.
     pub flips: AtomicBool,
+    /// What is removed stays.
+    pub keeps: AtomicBool,
     /// Reads answer half of what is asked for.
     pub short: AtomicBool,
     /// Reads so far.
@@ -76,6 +78,19 @@ impl MemoryArchive {
     #[must_use]
     pub fn faults(&self) -> Arc<Faults> {
         Arc::clone(&self.faults)
+    }
+
+    /// An archive of its own that holds the same, as after a crash; without faults.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let containers = Arc::new(Mutex::new(self.containers.lock().clone()));
+        let (id, label) = (self.id, self.label.clone());
+        Self { id, label, containers, faults: Arc::default() }
+    }
+
+    /// Puts a container there as it is.
+    pub fn put(&self, kind: ContainerKind, container: Id, bytes: Vec<u8>) {
+        self.containers.lock().insert((kind, container), Arc::new(bytes));
     }
 
     /// Containers there are.
@@ -151,7 +166,9 @@ impl Archive for MemoryArchive {
     }
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.containers.lock().remove(&(kind, container));
+        if !self.faults.keeps.load(Ordering::SeqCst) {
+            self.containers.lock().remove(&(kind, container));
+        }
         Ok(())
     }
 }

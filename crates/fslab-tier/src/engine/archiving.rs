@@ -20,7 +20,7 @@ use crate::id::Id;
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::attributes::Attributes;
-use crate::stored::format::{ATTRIBUTES_BYTES_MAX, KIND_FILE, blocks_of};
+use crate::stored::format::{ATTRIBUTES_BYTES_MAX, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::reader::ObjectReader;
 use crate::stored::writer::{Heading, ObjectWriter, Sink};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version, residency};
@@ -113,6 +113,9 @@ impl Tier {
             let attr = self.lower.getattr(&self.request(), file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
                 return Err(not_now("is no regular file"));
+            }
+            if blocks_of(attr.size) > PAGES_MAX * PAGE_ENTRIES {
+                return Err(not_now("is larger than an archive takes (2 PiB)"));
             }
             state.is_archiving = true;
             let identity = before.as_ref().map(|before| before.file);

@@ -25,7 +25,7 @@ impl Tier {
     }
 
     /// Where the bytes of a file in use are now.
-    pub(crate) fn present_residency(
+    pub(super) fn present_residency(
         &self,
         file: &TieredFile,
     ) -> std::result::Result<Option<Residency>, Unreadable> {

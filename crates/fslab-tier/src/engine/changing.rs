@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, SetAttr,
-    WriteOptions,
+    Attr, Errno, FallocateMode, FileSystem, Handle, Request, Result, SeekTo, SetAttr, WriteOptions,
 };
 use parking_lot::MutexGuard;
 
@@ -320,31 +319,6 @@ impl Tier {
             known.unsynced = false;
         }
         Ok(())
-    }
-
-    /// The attributes of an inode as a mount shows them: a file whose bytes are elsewhere has some.
-    ///
-    /// # Errors
-    /// What the file system below answers.
-    pub fn shown(&self, attr: Attr) -> Result<Attr> {
-        let may_be_empty = attr.kind == fslab_vfs::FileKind::Regular && attr.size > 0;
-        if !may_be_empty || attr.blocks > 0 || !self.is_partly_offline(attr.ino)? {
-            return Ok(attr);
-        }
-        // Archivers take a file without a block for one hole.
-        Ok(Attr { blocks: 1, ..attr })
-    }
-
-    fn is_partly_offline(&self, ino: Ino) -> Result<bool> {
-        use crate::stored::residency::{self, Unreadable};
-        if let Some(file) = self.in_use(ino) {
-            return Ok(self.state(&file)?.has_offline());
-        }
-        match residency::read(&*self.lower, &self.request(), ino) {
-            Ok(residency) => Ok(residency.is_some_and(|known| !known.offline.is_empty())),
-            Err(Unreadable::Below(error)) => Err(error),
-            Err(Unreadable::Corrupt(_)) => Ok(true),
-        }
     }
 }
 

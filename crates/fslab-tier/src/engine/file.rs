@@ -35,6 +35,8 @@ pub struct FileState {
     pub(super) writers: usize,
     /// How often somebody began to change the file.
     pub(super) changes: u64,
+    /// What `changes` was when a program opened the file for writing and, so far, nobody wrote.
+    pub(super) untouched: Option<u64>,
     /// The file is being archived.
     pub(super) is_archiving: bool,
     /// Recalls that were asked for and not done.

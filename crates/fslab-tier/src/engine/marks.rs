@@ -83,13 +83,16 @@ impl Tier {
         self.write_mark(file, state, residency, Durable::Now)
     }
 
-    /// Leaves a file in order: the xattr says what is known.
+    /// Leaves a file in order: the xattr says what is known. What was cut off may have been synced
+    /// by whoever cut it, and whoever lets the file grow next does not know that it was there.
     pub(super) fn settle(&self, file: &TieredFile) -> Result<()> {
         let mut state = file.lock();
-        match state.known() {
-            Some(known) if !known.is_in_order() => self.record(file, &mut state, Durable::Later),
-            _ => Ok(()),
-        }
+        let Some(known) = state.known().filter(|known| !known.is_in_order()) else {
+            return Ok(());
+        };
+        let size = self.lower.getattr(&self.request(), file.ino(), None)?.size;
+        let durable = if names_too_much(known, size) { Durable::Now } else { Durable::Later };
+        self.record(file, &mut state, durable)
     }
 
     /// Puts right what a crash left of times, and finds what was changed behind the mount.
@@ -122,16 +125,7 @@ impl Tier {
         state: &mut FileState,
         size: u64,
     ) -> Result<()> {
-        let last = size / crate::stored::BLOCK_BYTES;
-        let differs = |known: &Known| {
-            let behind = |runs: &Runs| {
-                let mut behind = runs.clone();
-                behind.remove(0..last);
-                behind
-            };
-            behind(&known.recorded.offline) != behind(&known.offline)
-        };
-        if state.known().is_some_and(differs) {
+        if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {
                 known.offline.cut(blocks_of(size));
             }
@@ -139,4 +133,14 @@ impl Tier {
         }
         Ok(())
     }
+}
+
+/// Whether the xattr names blocks behind the end of a file, or its last one though it is here.
+fn names_too_much(known: &Known, size: u64) -> bool {
+    let behind = |runs: &Runs| {
+        let mut behind = runs.clone();
+        behind.remove(0..size / crate::stored::BLOCK_BYTES);
+        behind
+    };
+    behind(&known.recorded.offline) != behind(&known.offline)
 }

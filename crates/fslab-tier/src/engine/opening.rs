@@ -5,9 +5,13 @@ use std::sync::Arc;
 use fslab_vfs::{Attr, FileSystem, Handle, OpenMode, Opened, Request, Result, SetAttr};
 
 use super::Tier;
-use super::file::TieredFile;
+use super::file::{FileState, TieredFile};
 use super::marks::Durable;
 use crate::stored::{Residency, Version};
+
+/// A time this long ago is not that of a change that comes now, whatever the clock of the file
+/// system below counts in.
+const SETTLED_SECONDS: i64 = 2;
 
 impl Tier {
     /// Opens the file below and counts that. A file whose bytes are partly elsewhere is read and
@@ -20,16 +24,16 @@ impl Tier {
         open: impl FnOnce(&Arc<dyn FileSystem>) -> Result<Opened>,
     ) -> Result<Opened> {
         let mut state = self.state(file)?;
-        let writes = mode.writes() || mode.contains(OpenMode::TRUNCATE);
-        if writes {
+        let truncates = mode.contains(OpenMode::TRUNCATE);
+        if mode.writes() || truncates {
+            let may_stay = !truncates && self.would_show_a_write(&state);
             self.mark_changed(file, &mut state)?;
+            state.untouched = may_stay.then_some(state.changes);
         }
         let mut opened = open(&self.lower)?;
         state.handles += 1;
         state.writers += usize::from(mode.writes());
-        if mode.contains(OpenMode::TRUNCATE)
-            && let Err(error) = self.emptied(file, &mut state)
-        {
+        if truncates && let Err(error) = self.emptied(file, &mut state) {
             // The file is empty, and its xattr names blocks behind its end: those do not count.
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: what is known of it could not be kept");
@@ -54,6 +58,34 @@ impl Tier {
         let mut state = file.lock();
         state.handles = state.handles.saturating_sub(1);
         state.writers = state.writers.saturating_sub(usize::from(mode.writes()));
+        if let Err(error) = self.unmark_untouched(file, &mut state) {
+            let name = self.name(file.ino());
+            tracing::warn!(%error, "{name}: not changed, and will be archived again all the same");
+        }
+    }
+
+    /// Whether the file is as it was archived, and whoever writes to it from now on gives it
+    /// another time, though it may be the kernel that writes and nobody else hears of it.
+    fn would_show_a_write(&self, state: &FileState) -> bool {
+        let Some(known) = state.known() else { return false };
+        let (now, modified) = (self.around.calendar.now(), known.recorded.version.modified);
+        let is_old = now.seconds.saturating_sub(modified.seconds) >= SETTLED_SECONDS;
+        is_old && (!known.recorded.changed || state.untouched == Some(state.changes))
+    }
+
+    /// The last who might have written is gone, and nobody did: archives hold the file as before.
+    fn unmark_untouched(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+        let untouched = state.untouched == Some(state.changes) && state.writers == 0;
+        let Some(known) = state.known().filter(|known| untouched && known.recorded.changed) else {
+            return Ok(());
+        };
+        let (recorded, version) = (&known.recorded, &known.recorded.version);
+        let attr = self.lower.getattr(&self.request(), file.ino(), None)?;
+        if (attr.size, attr.modified) != (version.size, version.modified) {
+            return Ok(());
+        }
+        let residency = Residency { changed: false, ..recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Later)
     }
 
     /// Whether a file was never archived: the engine has nothing to do with it.
@@ -85,17 +117,14 @@ impl Tier {
         }
         // Before the time changes: what is known of the file is checked against it.
         let mut state = self.state(file)?;
+        // A time that was set by hand shows nothing any more.
+        state.untouched = None;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
         self.follow_time(file, &mut state, &attr)?;
         Ok(attr)
     }
 
-    fn follow_time(
-        &self,
-        file: &TieredFile,
-        state: &mut super::file::FileState,
-        attr: &Attr,
-    ) -> Result<()> {
+    fn follow_time(&self, file: &TieredFile, state: &mut FileState, attr: &Attr) -> Result<()> {
         let recorded = state.known().map(|known| &known.recorded);
         let Some(recorded) = recorded.filter(|recorded| !recorded.changed) else {
             return Ok(());

@@ -2,6 +2,7 @@
 //! is found.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Attr, FileKind, Request};
 
@@ -44,7 +45,7 @@ impl Tier {
         let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();
         let mut rows = Vec::new();
-        self.walk(b"", request, &mut |place| {
+        self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular
                 && let Some(row) = self.scan_file(&place, number, &mut scanned)?
             {
@@ -57,6 +58,8 @@ impl Tier {
         })?;
         self.catalogue.put(&rows)?;
         self.retire_unseen(number, begun, &mut scanned)?;
+        self.catalogue.end_doubt()?;
+        self.in_doubt.store(false, Ordering::SeqCst);
         for archive in self.archives() {
             self.scan_archive(&archive, &mut scanned, request)?;
         }
@@ -64,7 +67,7 @@ impl Tier {
     }
 
     fn scan_file(
-        &self,
+        self: &Arc<Self>,
         place: &Place<'_>,
         number: u64,
         scanned: &mut Scanned,
@@ -88,6 +91,11 @@ impl Tier {
                 scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
             }
             return Ok(None);
+        }
+        if residency.moving {
+            // Looked at, it gets its time back.
+            let used = self.enter(attr.ino);
+            drop(self.state(&used.file).map_err(Error::below(place.path))?);
         }
         scanned.archived += 1;
         scanned.offline += u64::from(!residency.offline.is_empty());

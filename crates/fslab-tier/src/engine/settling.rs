@@ -1,8 +1,9 @@
 //! What a crash left of archiving, what names that went leave, and what nobody needs any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::{FileKind, Ino, Name, Timestamp};
+use fslab_vfs::{FileKind, Ino, Name, Request, Timestamp};
 
 use super::Tier;
 use super::archiving::residency_names;
@@ -105,9 +106,23 @@ impl Tier {
 
     /// Removes objects that were replaced or removed longer ago than such are kept.
     ///
+    /// A name that went may be there again after a crash, and with it a file that needs its object:
+    /// what went is durable before an object goes, and after a crash every file is looked at first.
+    ///
     /// # Errors
-    /// What the catalogue or an archive answers.
-    pub fn expire(&self) -> Result<Expired> {
+    /// What the catalogue, the file system below or an archive answers.
+    pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
+        if self.is_in_doubt() {
+            self.scan(request)?;
+        }
+        let due = self.due()?;
+        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        let containers = self.delete_rows(&due)?;
+        Ok(Expired { objects: due.len() as u64, containers })
+    }
+
+    /// Rows that nobody needs and that were kept for long enough.
+    fn due(&self) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_each(&mut |row| {
@@ -119,13 +134,12 @@ impl Tier {
         })?;
         // A file that was removed while it is open, or came back behind the mount, is still read.
         due.retain(|row| !self.is_read(row));
-        let containers = self.delete_rows(&due)?;
-        Ok(Expired { objects: due.len() as u64, containers })
+        Ok(due)
     }
 
     fn is_read(&self, row: &ObjectRow) -> bool {
         let object = row.version.object;
-        let uses = |file: &std::sync::Arc<super::TieredFile>| {
+        let uses = |file: &Arc<super::TieredFile>| {
             let state = file.lock();
             state.known().is_some_and(|known| known.recorded.version.object == object)
         };

@@ -26,7 +26,8 @@ pub enum Visit {
     Past,
 }
 
-type Visitor<'a> = dyn FnMut(Place<'_>) -> Result<Visit> + 'a;
+/// Called with each place of a walk.
+pub(super) type Visitor<'a> = dyn FnMut(Place<'_>) -> Result<Visit> + 'a;
 
 impl Tier {
     /// Calls `visit` with what a path stands for and everything below it, directories before what
@@ -39,7 +40,7 @@ impl Tier {
         self.walk_found(path, &found, request, visit)
     }
 
-    fn walk_found(
+    pub(super) fn walk_found(
         &self,
         path: &[u8],
         found: &Found,

@@ -38,11 +38,11 @@ pub fn residency(residency: &Residency) -> String {
     text
 }
 
-/// An object, with each of its blocks.
+/// An object, with its first blocks.
 ///
 /// # Errors
 /// What the archive answers, or what is wrong with the object's table.
-pub fn object(reader: &ObjectReader) -> crate::Result<String> {
+pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
     let heading = reader.heading();
     let kind = match heading.kind {
         KIND_FILE => "file",
@@ -59,7 +59,7 @@ pub fn object(reader: &ObjectReader) -> crate::Result<String> {
         heading.size,
         reader.blocks()
     );
-    for block in 0..reader.blocks() {
+    for block in 0..reader.blocks().min(blocks_max) {
         let what = if reader.is_zeros(block)? { "zeros" } else { "stored" };
         writeln!(text, "block {block}: {what}").ok();
     }

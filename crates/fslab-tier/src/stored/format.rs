@@ -26,6 +26,8 @@ pub const COPIES_MAX: usize = 8;
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// Entries of the table of blocks that are hashed together.
 pub const PAGE_ENTRIES: u64 = 1024;
+/// The most pages of a table: their hashes, 64 MiB, are held while an object is read (2 PiB).
+pub const PAGES_MAX: u64 = 1 << 21;
 /// The longest stored form of a block: encoding may add a little.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
 /// The longest entry of a tree: attributes and what is around them.

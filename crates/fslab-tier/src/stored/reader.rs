@@ -13,8 +13,8 @@ use super::attributes::Attributes;
 use super::bytes::{Corrupt, Cursor, Result};
 use super::format::{
     ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
-    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC, TailRecord,
-    VERSION, blocks_of, crc_of,
+    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC,
+    TailRecord, VERSION, blocks_of, crc_of,
 };
 use super::residency::{Location, Version};
 use super::writer::Heading;
@@ -264,6 +264,9 @@ impl Layout {
             return Err(Corrupt("its table has another number of blocks"));
         }
         let pages = blocks.div_ceil(PAGE_ENTRIES);
+        if pages > PAGES_MAX {
+            return Err(Corrupt("it is larger than this version takes"));
+        }
         let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
         let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
         let end = hashes_offset.checked_add(pages * 32 + size_of::<TailRecord>() as u64);

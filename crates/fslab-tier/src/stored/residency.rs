@@ -16,6 +16,9 @@ use crate::runs::Runs;
 /// The xattr on the root of a tree that says which tier it belongs to.
 pub const TREE_XATTR: &str = TREE_NAME;
 
+/// The xattr on a file that says where its bytes are.
+pub const FILE_XATTR: &str = RESIDENCY_NAME;
+
 /// Where an object lies in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
@@ -170,6 +173,16 @@ fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt>
         runs.insert(start..behind);
     }
     Ok(runs)
+}
+
+/// The value with its checksum made right, whatever it says.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
+    let mut value = value.to_vec();
+    if value.len() >= size_of::<ResidencyRecord>() {
+        seal(&mut value, size_of::<ResidencyRecord>());
+    }
+    value
 }
 
 /// Fills in the last four bytes of a value's record: a CRC of the value with these zero.

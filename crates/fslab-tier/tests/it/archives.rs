@@ -100,11 +100,14 @@ fn what_was_replaced_or_removed_is_kept_for_a_while_and_then_goes() {
     file.close().unwrap();
     bench.archive(ino, "file").unwrap();
     let archive = &bench.archives[0];
-    assert_eq!((archive.containers(), bench.tier.expire().unwrap().containers), (2, 0));
+    assert_eq!(
+        (archive.containers(), bench.tier.expire(&fslab_tier::own_request()).unwrap().containers),
+        (2, 0)
+    );
     client.unlink(Ino::ROOT, "file").unwrap();
-    assert_eq!(bench.tier.expire().unwrap().containers, 0);
+    assert_eq!(bench.tier.expire(&fslab_tier::own_request()).unwrap().containers, 0);
     bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
-    assert_eq!(bench.tier.expire().unwrap().containers, 2);
+    assert_eq!(bench.tier.expire(&fslab_tier::own_request()).unwrap().containers, 2);
     assert_eq!(archive.containers(), 0);
 }
 
@@ -125,6 +128,6 @@ fn an_object_that_a_file_names_never_expires() {
     bench.tier.catalogue().for_each(&mut keep).unwrap();
     bench.tier.catalogue().put(&rows).unwrap();
     bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
-    assert_eq!(bench.tier.expire().unwrap().containers, 0);
+    assert_eq!(bench.tier.expire(&fslab_tier::own_request()).unwrap().containers, 0);
     assert_eq!(client.contents(ino).unwrap(), data);
 }

@@ -1,257 +1,81 @@
-//! The power goes at every point of archiving, releasing, recalling and changing: afterwards, with
-//! the catalogue lost too, every byte of a file is one that the file had at or after its last sync.
+//! The power goes at every point of archiving, releasing, recalling, changing, naming and expiring.
+//!
+//! Afterwards, with the archives and the catalogue as they were at that moment: every byte, time
+//! and name of a file is one that it had at or after its last sync; one more way out and back
+//! changes nothing; a scan and an expiry take no byte away and leave no object that nobody needs;
+//! and what was found stays, though the power goes again while all this is done.
+//!
+//! `FSLAB_TIER_SCRIPTS` asks for more scripts, `FSLAB_SEED` for a seed. One of `FSLAB_TIER_AGAIN`
+//! states (64) is crashed once more.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::catalogue::Catalogue;
-use fslab_tier::{Id, Settings, Surroundings, TierFs, own_request};
+use fslab_tier::archive::{Archive, ContainerKind};
+use fslab_tier::stored::residency;
+use fslab_tier::{Id, own_request};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
-use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::{FallocateMode, FileSystem, Ino, MonotonicClock, OpenMode};
-use rand::{Rng, RngExt, SeedableRng};
-use rand_pcg::Pcg64;
+use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
+use fslab_vfs::testing::crash::{Order, Plan, State};
+use fslab_vfs::testing::environment::{number, seed, seed_or};
+use fslab_vfs::{FileSystem, Ino, Timestamp};
 
-use crate::support::{Counted, Dates, MIB, TIER, open};
+use mutants::{MUTANTS, Mutant};
+use script::{Diary, NAMES, Script};
+use world::{Life, Moment, World};
 
-/// Scripts of one run; `FSLAB_TIER_SCRIPTS` asks for more.
+mod mutants;
+mod script;
+mod world;
+
+/// Scripts of one run.
 const SCRIPTS: u64 = 6;
-const STEPS: usize = 14;
-const SECTOR: usize = 512;
+const STEPS: usize = 16;
 
-/// What the file held, and when that began and was synced.
-#[derive(Default)]
-struct Diary {
-    versions: Vec<(usize, Vec<u8>)>,
-    /// Behind which event which version was durable.
-    synced: Vec<(usize, usize)>,
-    steps: Vec<(usize, String)>,
+/// Of so many states, one is crashed once more.
+const CRASHED_AGAIN: u64 = 64;
+
+/// Scripts from here on find every planted bug.
+const PLANTED_SEED: u64 = 1;
+
+/// Scripts that a planted bug is looked for in.
+const ROUNDS: u64 = 30;
+
+/// A script, and which states are looked at.
+#[derive(Clone, Copy)]
+struct Case {
+    seed: u64,
+    order: Order,
+    plan: Plan,
+    /// Of so many states, one is crashed once more; of 0, none.
+    again: u64,
+    /// Archives keep what they are told to remove: a planted bug.
+    leaks: bool,
 }
 
-impl Diary {
-    fn last(&self) -> Vec<u8> {
-        self.versions.last().unwrap().1.clone()
+impl Case {
+    fn of(seed: u64) -> Self {
+        let order = if seed.is_multiple_of(2) { Order::Independent } else { Order::Journal };
+        let again = number("FSLAB_TIER_AGAIN").unwrap_or(CRASHED_AGAIN);
+        let plan = Plan { seed, subsets: 3, prefixes: 3 };
+        Self { seed, order, plan, again, leaks: false }
     }
 
-    /// Versions of which bytes may be found after a crash.
-    fn allowed(&self, point: usize) -> Vec<&[u8]> {
-        let durable = self.synced.iter().filter(|(end, _)| *end <= point).map(|(_, index)| *index);
-        let first = durable.max().unwrap_or(0);
-        let begun =
-            |(index, (begin, _)): &(usize, &(usize, Vec<u8>))| *index <= first || *begin <= point;
-        let versions = self.versions.iter().enumerate().filter(begun);
-        versions.skip(first).map(|(_, (_, version))| &version[..]).collect()
+    fn planted(seed: u64) -> Self {
+        let plan = Plan { seed, subsets: 6, prefixes: 3 };
+        Self { seed, order: Order::Independent, plan, again: 0, leaks: false }
     }
-}
-
-fn around() -> Surroundings {
-    Surroundings {
-        clock: Arc::new(MonotonicClock),
-        calendar: Arc::new(Dates(AtomicU64::new(0))),
-        identities: Arc::new(Counted(AtomicU64::new(0))),
-        // Inodes have other numbers after a crash.
-        tell: |_| Id([5; 16]),
-    }
-}
-
-fn mount(lower: &Arc<dyn FileSystem>, archives: &[Arc<MemoryArchive>]) -> Arc<TierFs> {
-    let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
-    open(lower, &settings, archives, Catalogue::in_memory().unwrap(), &around()).1
-}
-
-struct Script<'a> {
-    crash: &'a CrashFs,
-    tier: Arc<fslab_tier::Tier>,
-    client: Client<'a>,
-    ino: Ino,
-    random: Pcg64,
-    diary: Diary,
-}
-
-impl Script<'_> {
-    fn begin(&mut self, version: Vec<u8>) {
-        self.diary.versions.push((self.crash.position(), version));
-    }
-
-    fn synced(&mut self) {
-        let last = self.diary.versions.len() - 1;
-        self.diary.synced.push((self.crash.position(), last));
-    }
-
-    fn step(&mut self) -> String {
-        let kind = self.random.random_range(0..100);
-        match kind {
-            0..20 => {
-                let done = self.tier.archive(self.ino, b"file", &own_request());
-                format!("archive: {done:?}")
-            }
-            20..40 => format!("release: {:?}", self.tier.release(self.ino, b"file", 0)),
-            40..52 => self.read(),
-            52..74 => self.write(),
-            74..86 => self.truncate(),
-            86..92 => self.punch(),
-            _ => self.sync(),
-        }
-    }
-
-    fn read(&mut self) -> String {
-        let expected = self.diary.last();
-        let offset = self.random.random_range(0..=expected.len());
-        let file = self.client.open(self.ino, OpenMode::empty()).unwrap();
-        let found = file.read(offset as u64, 10).unwrap();
-        file.close().unwrap();
-        let end = expected.len().min(offset + 10);
-        assert_eq!(found, expected[offset..end], "at {offset}");
-        format!("read at {offset}")
-    }
-
-    fn write(&mut self) -> String {
-        let size = self.diary.last().len();
-        let whole = self.random.random_bool(0.15);
-        let offset = if whole {
-            self.random.random_range(0..=size as u64 / MIB) * MIB
-        } else {
-            self.random.random_range(0..=size as u64 + 5000)
-        };
-        let length = if whole { MIB } else { self.random.random_range(1..2000) } as usize;
-        let mut data = vec![0; length];
-        self.random.fill_bytes(&mut data);
-        let mut version = self.diary.last();
-        let end = offset as usize + length;
-        version.resize(version.len().max(end), 0);
-        version[offset as usize..end].copy_from_slice(&data);
-        self.begin(version);
-        let file = self.client.open(self.ino, OpenMode::READ_WRITE).unwrap();
-        file.write_all(offset, &data).unwrap();
-        file.close().unwrap();
-        format!("write {length} at {offset}")
-    }
-
-    fn truncate(&mut self) -> String {
-        let most = 4 * MIB;
-        let size = match self.random.random_range(0..3) {
-            0 => self.random.random_range(0..=4) * MIB,
-            _ => self.random.random_range(0..most),
-        };
-        let mut version = self.diary.last();
-        version.resize(size as usize, 0);
-        self.begin(version);
-        self.client.truncate(self.ino, size).unwrap();
-        format!("truncate to {size}")
-    }
-
-    fn punch(&mut self) -> String {
-        let mut version = self.diary.last();
-        let size = version.len() as u64;
-        let offset = self.random.random_range(0..=size);
-        let length = self.random.random_range(1..3 * MIB);
-        let end = (offset + length).min(size) as usize;
-        version[offset as usize..end].fill(0);
-        self.begin(version);
-        let file = self.client.open(self.ino, OpenMode::READ_WRITE).unwrap();
-        let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
-        file.fallocate(offset, length, mode).unwrap();
-        file.close().unwrap();
-        format!("punch {length} at {offset}")
-    }
-
-    fn sync(&mut self) -> String {
-        let file = self.client.open(self.ino, OpenMode::empty()).unwrap();
-        file.fsync(self.random.random_bool(0.5)).unwrap();
-        file.close().unwrap();
-        self.synced();
-        "sync".to_owned()
-    }
-}
-
-/// Runs a script and looks at states after a crash; answers how many there were.
-fn explore(seed: u64, order: Order, plan: &Plan) -> Result<usize, String> {
-    let crash = Arc::new(CrashFs::default());
-    let lower: Arc<dyn FileSystem> = crash.clone();
-    let archives = [Arc::new(MemoryArchive::new(Id([1; 16]), "a"))];
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
-    let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
-    let catalogue = Catalogue::in_memory().unwrap();
-    let (tier, fs) = open(&lower, &settings, &archives, catalogue, &around());
-    let client = Client::new(&*fs);
-    let ino = client.file(Ino::ROOT, "file", b"").unwrap();
-    crash.settle().unwrap();
-    let start = crash.position();
-    let random = Pcg64::seed_from_u64(seed);
-    let diary = Diary::default();
-    let mut script = Script { crash: &crash, tier, client, ino, random, diary };
-    script.begin(Vec::new());
-    script.synced();
-    for _ in 0..STEPS {
-        let step = script.step();
-        script.diary.steps.push((crash.position(), step));
-    }
-    let diary = script.diary;
-    let mut visit = |state: &State| {
-        let memory: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
-        check(&mount(&memory, &archives), &diary, state.point).map_err(|problem| {
-            let steps =
-                diary.steps.iter().map(|(end, step)| format!("  until event {end}: {step}"));
-            format!("{problem}\n{}", steps.collect::<Vec<_>>().join("\n"))
-        })
-    };
-    crash.log().for_each_state(order, plan, &|point| point >= start, &mut visit)
-}
-
-/// Holds what is found against what was promised, also after one more way out and back.
-fn check(fs: &TierFs, diary: &Diary, point: usize) -> Result<(), String> {
-    let client = Client::new(fs);
-    let ino = client.lookup(Ino::ROOT, "file").map_err(|error| error.to_string())?.ino;
-    let found = client.contents(ino).map_err(|error| format!("can't be read: {error}"))?;
-    let allowed = diary.allowed(point);
-    has_size(found.len(), &allowed)?;
-    for (number, sector) in found.chunks(SECTOR).enumerate() {
-        is_sector(number * SECTOR, sector, &allowed)?;
-    }
-    Ok(())
-}
-
-fn has_size(size: usize, allowed: &[&[u8]]) -> Result<(), String> {
-    let sizes: Vec<_> = allowed.iter().map(|version| version.len()).collect();
-    let in_part = |pair: &[usize]| (pair[0]..pair[1]).contains(&size);
-    if sizes.contains(&size) || sizes.windows(2).any(in_part) {
-        return Ok(());
-    }
-    Err(format!("a size of {size}, not one of {sizes:?}"))
-}
-
-fn is_sector(start: usize, sector: &[u8], allowed: &[&[u8]]) -> Result<(), String> {
-    let held = |version: &&[u8], at: usize| version.get(at).copied().unwrap_or(0);
-    let same = |version: &&&[u8]| {
-        let end = start + sector.len();
-        match version.get(start..end) {
-            Some(whole) => whole == sector,
-            None => sector.iter().enumerate().all(|(at, byte)| held(version, start + at) == *byte),
-        }
-    };
-    if allowed.iter().any(|version| same(&version)) {
-        return Ok(());
-    }
-    for (at, byte) in sector.iter().enumerate() {
-        if !allowed.iter().any(|version| held(version, start + at) == *byte) {
-            return Err(format!("{byte} at {}, which no version held", start + at));
-        }
-    }
-    Ok(())
 }
 
 #[test]
-fn bytes_survive_a_crash_at_every_event() {
+fn files_survive_a_crash_at_every_event() {
     let seed = seed();
     let scripts = number("FSLAB_TIER_SCRIPTS").unwrap_or(SCRIPTS);
     let mut states = 0;
-    for seed in seed..seed + scripts {
-        eprintln!("FSLAB_SEED={seed}");
-        let order = if seed % 2 == 0 { Order::Independent } else { Order::Journal };
-        let plan = Plan { seed, subsets: 3, prefixes: 3 };
-        match explore(seed, order, &plan) {
+    for seed in (0..scripts).map(|script| seed.wrapping_add(script)) {
+        match explore(&Case::of(seed), None) {
             Ok(count) => states += count,
             Err(problem) => panic!("FSLAB_SEED={seed}: {problem}"),
         }
@@ -259,9 +83,233 @@ fn bytes_survive_a_crash_at_every_event() {
     eprintln!("{states} states after {scripts} scripts");
 }
 
-/// fdatasync through a later opening did not make the xattr durable that a write had left.
 #[test]
-fn a_script_that_once_failed_passes() {
-    let seed = 130_564;
-    explore(seed, Order::Independent, &Plan { seed, subsets: 3, prefixes: 3 }).unwrap();
+fn planted_bugs_are_caught() {
+    let seed = seed_or(PLANTED_SEED);
+    let mut planted = Planted { seed, sound: BTreeMap::new() };
+    let mut missed = Vec::new();
+    for mutant in MUTANTS {
+        match (mutant.script..mutant.script + ROUNDS).find_map(|script| planted.by(mutant, script))
+        {
+            Some(how) => eprintln!("{}: caught: {how}\n", mutant.bug),
+            None => missed.push(mutant.bug),
+        }
+    }
+    let leaks = |script| Case { leaks: true, ..Case::planted(seed.wrapping_add(script)) };
+    if !(0..ROUNDS).any(|script| explore(&leaks(script), None).is_err()) {
+        missed.push("archives keep what nobody needs");
+    }
+    assert!(missed.is_empty(), "not caught: {missed:#?}");
+}
+
+/// Scripts from a seed on.
+struct Planted {
+    seed: u64,
+    /// Those that pass without a planted bug: what is wrong anyway shows nothing of one.
+    sound: BTreeMap<u64, bool>,
+}
+
+impl Planted {
+    /// How a script finds a planted bug, if it does.
+    fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
+        let case = Case::planted(self.seed.wrapping_add(script));
+        let problem = explore(&case, Some(mutant)).err()?;
+        let is_sound = || explore(&case, None).is_ok();
+        let is_sound = *self.sound.entry(script).or_insert_with(is_sound);
+        let found = problem.lines().next().map(|line| format!("by script {script}: {line}"));
+        found.filter(|_| is_sound)
+    }
+}
+
+/// Runs a script and looks at states after a crash; answers how many there were.
+fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
+    let world = World::new();
+    let life = world.live(mutant.map(|mutant| mutant.plant));
+    let client = Client::new(&*life.fs);
+    let start = world.crash.position();
+    let diary = Script::run(&world.crash, &life.tier, &client, (case.seed, STEPS));
+    let mut seen = HashSet::new();
+    let mut visit = |state: &State| {
+        let through = diary.steps.iter().filter(|(end, _)| *end <= state.point).count();
+        let moment = world.moment(state.point);
+        // The same state, promised the same, need not be looked at again.
+        if !seen.insert((state.fingerprint, through, moment.position())) {
+            return Ok(());
+        }
+        let is_crashed_again = case.again > 0 && state.fingerprint.is_multiple_of(case.again);
+        let again = || if is_crashed_again { crashes_again(&moment, state) } else { Ok(()) };
+        let checked = check(&moment, state, &diary, case.leaks).and_then(|()| again());
+        checked.map_err(|problem| with_steps(&problem, &diary))
+    };
+    let wanted = |point| point >= start;
+    world.log().for_each_state(case.order, &case.plan, &wanted, &mut visit)
+}
+
+fn with_steps(problem: &str, diary: &Diary) -> String {
+    let steps = diary.steps.iter().map(|(end, step)| format!("  until event {end}: {step}"));
+    format!("{problem}\n{}", steps.collect::<Vec<_>>().join("\n"))
+}
+
+/// Holds what is found against what was promised, and goes on with it.
+fn check(moment: &Moment, state: &State, diary: &Diary, leaks: bool) -> Result<(), String> {
+    let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+    // Every third time the catalogue is lost too.
+    let has_catalogue = !state.fingerprint.is_multiple_of(3);
+    let (life, archives) = moment.live(Arc::clone(&tree), has_catalogue);
+    archives.iter().for_each(|archive| archive.faults().keeps.store(leaks, Ordering::SeqCst));
+    let found = found(&life, &tree).map_err(|error| format!("can't be read: {error}"))?;
+    for name in NAMES {
+        let candidates = diary.candidates(name, state.point);
+        let fits = |candidate: &Option<usize>| is_allowed(&found, name, *candidate, diary, state);
+        let problems: Vec<String> =
+            candidates.iter().map_while(|candidate| fits(candidate).err()).collect();
+        if problems.len() == candidates.len() {
+            return Err(problems.join("; or "));
+        }
+    }
+    goes_on(&life, &tree, &archives, &found)
+}
+
+/// What is found of a file.
+#[derive(Debug, PartialEq)]
+struct File {
+    name: String,
+    bytes: Vec<u8>,
+    /// Where it can be told: not of a file that was being changed.
+    modified: Option<Timestamp>,
+}
+
+fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
+    let client = Client::new(&*life.fs);
+    let read = |name: String| {
+        let attr = client.lookup(Ino::ROOT, &name)?;
+        let known = residency::read(&**tree, &own_request(), attr.ino).unwrap();
+        let is_changed = known.is_some_and(|known| known.changed);
+        let modified = (!is_changed).then_some(attr.modified);
+        Ok(File { name, bytes: client.contents(attr.ino)?, modified })
+    };
+    client.names(Ino::ROOT)?.into_iter().map(read).collect()
+}
+
+fn is_allowed(
+    found: &[File],
+    name: &str,
+    candidate: Option<usize>,
+    diary: &Diary,
+    state: &State,
+) -> Result<(), String> {
+    let file = found.iter().find(|file| file.name == name);
+    let (file, id) = match (file, candidate) {
+        (None, None) => return Ok(()),
+        (None, Some(id)) => return Err(format!("{name}, file {id}, is not there")),
+        (Some(_), None) => return Err(format!("{name} is there again")),
+        (Some(file), Some(id)) => (file, id),
+    };
+    let versions = diary.versions(id, state.point);
+    let right = is_size_of(file.bytes.len(), &versions)
+        .and_then(|()| are_bytes_of(&file.bytes, 0, &versions));
+    right.map_err(|problem| format!("{name} as file {id}: {problem}"))?;
+    match file.modified {
+        Some(time) if !diary.may_have_time(id, state.point, time) => {
+            Err(format!("{name} as file {id}: modified at {time:?}, which it never was"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What was found stays: through one more way out and back, a scan and an expiry.
+fn goes_on(
+    life: &Life,
+    tree: &Arc<dyn FileSystem>,
+    archives: &[Arc<MemoryArchive>],
+    expected: &[File],
+) -> Result<(), String> {
+    let client = Client::new(&*life.fs);
+    let request = own_request();
+    for file in expected {
+        let ino = client.lookup(Ino::ROOT, &file.name).map_err(|error| error.to_string())?.ino;
+        let told = |error: fslab_tier::Error| format!("{}: {error}", file.name);
+        life.tier.archive(ino, file.name.as_bytes(), &request).map_err(told)?;
+        life.tier.release(ino, file.name.as_bytes(), 0).map_err(told)?;
+    }
+    is_unchanged(life, tree, expected, "after one more way out and back")?;
+    // The first scan finds what nobody needs, the second what the first expiry had begun.
+    for _ in 0..2 {
+        life.tier.scan(&request).map_err(|error| format!("no scan: {error}"))?;
+        life.tier.expire(&request).map_err(|error| format!("no expiry: {error}"))?;
+    }
+    holds_what_is_needed(tree, archives)?;
+    is_unchanged(life, tree, expected, "after an expiry")
+}
+
+fn is_unchanged(
+    life: &Life,
+    tree: &Arc<dyn FileSystem>,
+    expected: &[File],
+    when: &str,
+) -> Result<(), String> {
+    let again = found(life, tree).map_err(|error| format!("{when} can't be read: {error}"))?;
+    for (before, after) in expected.iter().zip(&again) {
+        let is_same_time = before.modified.is_none() || before.modified == after.modified;
+        if (&before.name, &before.bytes, is_same_time) != (&after.name, &after.bytes, true) {
+            let differs = before.bytes.iter().zip(&after.bytes).position(|(one, two)| one != two);
+            let times = (before.modified, after.modified);
+            return Err(format!("{when} {} is another: at {differs:?}, {times:?}", before.name));
+        }
+    }
+    let counts = (expected.len(), again.len());
+    if counts.0 == counts.1 { Ok(()) } else { Err(format!("{when} files are {counts:?}")) }
+}
+
+/// Whether archives hold the containers that files name, and no others.
+fn holds_what_is_needed(
+    tree: &Arc<dyn FileSystem>,
+    archives: &[Arc<MemoryArchive>],
+) -> Result<(), String> {
+    let client = Client::new(&**tree);
+    let mut needed = BTreeSet::new();
+    for name in client.names(Ino::ROOT).map_err(|error| error.to_string())? {
+        let ino = client.lookup(Ino::ROOT, &name).map_err(|error| error.to_string())?.ino;
+        let known =
+            residency::read(&**tree, &own_request(), ino).map_err(|error| error.to_string())?;
+        needed.extend(known.map(|known| known.version.location.container));
+    }
+    for archive in archives {
+        let mut held: BTreeSet<Id> = BTreeSet::new();
+        let listed = archive.list(ContainerKind::Files, &mut |id, _| {
+            held.insert(id);
+        });
+        listed.map_err(|error| error.to_string())?;
+        if held != needed {
+            return Err(format!("archives hold {held:?}, and files name {needed:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What was found after a crash stays, though the power goes again while the engine mends what the
+/// first one left, and files go out and come back.
+fn crashes_again(moment: &Moment, state: &State) -> Result<(), String> {
+    let world = World::after(moment, state);
+    let start = world.crash.position();
+    let tree: Arc<dyn FileSystem> = world.crash.clone();
+    let life = world.live(None);
+    let expected = found(&life, &tree).map_err(|error| format!("once more: {error}"))?;
+    let client = Client::new(&*life.fs);
+    for file in &expected {
+        let ino = client.lookup(Ino::ROOT, &file.name).unwrap().ino;
+        life.tier.archive(ino, file.name.as_bytes(), &own_request()).unwrap();
+        life.tier.release(ino, file.name.as_bytes(), 0).unwrap();
+    }
+    life.tier.scan(&own_request()).unwrap();
+    life.tier.expire(&own_request()).unwrap();
+    let mut visit = |state: &State| {
+        let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+        let (life, archives) = world.moment(state.point).live(Arc::clone(&tree), true);
+        is_unchanged(&life, &tree, &expected, "after two crashes")?;
+        goes_on(&life, &tree, &archives, &expected)
+    };
+    let plan = Plan { seed: 0, subsets: 2, prefixes: 2 };
+    let wanted = |point| point >= start;
+    world.log().for_each_state(Order::Independent, &plan, &wanted, &mut visit).map(drop)
 }

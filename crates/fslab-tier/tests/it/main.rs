@@ -4,6 +4,10 @@
 mod archives;
 mod conformance;
 mod crashes;
+mod drill;
+mod golden;
+mod measure;
 mod offline;
+mod opening;
 mod rebuilding;
 mod support;

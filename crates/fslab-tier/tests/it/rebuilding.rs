@@ -29,13 +29,13 @@ fn a_lost_catalogue_is_found_in_the_tree() {
     assert_eq!((scanned.mended, scanned.unneeded), (2, 1));
     assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
     bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
-    assert_eq!(bench.tier.expire().unwrap().objects, 1);
+    assert_eq!(bench.tier.expire(&fslab_tier::own_request()).unwrap().objects, 1);
     let one = client.lookup(Ino::ROOT, "one").unwrap().ino;
     assert_eq!(client.contents(one).unwrap(), noise(30, MIB));
 }
 
 /// What a tree shows, without what a rebuild can't give back.
-fn picture(fs: &dyn FileSystem) -> Vec<String> {
+pub fn picture(fs: &dyn FileSystem) -> Vec<String> {
     let client = Client::new(fs);
     let mut lines = Vec::new();
     let mut pending = vec![(Ino::ROOT, String::new())];
@@ -167,4 +167,62 @@ fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
     let read = |name| client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap();
     assert_eq!(read("old")[..7], *b"younger");
     assert_eq!(read("young"), b"newer on the disk");
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A tree whose listing lets somebody move a file from behind the walk to before it.
+struct Moving {
+    memory: MemFs,
+    /// Called once, when the directory that is walked last is opened.
+    moves: parking_lot::Mutex<Option<(Ino, Deed)>>,
+}
+
+impl FileSystem for Moving {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn opendir(
+        &self,
+        request: &fslab_vfs::Request,
+        ino: Ino,
+    ) -> fslab_vfs::Result<fslab_vfs::Handle> {
+        let due = self.moves.lock().take_if(|(wanted, _)| *wanted == ino);
+        if let Some((_, moves)) = due {
+            moves();
+        }
+        self.memory.opendir(request, ino)
+    }
+}
+
+#[test]
+fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
+    let lower = Arc::new(Moving { memory: MemFs::default(), moves: parking_lot::Mutex::new(None) });
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let first = client.mkdir(Ino::ROOT, "first").unwrap();
+    let last = client.mkdir(Ino::ROOT, "last").unwrap();
+    let data = noise(50, MIB);
+    for name in ["file", "linked"] {
+        let ino = client.file(last, name, &data).unwrap();
+        bench.archive(ino, &format!("last/{name}")).unwrap();
+        bench.release(ino, &format!("last/{name}")).unwrap();
+    }
+    let fs = Arc::clone(&bench.fs);
+    let moves = move || {
+        let client = Client::new(&*fs);
+        client.rename(last, "file", first, "file").unwrap();
+        let linked = client.lookup(last, "linked").unwrap().ino;
+        client.link(linked, first, "linked").unwrap();
+        client.unlink(last, "linked").unwrap();
+    };
+    *lower.moves.lock() = Some((last, Box::new(moves)));
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
+    for name in ["file", "linked"] {
+        let ino = client.lookup(first, name).unwrap().ino;
+        assert!(client.contents(ino).unwrap() == data);
+    }
 }

@@ -115,6 +115,12 @@ impl Bench {
         known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
     }
 
+    /// Whether its xattr says that a file was changed since it was archived.
+    pub fn is_changed(&self, ino: Ino) -> bool {
+        let known = residency::read(&*self.lower, &own_request(), ino).unwrap();
+        known.is_some_and(|known| known.changed)
+    }
+
     pub fn bytes_recalled(&self) -> u64 {
         let read =
             |archive: &Arc<MemoryArchive>| archive.faults().bytes_read.load(Ordering::SeqCst);

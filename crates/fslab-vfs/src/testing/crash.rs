@@ -14,7 +14,7 @@
 //! | one sector of 512 bytes, as the page cache held it then | writes, copies, zeroed edges |
 //! | size | writes that extend, truncation, allocation |
 //! | whole blocks of 4096 bytes emptied | punching, zeroing |
-//! | owner and permissions together; one xattr | setattr; setxattr, removexattr |
+//! | owner and permissions together; one xattr; a time | setattr; setxattr, removexattr; changes |
 //! | names: one bound, or one moved or two exchanged at once | create, link, unlink, rename |
 //!
 //! So data tears at 512 bytes, and data, size, xattrs and names survive independently, but for
@@ -25,8 +25,8 @@
 //! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
 //! 3. *No data in freed space.* A sector written where a truncation or punch had emptied the file
 //!    survives only if that did.
-//! 4. *Attributes are in order*: changes of one file's owner, permissions and xattrs survive as a
-//!    prefix.
+//! 4. *Attributes are in order*: changes of one file's owner, permissions, xattrs and times survive
+//!    as a prefix.
 //! 5. *Names are in order* as far as they touch: what binds a name, or names an inode, survives
 //!    only if what bound or named it before did. A rename is whole or not at all.
 //! 6. *An extended file has no foreign bytes*: what the size covers and no sector filled is zeros.
@@ -47,8 +47,10 @@
 //! space without the allocation's transaction. What it may do and this double does *not*: punch
 //! very large ranges in several transactions; lose attributes of access and modification time.
 //!
-//! Times, and set-id bits that a write clears by itself, are not followed: a state has the
-//! permissions that were last set and survived, and times at the epoch.
+//! Set-id bits that a write clears by itself are not followed: a state has the permissions that
+//! were last set and survived. Times of modification are, where [`CrashFs::following_times`] asks
+//! for it: they survive as attributes do, so that new bytes may be found with an old time. Other
+//! times are those at which a state is made.
 //!
 //! # What a device may keep
 //!
@@ -58,6 +60,7 @@
 mod dependencies;
 mod device;
 mod effect;
+pub mod history;
 mod image;
 mod log;
 mod record;

@@ -208,14 +208,13 @@ impl Action {
 
 fn policy(tree: PathBuf, file: Option<PathBuf>, dry_run: bool) -> Result<(Access, Command)> {
     let (access, _) = Access::to(&tree)?;
-    let file = match file {
-        Some(file) => file,
-        None => access.home()?.policy(),
+    let read = |file: PathBuf| -> Result<_> {
+        let origin = file.display().to_string();
+        let rules = std::fs::read_to_string(&file);
+        Ok((rules.with_context(|| format!("can't read the policy {origin}"))?, origin))
     };
-    let origin = file.display().to_string();
-    let rules = std::fs::read_to_string(&file)
-        .with_context(|| format!("can't read the policy {origin}"))?;
-    Ok((access, Command::Policy { rules, origin, dry_run }))
+    let rules = file.map(read).transpose()?;
+    Ok((access, Command::Policy { rules, dry_run }))
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {

@@ -16,4 +16,5 @@ mod probing;
 mod reproducing;
 mod set_id;
 mod support;
+mod tier_kills;
 mod tiering;

@@ -2,27 +2,67 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use fslab_sys::loop_device::{LoopDevice, Options};
+use fslab_sys::make_file_system::{Kind, make};
+use fslab_sys::mounts::Mount;
+use fslab_vfs::testing::environment::number;
 use rustix::process::{Pid, Signal, kill_process};
+
+use tempfile::TempDir;
 
 use crate::support::{Place, fslab, require_mounting, run, soon};
 
 const MIB: usize = 1 << 20;
 
-/// A tree given to a tier, with an archive, mounted over itself where asked.
-struct Tiered {
+/// A tree given to a tier, with an archive, mounted where asked.
+pub struct Tiered {
     place: Place,
     beside: PathBuf,
+    /// Goes behind the mount over it.
+    ground: Option<Ground>,
+}
+
+/// A file system of its own for a tree; the mount goes first.
+struct Ground {
+    _mount: Mount,
+    _device: LoopDevice,
+    scratch: TempDir,
+}
+
+impl Ground {
+    fn new(kind: Kind) -> Self {
+        // The least that mkfs.xfs makes.
+        const BYTES: u64 = 320 << 20;
+        let scratch = TempDir::new().unwrap();
+        let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
+        fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
+        make(kind, &image, &[]).unwrap();
+        let device = LoopDevice::attach(&image, Options::default()).unwrap();
+        fs::create_dir(&point).unwrap();
+        let mount = Mount::new(device.path(), &point, kind.name(), "").unwrap();
+        Self { _mount: mount, _device: device, scratch }
+    }
 }
 
 impl Tiered {
     #[track_caller]
     fn new() -> Self {
-        let place = Place::new();
+        Self::over(None)
+    }
+
+    #[track_caller]
+    fn over(kind: Option<Kind>) -> Self {
+        let mut place = Place::new();
         let beside = place.lower.parent().unwrap().to_owned();
-        let tiered = Self { place, beside };
+        let ground = kind.map(Ground::new);
+        if let Some(ground) = &ground {
+            place.lower = ground.scratch.path().join("mounted/tree");
+            fs::create_dir(&place.lower).unwrap();
+        }
+        let tiered = Self { place, beside, ground };
         let (home, archive) = (tiered.beside.join("home"), tiered.archive());
         tiered.ok(&[
             "init",
@@ -36,17 +76,51 @@ impl Tiered {
     }
 
     #[track_caller]
-    fn mounted() -> Self {
+    pub fn mounted() -> Self {
         let tiered = Self::new();
         tiered.place.mount(&["-l", "tier"]);
         tiered
+    }
+
+    /// Over a new file system of some kind.
+    #[track_caller]
+    pub fn mounted_over(kind: Kind) -> Self {
+        let tiered = Self::over(Some(kind));
+        tiered.place.mount(&["-l", "tier"]);
+        tiered
+    }
+
+    /// After its daemon was killed.
+    #[track_caller]
+    pub fn mount_again(&self) {
+        run(&["umount", self.place.point.to_str().unwrap()]);
+        self.place.mount(&["-l", "tier"]);
+    }
+
+    pub fn umount(&self) {
+        self.place.umount();
+    }
+
+    pub fn daemon(&self) -> u32 {
+        self.place.daemon()
+    }
+
+    /// Somewhere that is neither in the tree nor on its file system.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.beside.join(name)
+    }
+
+    /// Somewhere on the tree's file system, outside of the tree.
+    pub fn beside_tree(&self, name: &str) -> PathBuf {
+        assert!(self.ground.is_some(), "the tree shares the file system of everything");
+        self.place.lower.with_file_name(name)
     }
 
     fn archive(&self) -> PathBuf {
         self.beside.join("archive")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.place.point.join(name)
     }
 
@@ -60,7 +134,7 @@ impl Tiered {
     }
 
     #[track_caller]
-    fn of(&self, action: &str, name: &str) -> String {
+    pub fn of(&self, action: &str, name: &str) -> String {
         self.ok(&[action, self.path(name).to_str().unwrap()])
     }
 
@@ -71,7 +145,7 @@ impl Tiered {
     }
 }
 
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
         state =
@@ -156,6 +230,9 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     place.umount();
 }
 
+/// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
+const SIGNALS: u64 = 2;
+
 /// The archive's file is a pipe that nobody writes to: opening it takes for ever.
 #[test]
 fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
@@ -170,7 +247,9 @@ fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
     fs::rename(&container, &aside).unwrap();
     assert!(Command::new("mkfifo").arg(&container).status().unwrap().success());
     tiered.place.mount(&["-l", "tier:movers=1"]);
-    for signal in [Signal::INT, Signal::KILL] {
+    let times = number("FSLAB_TIER_SIGNALS").unwrap_or(SIGNALS);
+    let mut ended = Vec::new();
+    for signal in (0..times).flat_map(|_| [Signal::INT, Signal::KILL]) {
         let mut reader = Command::new("cat")
             .arg(tiered.path("file"))
             .stdout(Stdio::null())
@@ -182,8 +261,13 @@ fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
         let begun = std::time::Instant::now();
         kill_process(Pid::from_child(&reader), signal).unwrap();
         reader.wait().unwrap();
-        eprintln!("ended {:?} after {signal:?}", begun.elapsed());
+        ended.push(begun.elapsed());
     }
+    ended.sort();
+    let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
+    eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
+    // 50 ms on a machine that does nothing else; who is not heard at all waits for ever.
+    assert!(last < std::time::Duration::from_secs(5), "{last:?}");
     assert!(tiered.path("file").exists());
     // Whoever waits in the pipe's opening is let go, and finds no object.
     drop(fs::OpenOptions::new().write(true).open(&container).unwrap());
@@ -252,7 +336,16 @@ fn a_policy_decides_and_says_what_it_would_do() {
     assert!(tiered.of("state", "video.mkv").starts_with("A offline "));
     assert!(tiered.of("state", "pinned.mkv").starts_with("a archived "));
     assert!(tiered.of("state", "notes.txt").starts_with("- resident "));
+    // Without a file the tier's own is done, by the daemon as without it.
+    let (code, message) = run(&["tier", "policy", point]);
+    assert!(code != 0 && message.contains("can't read the policy"), "{code} {message}");
+    let own = rules.replace("*.mkv", "*.txt").replace("release", "archive");
+    fs::write(tiered.beside.join("home/policy.toml"), own).unwrap();
+    assert!(tiered.ok(&["policy", point]).contains("archived 1,"));
+    assert!(tiered.of("state", "notes.txt").starts_with("a archived "));
     tiered.place.umount();
+    let lower = tiered.place.lower.to_str().unwrap();
+    assert!(tiered.ok(&["policy", lower]).contains("archived 0,"));
 }
 
 #[test]
@@ -269,51 +362,6 @@ fn a_removed_file_comes_back() {
     tiered.ok(&["undelete", object, tiered.path("again").to_str().unwrap()]);
     assert_eq!(fs::read(tiered.path("again")).unwrap(), data);
     tiered.place.umount();
-}
-
-/// How often the daemon is killed; `FSLAB_TIER_KILLS` asks for more.
-const KILLS: u64 = 3;
-
-/// The daemon is killed while files go and come: no byte that is read is another file's or a zero.
-#[test]
-fn files_survive_kills_while_they_go_and_come() {
-    require_mounting!();
-    let kills = std::env::var("FSLAB_TIER_KILLS").ok().and_then(|text| text.parse().ok());
-    let tiered = Tiered::mounted();
-    let files: Vec<_> =
-        (0..4_u64).map(|seed| (format!("file{seed}"), noise(seed, 2 * MIB + 9))).collect();
-    for (name, data) in &files {
-        fs::write(tiered.path(name), data).unwrap();
-    }
-    for round in 0..kills.unwrap_or(KILLS) {
-        let daemon = Pid::from_raw(tiered.place.daemon().try_into().unwrap()).unwrap();
-        let delay = std::time::Duration::from_micros(round * 7919 % 40_000);
-        std::thread::scope(|scope| {
-            for action in ["archive", "release"] {
-                let point = tiered.place.point.to_str().unwrap();
-                scope.spawn(move || while run(&["tier", action, point]).0 != 1 {});
-            }
-            for (name, data) in &files {
-                let path = tiered.path(name);
-                scope.spawn(move || reads_right(&path, data));
-            }
-            std::thread::sleep(delay);
-            kill_process(daemon, Signal::KILL).unwrap();
-        });
-        run(&["umount", tiered.place.point.to_str().unwrap()]);
-        tiered.place.mount(&["-l", "tier"]);
-        for (name, data) in &files {
-            assert_eq!(&fs::read(tiered.path(name)).unwrap(), data, "{name} in round {round}");
-        }
-    }
-    tiered.place.umount();
-}
-
-/// Reads until the connection breaks.
-fn reads_right(path: &Path, data: &[u8]) {
-    while let Ok(read) = fs::read(path) {
-        assert!(read == data, "{}", path.display());
-    }
 }
 
 #[test]

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use fslab_layers::LayerChoice;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
 use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
 use fslab_vfs::testing::environment::{number, seed, seed_or};
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 
 use super::mutants::{MUTANTS, Mutant};
-use super::script::{Allowed, Diary, NAMES, Script};
+use super::script::{Diary, NAMES, Script};
 
 const CHUNK_BYTES: usize = 4096;
 const STEPS: usize = 25;
@@ -195,7 +196,7 @@ fn check(
                 Ok(true) => Err(format!("{name} is there again")),
                 Err(error) => Err(format!("{name}: {error}")),
             },
-            Some(id) => is_allowed(&client, name, &diary.files[*id].allowed(point))
+            Some(id) => is_allowed(&client, name, &diary.versions(*id, point))
                 .map_err(|problem| format!("{name} as file {id}: {problem}")),
         };
         let problems: Vec<String> =
@@ -209,10 +210,10 @@ fn check(
 
 /// Whether a file's bytes are right: each is that of one of the versions, the size that of one,
 /// and what can't be read was never promised.
-fn is_allowed(client: &Client<'_>, name: &str, allowed: &Allowed<'_>) -> Result<(), String> {
+fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), String> {
     let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
     let size = attr.size as usize;
-    allowed.has_size(size)?;
+    is_size_of(size, allowed)?;
     let file = client.open(attr.ino, OpenMode::empty()).map_err(|error| error.to_string())?;
     for start in (0..size).step_by(CHUNK_BYTES) {
         let length = CHUNK_BYTES.min(size - start);
@@ -220,7 +221,7 @@ fn is_allowed(client: &Client<'_>, name: &str, allowed: &Allowed<'_>) -> Result<
             Ok(bytes) if bytes.len() < length => {
                 return Err(format!("only {} bytes at {start} of {size}", bytes.len()));
             }
-            Ok(bytes) => are_allowed(&bytes, start, allowed)?,
+            Ok(bytes) => are_bytes_of(&bytes, start, allowed)?,
             Err(error) if error.errno() == Errno::IO && was_empty(start, allowed) => {}
             Err(error) => return Err(format!("what was synced can't be read at {start}: {error}")),
         }
@@ -228,33 +229,10 @@ fn is_allowed(client: &Client<'_>, name: &str, allowed: &Allowed<'_>) -> Result<
     Ok(())
 }
 
-impl Allowed<'_> {
-    /// The size of one of the versions; what makes a file longer may have been done in part.
-    fn has_size(&self, size: usize) -> Result<(), String> {
-        let sizes: Vec<_> = self.versions.iter().map(|version| version.len()).collect();
-        let in_part = |pair: &[usize]| (pair[0]..pair[1]).contains(&size);
-        if sizes.contains(&size) || sizes.windows(2).any(in_part) {
-            return Ok(());
-        }
-        Err(format!("a size of {size}, not one of {sizes:?}"))
-    }
-}
-
-fn are_allowed(bytes: &[u8], start: usize, allowed: &Allowed<'_>) -> Result<(), String> {
-    for (place, byte) in bytes.iter().enumerate() {
-        let at = start + place;
-        let mut held = allowed.versions.iter().map(|version| version.get(at).copied().unwrap_or(0));
-        if !held.any(|held| held == *byte) {
-            return Err(format!("{byte} at {at}, which no version held"));
-        }
-    }
-    Ok(())
-}
-
 /// Whether the chunk held nothing at some time since the last sync: what was written there since
 /// may be torn, and there is nothing older to show.
-fn was_empty(start: usize, allowed: &Allowed<'_>) -> bool {
-    allowed.versions.iter().any(|version| {
+fn was_empty(start: usize, allowed: &[&[u8]]) -> bool {
+    allowed.iter().any(|version| {
         let rest = version.get(start..).unwrap_or_default();
         rest.iter().take(CHUNK_BYTES).all(|byte| *byte == 0)
     })
@@ -328,8 +306,7 @@ fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), St
         let built = layer.build(memory).map_err(|error| format!("after two crashes: {error}"))?;
         let client = Client::new(&*built);
         for (name, before, after) in &held {
-            let allowed = Allowed { versions: vec![before, after] };
-            is_allowed(&client, name, &allowed)
+            is_allowed(&client, name, &[before, after])
                 .map_err(|problem| format!("{name}, after two crashes: {problem}"))?;
         }
         Ok(())

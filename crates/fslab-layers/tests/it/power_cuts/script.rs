@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::CrashFs;
+use fslab_vfs::testing::crash::history::History;
 use fslab_vfs::{FallocateMode, Ino, OpenMode, Result};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,80 +15,37 @@ pub const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Longest offset of a write; files have a few chunks of 4 KiB.
 const OFFSET_MAX: u64 = 14_000;
 
-/// One file through the script.
-#[derive(Default)]
-pub struct History {
-    versions: Vec<Version>,
-    /// Syncs that returned: when, and of which version.
-    synced: Vec<(usize, usize)>,
-    /// The last version whose change returned with success.
-    completed: usize,
-}
-
-struct Version {
-    /// Events that had happened below before the change to this version began.
-    begun: usize,
-    bytes: Arc<Vec<u8>>,
-}
-
-/// Which file has which name, through the script.
-#[derive(Default)]
-struct Names {
-    versions: Vec<(usize, BTreeMap<&'static str, usize>)>,
-    synced: Vec<(usize, usize)>,
-    completed: usize,
-}
+/// A file's bytes through the script.
+type Bytes = History<Arc<Vec<u8>>>;
 
 /// What was done, and when, counted in events of the file system below.
-#[derive(Default)]
 pub struct Diary {
-    pub files: Vec<History>,
-    names: Names,
+    pub files: Vec<Bytes>,
+    names: History<BTreeMap<&'static str, usize>>,
     /// For readers of a failure: steps and the events at which they ended.
     pub steps: Vec<(usize, String)>,
 }
 
-/// What of a file may be found after a crash at some point.
-pub struct Allowed<'a> {
-    /// From the last one that was synced, to the last that had begun.
-    pub versions: Vec<&'a [u8]>,
-}
-
-impl History {
-    pub fn allowed(&self, point: usize) -> Allowed<'_> {
-        let synced = self.synced.iter().rev().find(|(when, _)| *when <= point);
-        let first = synced.map_or(0, |(_, version)| *version);
-        let begun = self.versions.iter().skip(first).enumerate();
-        let versions = begun
-            .filter(|(index, version)| *index == 0 || version.begun < point)
-            .map(|(_, version)| version.bytes.as_slice());
-        Allowed { versions: versions.collect() }
-    }
-
-    fn last(&self) -> Arc<Vec<u8>> {
-        self.versions.last().map(|version| Arc::clone(&version.bytes)).unwrap_or_default()
-    }
-}
-
 impl Diary {
+    fn new() -> Self {
+        let names = History::new(0, BTreeMap::new());
+        Self { files: Vec::new(), names, steps: Vec::new() }
+    }
+
     /// Without a crash, everything that returned with success is as good as synced.
     pub fn confirm(&mut self) {
-        for history in &mut self.files {
-            history.synced.push((0, history.completed));
-        }
-        let names = &mut self.names;
-        names.synced.push((0, names.completed));
+        self.files.iter_mut().for_each(History::confirm);
+        self.names.confirm();
     }
 
     /// The files that a name may stand for after a crash; `None` where it may be nobody's.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
-        let synced = self.names.synced.iter().rev().find(|(when, _)| *when <= point);
-        let first = synced.map_or(0, |(_, version)| *version);
-        let begun = self.names.versions.iter().skip(first).enumerate();
-        begun
-            .filter(|(index, (begun, _))| *index == 0 || *begun < point)
-            .map(|(_, (_, names))| names.get(name).copied())
-            .collect()
+        self.names.allowed(point).map(|names| names.get(name).copied()).collect()
+    }
+
+    /// What of a file may be found after a crash at some point.
+    pub fn versions(&self, id: usize, point: usize) -> Vec<&[u8]> {
+        self.files[id].allowed(point).map(|bytes| &bytes[..]).collect()
     }
 }
 
@@ -112,8 +70,7 @@ impl<'a> Script<'a> {
         (seed, steps): (u64, usize),
     ) -> (Diary, Result<()>) {
         let (open, names) = (BTreeMap::new(), BTreeMap::new());
-        let mut script = Self { crash, client, after_step, open, names, diary: Diary::default() };
-        script.diary.names.versions.push((0, BTreeMap::new()));
+        let mut script = Self { crash, client, after_step, open, names, diary: Diary::new() };
         let mut draws = Pcg64Mcg::seed_from_u64(seed);
         let ended = (0..steps).try_for_each(|_| {
             let text = script.step(&mut draws)?;
@@ -168,18 +125,15 @@ impl<'a> Script<'a> {
         work: impl FnOnce(&File<'_>) -> Result<()>,
     ) -> Result<()> {
         let begun = self.crash.position();
-        self.diary.files[id].versions.push(Version { begun, bytes: Arc::new(new) });
+        self.diary.files[id].begin(begun, Arc::new(new));
         work(self.file(id)?)?;
-        let history = &mut self.diary.files[id];
-        history.completed = history.versions.len() - 1;
+        self.diary.files[id].complete();
         Ok(())
     }
 
     fn create(&mut self, name: &'static str) -> Result<String> {
         let (begun, id, client) = (self.crash.position(), self.diary.files.len(), self.client);
-        let mut history = History::default();
-        history.versions.push(Version { begun, bytes: Arc::default() });
-        self.diary.files.push(history);
+        self.diary.files.push(History::new(begun, Arc::default()));
         let mut names = self.names.clone();
         names.insert(name, id);
         let create = || client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE);
@@ -196,9 +150,9 @@ impl<'a> Script<'a> {
     ) -> Result<T> {
         let begun = self.crash.position();
         self.names.clone_from(&new);
-        self.diary.names.versions.push((begun, new));
+        self.diary.names.begin(begun, new);
         let done = work()?;
-        self.diary.names.completed = self.diary.names.versions.len() - 1;
+        self.diary.names.complete();
         Ok(done)
     }
 
@@ -243,8 +197,7 @@ impl<'a> Script<'a> {
     fn note_synced(&mut self, id: usize) {
         (self.after_step)();
         let when = self.crash.position();
-        let history = &mut self.diary.files[id];
-        history.synced.push((when, history.completed));
+        self.diary.files[id].sync(when);
     }
 
     fn close(&mut self, id: usize) -> Result<String> {
@@ -273,8 +226,7 @@ impl<'a> Script<'a> {
     fn sync_names(&mut self) -> Result<String> {
         self.client.sync_directory(Ino::ROOT)?;
         (self.after_step)();
-        let names = &mut self.diary.names;
-        names.synced.push((self.crash.position(), names.completed));
+        self.diary.names.sync(self.crash.position());
         Ok("sync names".to_owned())
     }
 
@@ -284,8 +236,7 @@ impl<'a> Script<'a> {
         for id in self.names.values().copied().collect::<Vec<_>>() {
             self.note_synced(id);
         }
-        let names = &mut self.diary.names;
-        names.synced.push((when, names.completed));
+        self.diary.names.sync(when);
         Ok("sync everything".to_owned())
     }
 }

@@ -36,7 +36,9 @@ impl Tracker {
                 self.shapes.insert(*ino, number).into_iter().collect()
             }
             Change::Sector { ino, number: sector, .. } => self.sector(*ino, *sector),
-            Change::Attributes { ino, .. } | Change::Xattr { ino, .. } => {
+            Change::Attributes { ino, .. }
+            | Change::Time { ino, .. }
+            | Change::Xattr { ino, .. } => {
                 self.attributes.insert(*ino, number).into_iter().collect()
             }
         };

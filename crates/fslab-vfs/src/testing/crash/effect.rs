@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::types::{Ino, Permissions};
+use crate::types::{Ino, Permissions, Timestamp};
 
 /// The unit in which data survives.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -42,6 +42,8 @@ pub(super) enum Change {
     Sector { ino: Ino, number: u64, bytes: Arc<[u8; SECTOR_BYTES as usize]> },
     /// Owner and permissions.
     Attributes { ino: Ino, permissions: Permissions, uid: u32, gid: u32 },
+    /// When a file was last modified.
+    Time { ino: Ino, modified: Timestamp },
     /// An xattr, set or removed.
     Xattr { ino: Ino, name: OsString, value: Option<Vec<u8>> },
 }
@@ -74,6 +76,7 @@ impl Change {
             | Self::Clear { ino, .. }
             | Self::Sector { ino, .. }
             | Self::Attributes { ino, .. }
+            | Self::Time { ino, .. }
             | Self::Xattr { ino, .. } => Some(*ino),
         }
     }
@@ -84,7 +87,7 @@ impl Change {
             Self::Names(_) => 0,
             Self::Resize { .. } | Self::Clear { .. } => 1,
             Self::Sector { .. } => 2,
-            Self::Attributes { .. } | Self::Xattr { .. } => 3,
+            Self::Attributes { .. } | Self::Time { .. } | Self::Xattr { .. } => 3,
         }
     }
 
@@ -115,7 +118,7 @@ impl Change {
             (Scope::Directory(synced), _) => self.ino() == Some(synced),
             (
                 Scope::File { ino, data_only: true },
-                Self::Attributes { .. } | Self::Xattr { .. },
+                Self::Attributes { .. } | Self::Time { .. } | Self::Xattr { .. },
             ) => order == Order::Journal && self.ino() == Some(ino),
             (Scope::File { ino, .. }, _) => self.ino() == Some(ino),
         }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::file_system::FileSystem;
 use crate::types::{
-    Attr, FileKind, Ino, Name, OpenMode, Permissions, Request, SetAttr, WriteOptions, XattrMode,
+    Attr, FileKind, Ino, Name, OpenMode, Permissions, Request, SetAttr, SetTime, Timestamp,
+    WriteOptions, XattrMode,
 };
 
 use super::effect::{Change, SECTOR_BYTES};
@@ -33,6 +34,8 @@ pub(super) struct Node {
     pub device: u32,
     pub size: u64,
     pub target: OsString,
+    /// Where times are followed.
+    pub modified: Option<Timestamp>,
     pub sectors: BTreeMap<u64, Sector>,
     pub names: BTreeMap<OsString, Ino>,
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
@@ -49,6 +52,7 @@ impl Node {
             device: attr.device,
             size: 0,
             target,
+            modified: None,
             sectors: BTreeMap::new(),
             names: BTreeMap::new(),
             xattrs,
@@ -139,6 +143,7 @@ fn apply_to(node: &mut Node, change: &Change) {
         Change::Attributes { permissions, uid, gid, .. } => {
             (node.permissions, node.uid, node.gid) = (*permissions, *uid, *gid);
         }
+        Change::Time { modified, .. } => node.modified = Some(*modified),
         Change::Xattr { name, value: Some(value), .. } => {
             node.xattrs.insert(name.clone(), value.clone());
         }
@@ -223,8 +228,13 @@ impl Restorer<'_> {
             let options = WriteOptions::default();
             memory.write(request, new, handle, offset, &bytes[..visible], options)?;
         }
-        let changes = SetAttr { size: Some(node.size), ..SetAttr::default() };
-        memory.setattr(request, new, Some(handle), &changes)?;
+        let size = SetAttr { size: Some(node.size), ..SetAttr::default() };
+        memory.setattr(request, new, Some(handle), &size)?;
+        if let Some(modified) = node.modified {
+            let modified = Some(SetTime::To(modified));
+            let changes = SetAttr { modified, ..SetAttr::default() };
+            memory.setattr(request, new, Some(handle), &changes)?;
+        }
         memory.release(request, new, handle)
     }
 }

@@ -21,6 +21,8 @@ pub struct Log {
     pub(super) root: Node,
     pub(super) events: Vec<Event>,
     pub(super) effects: Vec<Effect>,
+    /// Whether times of modification are among them.
+    pub(super) follows_times: bool,
 }
 
 /// A change or a sync.
@@ -44,6 +46,7 @@ pub struct State {
     /// The same for states that are equal, of one log.
     pub fingerprint: u64,
     image: Image,
+    follows_times: bool,
 }
 
 impl State {
@@ -63,6 +66,7 @@ impl State {
     /// None that a sound log gives.
     pub fn record(&self) -> Result<CrashFs> {
         let crash = CrashFs::default();
+        let crash = if self.follows_times { crash.following_times() } else { crash };
         self.image.restore(&crash)?;
         crash.settle()?;
         Ok(crash)
@@ -230,6 +234,6 @@ impl<'a> Disk<'a> {
             self.apply(&mut image, *number);
         }
         let fingerprint = self.fingerprint.wrapping_add(self.sum(kept));
-        State { point, survivors, fingerprint, image }
+        State { point, survivors, fingerprint, image, follows_times: self.log.follows_times }
     }
 }

@@ -57,13 +57,28 @@ impl CrashFs {
             device: 0,
             size: 0,
             target: OsString::new(),
+            modified: None,
             sectors: BTreeMap::new(),
             names: BTreeMap::new(),
             xattrs: BTreeMap::new(),
         };
-        let log = Log { root, events: Vec::new(), effects: Vec::new() };
+        let (events, effects) = (Vec::new(), Vec::new());
+        let log = Log { root, events, effects, follows_times: false };
         let recorder = Recorder { log, names: HashMap::new(), modes: HashMap::new() };
         Self { memory, recorder: Mutex::new(recorder) }
+    }
+
+    /// The same, which follows the times of modification of regular files too. To be said before
+    /// anything is done.
+    #[must_use]
+    pub fn following_times(mut self) -> Self {
+        self.recorder.get_mut().log.follows_times = true;
+        self
+    }
+
+    /// Something happened elsewhere: from here on the power may go behind it.
+    pub fn mark(&self, text: &str) {
+        self.recorder.lock().note(text.to_owned(), Vec::new());
     }
 
     /// How many changes and syncs there were so far.
@@ -145,7 +160,7 @@ impl CrashFs {
     }
 
     /// What a new inode holds that no later effect tells.
-    fn node(&self, attr: &Attr) -> Result<Arc<Node>> {
+    fn node(&self, recorder: &Recorder, attr: &Attr) -> Result<Arc<Node>> {
         let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {
             FileKind::Symlink => self.memory.readlink(&request, ino)?,
@@ -157,7 +172,16 @@ impl CrashFs {
             let name = OsStr::from_bytes(name);
             xattrs.insert(name.to_owned(), self.memory.getxattr(&request, ino, name)?);
         }
-        Ok(Arc::new(Node::new(attr, target, xattrs)))
+        let modified = recorder.log.follows_times.then_some(attr.modified);
+        Ok(Arc::new(Node { modified, ..Node::new(attr, target, xattrs) }))
+    }
+
+    /// The time that a change of a file's contents or times has left, where times are followed.
+    fn time(&self, recorder: &Recorder, ino: Ino) -> Result<Option<Change>> {
+        if !recorder.log.follows_times {
+            return Ok(None);
+        }
+        Ok(Some(Change::Time { ino, modified: self.attr(ino)?.modified }))
     }
 
     /// The sectors that meet a range, as they are now; what lies behind the end is left out.
@@ -195,18 +219,31 @@ impl CrashFs {
         name: Name<'_>,
     ) -> Result<()> {
         let ino = entry.attr.ino;
-        let node = self.node(&entry.attr)?;
+        let node = self.node(recorder, &entry.attr)?;
         let binding = recorder.bind(parent, name.as_os_str(), Some(ino));
         let text = format!("create {} as {}/{:?}", ino.0, parent.0, name.as_os_str());
         recorder.event(text, vec![Change::Names(vec![binding])], vec![(ino, node)], None);
         Ok(())
     }
 
-    fn emptied_at_open(&self, recorder: &mut Recorder, ino: Ino, before: u64, mode: OpenMode) {
-        if mode.contains(OpenMode::TRUNCATE) && before > 0 {
-            let resize = Change::Resize { ino, size: 0, written: false };
-            recorder.note(format!("truncate {} at open", ino.0), vec![resize]);
+    fn emptied_at_open(
+        &self,
+        recorder: &mut Recorder,
+        ino: Ino,
+        before: u64,
+        mode: OpenMode,
+    ) -> Result<()> {
+        if !mode.contains(OpenMode::TRUNCATE) {
+            return Ok(());
         }
+        let resize = Change::Resize { ino, size: 0, written: false };
+        let mut changes: Vec<_> = (before > 0).then_some(resize).into_iter().collect();
+        // Also that of a file that was empty.
+        changes.extend(self.time(recorder, ino)?);
+        if !changes.is_empty() {
+            recorder.note(format!("truncate {} at open", ino.0), changes);
+        }
+        Ok(())
     }
 }
 
@@ -231,6 +268,9 @@ impl FileSystem for CrashFs {
         if changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some() {
             let Attr { permissions, uid, gid, .. } = attr;
             effects.push(Change::Attributes { ino, permissions, uid, gid });
+        }
+        if changes.size.is_some() || changes.modified.is_some() {
+            effects.extend(self.time(&recorder, ino)?);
         }
         if !effects.is_empty() {
             let size = changes.size.map_or(String::new(), |size| format!(", size {size}"));
@@ -337,7 +377,7 @@ impl FileSystem for CrashFs {
         let before = self.attr(ino)?.size;
         let opened = self.memory.open(request, ino, mode)?;
         recorder.modes.insert(opened.handle, mode);
-        self.emptied_at_open(&mut recorder, ino, before, mode);
+        self.emptied_at_open(&mut recorder, ino, before, mode)?;
         Ok(opened)
     }
 
@@ -355,7 +395,7 @@ impl FileSystem for CrashFs {
         let (entry, opened) = self.memory.create(request, parent, name, mode, flags)?;
         recorder.modes.insert(opened.handle, flags);
         match existing {
-            Some(ino) => self.emptied_at_open(&mut recorder, ino, before, flags),
+            Some(ino) => self.emptied_at_open(&mut recorder, ino, before, flags)?,
             None => self.born(&mut recorder, &entry, parent, name)?,
         }
         Ok((entry, opened))
@@ -372,7 +412,7 @@ impl FileSystem for CrashFs {
         let (entry, opened) = self.memory.tmpfile(request, parent, mode, flags)?;
         recorder.modes.insert(opened.handle, flags);
         let ino = entry.attr.ino;
-        let births = vec![(ino, self.node(&entry.attr)?)];
+        let births = vec![(ino, self.node(&recorder, &entry.attr)?)];
         recorder.event(format!("create {} without a name", ino.0), Vec::new(), births, None);
         Ok((entry, opened))
     }
@@ -394,7 +434,8 @@ impl FileSystem for CrashFs {
         }
         let mode = recorder.modes.get(&handle).copied().unwrap_or(OpenMode::empty());
         let offset = if mode.contains(OpenMode::APPEND) { before } else { offset };
-        let changes = self.written(ino, before, offset, done as u64)?;
+        let mut changes = self.written(ino, before, offset, done as u64)?;
+        changes.extend(self.time(&recorder, ino)?);
         recorder.note(format!("write {done} bytes of {} at {offset}", ino.0), changes);
         recorder.sync_after_write(ino, handle);
         Ok(done)
@@ -477,6 +518,7 @@ impl FileSystem for CrashFs {
         if size != before {
             changes.push(Change::Resize { ino, size, written: false });
         }
+        changes.extend(self.time(&recorder, ino)?);
         let text = format!("fallocate {} at {offset}, {length} bytes, mode {mode:?}", ino.0);
         recorder.note(text, changes);
         Ok(())
@@ -494,7 +536,8 @@ impl FileSystem for CrashFs {
         let before = self.attr(ino)?.size;
         let done = self.memory.copy_file_range(request, source, target, length)?;
         if done > 0 {
-            let changes = self.written(ino, before, offset, done)?;
+            let mut changes = self.written(ino, before, offset, done)?;
+            changes.extend(self.time(&recorder, ino)?);
             recorder.note(format!("copy {done} bytes to {} at {offset}", ino.0), changes);
             recorder.sync_after_write(ino, handle);
         }

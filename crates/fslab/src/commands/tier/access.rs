@@ -67,19 +67,6 @@ impl Access {
         }
     }
 
-    /// The home of the tier.
-    pub fn home(&self) -> Result<Home> {
-        match self {
-            Self::Directory(root) => {
-                let tree = HostFs::open(root, &HostOptions::default())?;
-                Ok(Home::read(&crate::layers::home_of(&tree)?)?)
-            }
-            Self::Mounted(root, _) => {
-                Err(bad(format!("{} is mounted: name the policy with --file", root.display())))
-            }
-        }
-    }
-
     /// Asks, and calls `told` with each thing that is told; `false` ends it.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {

@@ -1,0 +1,282 @@
+//! Everything that a crash leaves: the tree below, the archives, and the catalogue's storage, as
+//! they were at the same moment.
+
+use std::io;
+use std::sync::Arc;
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request};
+use fslab_vfs::testing::crash::{CrashFs, Log, State};
+use fslab_vfs::{Attr, FileSystem, MonotonicClock};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::mutants::Plant;
+use crate::support::{Counted, Dates, TIER};
+
+/// Identities are counted on in each life of the engine: none is given twice.
+static LIVES: AtomicU64 = AtomicU64::new(1);
+
+/// A tree below a tier, its archives and its catalogue, all of which remember what they were.
+pub struct World {
+    pub crash: Arc<CrashFs>,
+    archives: Vec<Arc<Watched>>,
+    disk: Disk,
+    moments: Arc<Mutex<Vec<Moment>>>,
+    dates: Arc<Dates>,
+}
+
+/// What was durable beside the tree, from a position on.
+#[derive(Clone)]
+pub struct Moment {
+    position: usize,
+    archives: Vec<Arc<MemoryArchive>>,
+    catalogue: Arc<Vec<u8>>,
+}
+
+/// An engine over a world or over what is left of one.
+pub struct Life {
+    pub tier: Arc<Tier>,
+    pub fs: Arc<TierFs>,
+}
+
+/// Files are told apart by their owners: inodes have other numbers after a crash.
+fn by_owner(attr: &Attr) -> Id {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&attr.uid.to_le_bytes());
+    Id(id)
+}
+
+fn settings() -> Settings {
+    // What nobody needs goes at the next expiry.
+    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, ..Settings::of(TIER) }
+}
+
+fn around(dates: &Arc<Dates>) -> Surroundings {
+    let life = LIVES.fetch_add(1, Ordering::SeqCst);
+    Surroundings {
+        clock: Arc::new(MonotonicClock),
+        calendar: dates.clone(),
+        identities: Arc::new(Counted(AtomicU64::new(life << 32))),
+        tell: by_owner,
+    }
+}
+
+impl World {
+    /// A new tree, given to a tier.
+    pub fn new() -> Self {
+        let crash = CrashFs::default().following_times();
+        fslab_tier::stored::residency::write_tree(&crash, &own_request(), TIER, b"").unwrap();
+        crash.settle().unwrap();
+        let archive = Arc::new(MemoryArchive::new(Id([1; 16]), "a"));
+        Self::over(crash, &[archive], Vec::new())
+    }
+
+    /// What is left after a crash, to crash once more.
+    pub fn after(moment: &Moment, state: &State) -> Self {
+        let archives: Vec<_> =
+            moment.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
+        Self::over(state.record().unwrap(), &archives, moment.catalogue.to_vec())
+    }
+
+    fn over(crash: CrashFs, archives: &[Arc<MemoryArchive>], catalogue: Vec<u8>) -> Self {
+        let (crash, moments) = (Arc::new(crash), Arc::default());
+        let bytes = Arc::new(Mutex::new(catalogue));
+        let witness = Witness {
+            crash: Arc::clone(&crash),
+            archives: archives.to_vec(),
+            durable: Arc::new(Mutex::new(bytes.lock().clone())),
+            moments: Arc::clone(&moments),
+        };
+        witness.note("a life begins");
+        let watched = |archive: &Arc<MemoryArchive>| {
+            Arc::new(Watched { inner: Arc::clone(archive), witness: witness.clone() })
+        };
+        let archives = archives.iter().map(watched).collect();
+        let disk = Disk { bytes, witness: Some(witness) };
+        let dates = Arc::new(Dates(AtomicU64::new(0)));
+        Self { crash, archives, disk, moments, dates }
+    }
+
+    /// The engine over the tree, with a planted bug between them where there is one.
+    pub fn live(&self, plant: Option<Plant>) -> Life {
+        let lower: Arc<dyn FileSystem> = self.crash.clone();
+        let lower = plant.map_or(Arc::clone(&lower), |plant| plant(lower));
+        let archives = self.archives.iter().map(|archive| archive.clone() as Arc<dyn Archive>);
+        start(lower, archives.collect(), self.disk.clone(), &self.dates)
+    }
+
+    pub fn log(&self) -> Log {
+        self.crash.log()
+    }
+
+    /// What is left beside the tree after a crash at a point.
+    pub fn moment(&self, point: usize) -> Moment {
+        let moments = self.moments.lock();
+        let last = moments.iter().rev().find(|moment| moment.position <= point);
+        last.unwrap_or(&moments[0]).clone()
+    }
+}
+
+impl Moment {
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// An engine over a tree, with copies of what is left beside it, or without the catalogue.
+    pub fn live(
+        &self,
+        tree: Arc<dyn FileSystem>,
+        has_catalogue: bool,
+    ) -> (Life, Vec<Arc<MemoryArchive>>) {
+        let archives: Vec<_> =
+            self.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
+        let bytes = if has_catalogue { self.catalogue.to_vec() } else { Vec::new() };
+        let disk = Disk { bytes: Arc::new(Mutex::new(bytes)), witness: None };
+        let dates = Arc::new(Dates(AtomicU64::new(0)));
+        let used = archives.iter().map(|archive| archive.clone() as Arc<dyn Archive>).collect();
+        (start(tree, used, disk, &dates), archives)
+    }
+}
+
+fn start(
+    lower: Arc<dyn FileSystem>,
+    archives: Vec<Arc<dyn Archive>>,
+    disk: Disk,
+    dates: &Arc<Dates>,
+) -> Life {
+    let catalogue = Catalogue::on(disk).unwrap();
+    let tier = Tier::open(lower, settings(), archives, catalogue, around(dates)).unwrap();
+    Life { fs: Arc::new(TierFs::new(Arc::clone(&tier))), tier }
+}
+
+/// Writes down what was durable beside the tree whenever that changes.
+#[derive(Clone)]
+struct Witness {
+    crash: Arc<CrashFs>,
+    archives: Vec<Arc<MemoryArchive>>,
+    /// The catalogue's storage as it was synced last.
+    durable: Arc<Mutex<Vec<u8>>>,
+    moments: Arc<Mutex<Vec<Moment>>>,
+}
+
+impl std::fmt::Debug for Witness {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Witness")
+    }
+}
+
+impl Witness {
+    fn note(&self, text: &str) {
+        let mut moments = self.moments.lock();
+        self.crash.mark(text);
+        let archives = self.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
+        let catalogue = Arc::new(self.durable.lock().clone());
+        moments.push(Moment { position: self.crash.position(), archives, catalogue });
+    }
+}
+
+/// The storage of a catalogue: what was not synced is lost with the power.
+#[derive(Clone, Debug)]
+struct Disk {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    witness: Option<Witness>,
+}
+
+impl redb::StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let (bytes, start) = (self.bytes.lock(), offset as usize);
+        let found = bytes.get(start..start + out.len());
+        out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.bytes.lock().resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if let Some(witness) = &self.witness {
+            witness.durable.lock().clone_from(&self.bytes.lock());
+            witness.note("the catalogue is synced");
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (mut bytes, start) = (self.bytes.lock(), offset as usize);
+        let place = bytes.get_mut(start..start + data.len());
+        place.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// An archive whose changes are seen.
+struct Watched {
+    inner: Arc<MemoryArchive>,
+    witness: Witness,
+}
+
+impl Archive for Watched {
+    fn id(&self) -> Id {
+        self.inner.id()
+    }
+
+    fn label(&self) -> &str {
+        self.inner.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        let inner = self.inner.begin(kind, container)?;
+        Ok(Box::new(WatchedUpload { inner, witness: self.witness.clone() }))
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        self.inner.read(kind, container, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.inner.length(kind, container)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.inner.list(kind, visit)
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.inner.delete(kind, container)?;
+        self.witness.note("an archive removes a container");
+        Ok(())
+    }
+}
+
+struct WatchedUpload {
+    inner: Box<dyn Upload>,
+    witness: Witness,
+}
+
+impl Upload for WatchedUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write(bytes)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        self.inner.finish()?;
+        self.witness.note("an archive has a container");
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What version 1 wrote stays readable for ever: a directory as an archive, a file's xattr, and the
+//! catalogue, in `tests/golden`. `FSLAB_BLESS=1` writes them anew, which is right for a new version
+//! only, beside the old ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use fslab_tier::archive::{Archive, DirectoryArchive};
+use fslab_tier::catalogue::{Catalogue, ObjectState};
+use fslab_tier::stored::residency::FILE_XATTR;
+use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};
+
+use crate::support::{Counted, Dates, MIB, TIER, noise};
+
+const ARCHIVE: Id = Id([1; 16]);
+const MODIFIED: Timestamp = Timestamp { seconds: 1_234_567_890, nanoseconds: 987_654_321 };
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn around() -> Surroundings {
+    Surroundings {
+        clock: Arc::new(MonotonicClock),
+        calendar: Arc::new(Dates(AtomicU64::new(0))),
+        identities: Arc::new(Counted(AtomicU64::new(0))),
+        tell: |_| Id([5; 16]),
+    }
+}
+
+/// A block of text, one of zeros, and a short one that nothing makes smaller.
+fn contents() -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        b"a line of a file\n".iter().copied().cycle().take(MIB as usize).collect();
+    bytes.resize(2 * MIB as usize, 0);
+    bytes.extend(noise(1, 3000));
+    bytes
+}
+
+fn bless() {
+    let root = golden("archive-1");
+    std::fs::remove_dir_all(golden("")).ok();
+    std::fs::create_dir_all(golden("")).unwrap();
+    DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
+    let catalogue = Catalogue::open(&golden("catalogue-1.redb")).unwrap();
+    let settings = Settings::of(TIER);
+    let tier =
+        Tier::open(Arc::clone(&lower), settings, vec![archive], catalogue, around()).unwrap();
+    let fs = TierFs::new(Arc::clone(&tier));
+    let client = Client::new(&fs);
+    let directory = client.mkdir_mode(Ino::ROOT, "directory", 0o750).unwrap().ino;
+    let file = client.file(directory, "file", &contents()).unwrap();
+    client.chmod(file, 0o640).unwrap();
+    client.chown(file, 7, 8).unwrap();
+    client.setxattr(file, "user.colour", b"green").unwrap();
+    client.link(file, Ino::ROOT, "link").unwrap();
+    client.symlink(Ino::ROOT, "symlink", "directory/file").unwrap();
+    let modified = Some(SetTime::To(MODIFIED));
+    client.set(file, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+    tier.archive(file, b"directory/file", &own_request()).unwrap();
+    tier.release(file, b"directory/file", 0).unwrap();
+    tier.archive_tree(&own_request()).unwrap();
+    let value = Client::new(&*lower).getxattr(file, FILE_XATTR).unwrap();
+    std::fs::write(golden("residency-1"), value).unwrap();
+    tier.shutdown().unwrap();
+    drop(client);
+    drop(fs);
+    drop(tier);
+    // Nearly all of it is zeros.
+    let catalogue = std::fs::read(golden("catalogue-1.redb")).unwrap();
+    let small = zstd::bulk::compress(&catalogue, 19).unwrap();
+    std::fs::write(golden("catalogue-1.redb.zst"), small).unwrap();
+    std::fs::remove_file(golden("catalogue-1.redb")).unwrap();
+}
+
+/// The archive, read only: nothing is written beside what is kept.
+fn archive() -> Arc<dyn Archive> {
+    if std::env::var_os("FSLAB_BLESS").is_some() {
+        bless();
+    }
+    Arc::new(DirectoryArchive::open_to_read(&golden("archive-1")).unwrap())
+}
+
+fn mounted(lower: &Arc<dyn FileSystem>, archive: Arc<dyn Archive>) -> TierFs {
+    let catalogue = Catalogue::in_memory().unwrap();
+    let settings = Settings::of(TIER);
+    TierFs::new(
+        Tier::open(Arc::clone(lower), settings, vec![archive], catalogue, around()).unwrap(),
+    )
+}
+
+#[test]
+fn version_1_stays_readable() {
+    let archive = archive();
+    a_tree_is_made_of_an_archive(&archive);
+    a_stub_is_read(&archive);
+    a_catalogue_is_read();
+}
+
+fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let (archives, catalogue) = ([Arc::clone(archive)], Catalogue::in_memory().unwrap());
+    let report =
+        rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    let made = (report.directories, report.files, report.links, report.others);
+    assert_eq!((made, report.problems), ((1, 1, 1, 1), Vec::new()));
+    let fs = mounted(&lower, Arc::clone(archive));
+    let client = Client::new(&fs);
+    let directory = client.lookup(Ino::ROOT, "directory").unwrap();
+    assert_eq!(directory.permissions.bits(), 0o750);
+    let file = client.lookup(directory.ino, "file").unwrap();
+    let (mode, links) = (file.permissions.bits(), file.links);
+    assert_eq!((mode, file.uid, file.gid, links, file.modified), (0o640, 7, 8, 2, MODIFIED));
+    assert_eq!(client.getxattr(file.ino, "user.colour").unwrap(), b"green");
+    assert_eq!(client.lookup(Ino::ROOT, "link").unwrap().ino, file.ino);
+    let symlink = client.lookup(Ino::ROOT, "symlink").unwrap();
+    assert_eq!(client.readlink(symlink.ino).unwrap(), "directory/file");
+    assert!(client.contents(file.ino).unwrap() == contents());
+}
+
+/// A file of the right size with the xattr is what a released file leaves on the disk.
+fn a_stub_is_read(archive: &Arc<dyn Archive>) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let below = Client::new(&*lower);
+    let ino = below.file(Ino::ROOT, "stub", b"").unwrap();
+    below.truncate(ino, contents().len() as u64).unwrap();
+    below.setxattr(ino, FILE_XATTR, &std::fs::read(golden("residency-1")).unwrap()).unwrap();
+    let modified = Some(SetTime::To(MODIFIED));
+    below.set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+    let fs = mounted(&lower, Arc::clone(archive));
+    let client = Client::new(&fs);
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    assert_eq!(file.read(2 * MIB, 3000).unwrap(), noise(1, 3000));
+    file.close().unwrap();
+    assert!(client.contents(ino).unwrap() == contents());
+    assert_eq!(client.attr(ino).unwrap().modified, MODIFIED);
+}
+
+fn a_catalogue_is_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("catalogue.redb");
+    let small = std::fs::read(golden("catalogue-1.redb.zst")).unwrap();
+    std::fs::write(&path, zstd::bulk::decompress(&small, 16 * MIB as usize).unwrap()).unwrap();
+    let catalogue = Catalogue::open(&path).unwrap();
+    let mut rows = Vec::new();
+    let mut keep = |row| {
+        rows.push(row);
+        Ok(())
+    };
+    catalogue.for_each(&mut keep).unwrap();
+    assert_eq!(rows.len(), 1);
+    let (row, residency) = (&rows[0], std::fs::read(golden("residency-1")).unwrap());
+    let known = fslab_tier::stored::Residency::decode(&residency).unwrap();
+    assert_eq!(
+        (row.state, &row.version, row.file),
+        (ObjectState::Live, &known.version, known.file)
+    );
+    assert_eq!((&row.path[..], row.inode), (&b"directory/file"[..], Id([5; 16])));
+}

@@ -1,0 +1,179 @@
+//! Two million files, as DMFS's largest system had: how large the catalogue is, how long a scan
+//! and a rebuild take, and what memory they need.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::stored::{Location, Residency, Version, residency};
+use fslab_tier::{Id, Settings, Surroundings, Tier, by_number_and_birth, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::number;
+use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, SetAttr, SetTime, Timestamp};
+
+use crate::support::{Counted, Dates, TIER};
+
+const FILES: u64 = 2_000_000;
+const FILES_A_DIRECTORY: u64 = 1000;
+const SIZE: u64 = 5 << 20;
+const MODIFIED: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
+
+/// An archive that has every file asked for, without keeping one, and keeps trees.
+struct Boundless(MemoryArchive);
+
+impl Archive for Boundless {
+    fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    fn label(&self) -> &str {
+        self.0.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.0.begin(kind, container)
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        self.0.read(kind, container, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        match kind {
+            ContainerKind::Files => Ok(u64::MAX),
+            ContainerKind::Tree => self.0.length(kind, container),
+        }
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.0.list(kind, visit)
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.0.delete(kind, container)
+    }
+}
+
+fn around() -> Surroundings {
+    Surroundings {
+        clock: Arc::new(MonotonicClock),
+        calendar: Arc::new(Dates(AtomicU64::new(0))),
+        identities: Arc::new(Counted(AtomicU64::new(0))),
+        tell: by_number_and_birth,
+    }
+}
+
+/// Of this process, in MiB.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
+}
+
+/// The most so far.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
+}
+
+/// `FSLAB_TIER_FILES` asks for another number.
+#[test]
+#[ignore = "a measurement: two million files take minutes and some gigabytes"]
+fn two_million_files() {
+    let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
+    let scratch = tempfile::tempdir().unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    populate(&lower, files);
+    let archive: Arc<dyn Archive> = Arc::new(Boundless(MemoryArchive::new(Id([1; 16]), "a")));
+    let path = scratch.path().join("catalogue.redb");
+    let catalogue = Catalogue::open(&path).unwrap();
+    let archives = vec![Arc::clone(&archive)];
+    let settings = Settings::of(TIER);
+    let tier = Tier::open(Arc::clone(&lower), settings, archives, catalogue, around()).unwrap();
+    let (tree_mib, begun) = (memory(), Instant::now());
+    let scanned = tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.files, scanned.offline, scanned.mended), (files, files, files));
+    let scanned_after = begun.elapsed();
+    let bytes = path.metadata().unwrap().len();
+    eprintln!(
+        "{files} files: scan {scanned_after:?}, catalogue {} MiB ({} bytes a file); memory {} MiB, \
+         of which the tree {tree_mib}",
+        bytes >> 20,
+        bytes / files,
+        memory()
+    );
+    let begun = Instant::now();
+    tier.scan(&own_request()).unwrap();
+    eprintln!("scan with a whole catalogue {:?}", begun.elapsed());
+    let begun = Instant::now();
+    tier.archive_tree(&own_request()).unwrap();
+    eprintln!("tree archived {:?}, memory {} MiB", begun.elapsed(), memory());
+    tier.shutdown().unwrap();
+    drop(tier);
+    let catalogue = Catalogue::open(&scratch.path().join("again.redb")).unwrap();
+    let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    residency::write_tree(&*again, &own_request(), TIER, b"").unwrap();
+    let (before, begun) = (memory(), Instant::now());
+    let archives = [archive];
+    let made =
+        rebuild::rebuild(&again, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    assert_eq!((made.files, made.lost.len(), made.problems.len()), (files, 0, 0));
+    let most = most_memory();
+    eprintln!(
+        "rebuilt {:?}, memory from {before} to {} MiB, at most {most}",
+        begun.elapsed(),
+        memory()
+    );
+}
+
+/// Files whose bytes are elsewhere, as a release leaves them.
+fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
+    let request = own_request();
+    let client = Client::new(&**lower);
+    let mut directory = Ino::ROOT;
+    for number in 0..files {
+        if number.is_multiple_of(FILES_A_DIRECTORY) {
+            directory = client.mkdir(Ino::ROOT, format!("directory{number}")).unwrap();
+        }
+        let ino = client.mknod(directory, format!("file{number}"), 0o100_644, 0).unwrap().ino;
+        client.truncate(ino, SIZE).unwrap();
+        let modified = Some(SetTime::To(MODIFIED));
+        let attr = client.set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+        let id = |kind: u8| {
+            let mut id = [kind; 16];
+            id[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+            Id(id)
+        };
+        let known = Residency {
+            tier: TIER,
+            file: id(1),
+            inode: by_number_and_birth(&attr),
+            changed: false,
+            moving: false,
+            version: Version {
+                object: id(2),
+                location: Location { container: id(3), offset: 0, length: SIZE },
+                size: SIZE,
+                sequence: number + 1,
+                modified: MODIFIED,
+                root: [number as u8; 32],
+                copies: vec![Id([1; 16])],
+            },
+            offline: (0..SIZE >> 20).map(|block| block..block + 1).collect(),
+        };
+        residency::write(&**lower, &request, ino, &known).unwrap();
+        client.forget(ino);
+    }
+}

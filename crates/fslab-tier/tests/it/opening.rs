@@ -1,0 +1,190 @@
+//! Openings and recalls that end otherwise than they began.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::{Archived, own_request};
+use fslab_vfs::testing::client::File;
+use fslab_vfs::{
+    Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Opened, Request, Result, SetAttr,
+    SetTime, Timestamp,
+};
+
+use crate::support::{Bench, MIB, noise};
+
+/// A time that no change made now can have.
+const LONG_AGO: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 1 };
+
+fn set_time(bench: &Bench, ino: Ino, modified: Timestamp) {
+    let modified = Some(SetTime::To(modified));
+    bench.client().set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+}
+
+fn archived(bench: &Bench, modified: Option<Timestamp>) -> Ino {
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(60, MIB)).unwrap();
+    if let Some(modified) = modified {
+        set_time(bench, ino, modified);
+    }
+    assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
+    ino
+}
+
+#[test]
+fn who_opens_for_writing_and_does_not_write_changes_nothing() {
+    let bench = Bench::new();
+    let ino = archived(&bench, Some(LONG_AGO));
+    let client = bench.client();
+    let first = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let second = client.open(ino, OpenMode::WRITE_ONLY).unwrap();
+    first.read(0, 10).unwrap();
+    first.close().unwrap();
+    assert!(bench.is_changed(ino), "who may write may do so unheard");
+    second.close().unwrap();
+    assert!(!bench.is_changed(ino));
+    assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+}
+
+/// What somebody does who has the file open for writing.
+type Deed = fn(&Bench, Ino, &File<'_>);
+
+#[test]
+fn whoever_changed_a_file_leaves_it_changed() {
+    let deeds: [(&str, Deed); 4] = [
+        ("writes", |_, _, file| file.write_all(0, b"new").unwrap()),
+        ("has the kernel write to the file that it was handed", |bench, ino, _| {
+            let below = bench.below();
+            let own = below.open(ino, OpenMode::READ_WRITE).unwrap();
+            own.write_all(0, b"new").unwrap();
+            own.close().unwrap();
+        }),
+        ("writes unheard and sets the time back", |bench, ino, _| {
+            let below = bench.below();
+            let own = below.open(ino, OpenMode::READ_WRITE).unwrap();
+            own.write_all(0, b"new").unwrap();
+            own.close().unwrap();
+            set_time(bench, ino, LONG_AGO);
+        }),
+        ("makes it longer and shorter again", |bench, ino, file| {
+            file.truncate(2 * MIB).unwrap();
+            file.truncate(MIB).unwrap();
+            set_time(bench, ino, LONG_AGO);
+        }),
+    ];
+    for (what, deed) in deeds {
+        let bench = Bench::new();
+        let ino = archived(&bench, Some(LONG_AGO));
+        let client = bench.client();
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        deed(&bench, ino, &file);
+        file.close().unwrap();
+        assert!(bench.is_changed(ino), "who {what}");
+    }
+}
+
+/// A write within a tick of the clock would leave the same time.
+#[test]
+fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
+    let bench = Bench::new();
+    let ino = archived(&bench, None);
+    bench.client().open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
+    assert!(bench.is_changed(ino));
+}
+
+/// The reader is gone, and with him the last use of the file; then somebody overwrites the block
+/// that is still on its way.
+#[test]
+fn a_recall_that_outlives_its_reader_overwrites_nothing() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = bench.offline(&client, "file", &noise(62, 2 * MIB));
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    let cancelled = Arc::new(AtomicU64::new(0));
+    let cancellation = Cancellation::new(Arc::clone(&cancelled), 7);
+    let waiting = Request { cancellation, ..Request::default() };
+    let handle = bench.fs.open(&waiting, ino, OpenMode::empty()).unwrap().handle;
+    std::thread::scope(|scope| {
+        let (fs, waiting) = (&bench.fs, &waiting);
+        let reader = scope.spawn(move || fs.read(waiting, ino, handle, 0, &mut [0; 100]));
+        while faults.blocked.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        cancelled.store(7, Ordering::SeqCst);
+        assert_eq!(reader.join().unwrap().unwrap_err().errno(), Errno::INTR);
+    });
+    bench.fs.release(&Request::default(), ino, handle).unwrap();
+    let newer = noise(63, 2 * MIB);
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &newer).unwrap();
+    file.close().unwrap();
+    faults.resume();
+    // The recalls end, and with them the last use.
+    while bench.tier.in_use(ino).is_some() {
+        std::thread::yield_now();
+    }
+    assert!(client.contents(ino).unwrap() == newer);
+    assert_eq!(bench.offline_blocks(ino), []);
+}
+
+/// A file system whose user is not root: he opens for writing only what its owner may write to.
+struct Ordinary(MemFs);
+
+impl FileSystem for Ordinary {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let permissions = self.0.getattr(request, ino, None)?.permissions.bits();
+        let needed = if mode.writes() { 0o600 } else { 0o400 };
+        if permissions & needed != needed {
+            return Err(Errno::ACCESS.into());
+        }
+        self.0.open(request, ino, mode)
+    }
+}
+
+#[test]
+fn files_that_nobody_may_write_to_go_and_come_back() {
+    let bench = Bench::over(Arc::new(Ordinary(MemFs::default())));
+    let client = bench.client();
+    let data = noise(64, MIB);
+    let ino = client.file(Ino::ROOT, "file", &data).unwrap();
+    client.chmod(ino, 0o400).unwrap();
+    bench.archive(ino, "file").unwrap();
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    assert!(client.contents(ino).unwrap() == data);
+    assert_eq!(client.attr(ino).unwrap().permissions.bits(), 0o400);
+}
+
+/// Copies are made while the file system is fuller than `premigrate`, and not before.
+#[test]
+fn a_policy_archives_from_a_share_on() {
+    let bench =
+        Bench::over(Arc::new(MemFs::new(fslab_vfs::Capacity { bytes: 10 * MIB, inodes: 100 })));
+    let client = bench.client();
+    client.file(Ino::ROOT, "file", &noise(65, 3 * MIB)).unwrap();
+    let archived = || {
+        let rules = "[watermarks]\nhigh = 0.9\nlow = 0.8\npremigrate = 0.5\n\
+                     [[rule]]\naction = 'release'\n";
+        let rules = Some((rules.to_owned(), "test".to_owned()));
+        let command = Command::Policy { rules, dry_run: false };
+        let mut figures = Vec::new();
+        let mut tell = |event| {
+            if let Event::Total { figures: told } = event {
+                figures = told;
+            }
+            true
+        };
+        execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+        let figure = |name: &str| figures.iter().find(|(found, _)| found == name).unwrap().1;
+        (figure("archived"), figure("released"))
+    };
+    assert_eq!(archived(), (0, 0));
+    client.file(Ino::ROOT, "more", &noise(66, 3 * MIB)).unwrap();
+    assert_eq!(archived(), (2, 0));
+    client.file(Ino::ROOT, "most", &noise(67, 3 * MIB + MIB / 2)).unwrap();
+    assert_eq!(archived(), (1, 1));
+}
