@@ -16,8 +16,8 @@ use crate::workload::{Operation, OperationKind};
 pub enum ShortLived {
     /// From a model.
     Drawn(Model),
-    /// From days that were recorded: for each day of the workload one of them is drawn, as the paper
-    /// does it with the days of a trace.
+    /// From days that were recorded: for each day of the workload one of them is drawn, as the
+    /// paper does it with the days of a trace.
     Recorded(Days),
 }
 

@@ -402,8 +402,8 @@ fn scores_of_several_targets_are_one_chart() {
     assert_eq!(drawn.matches("<polyline").count(), 5);
 }
 
-/// A workload with files of recorded days ages a file system, whose scores over time and by size are
-/// then at hand. A trace of a mount is such a recording.
+/// A workload with files of recorded days ages a file system, whose scores over time and by size
+/// are then at hand. A trace of a mount is such a recording.
 #[test]
 fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
