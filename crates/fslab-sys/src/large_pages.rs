@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn advised_memory_keeps_what_it_holds() {
-        let mut memory: Vec<u8> = (0..10_000_000_u32).map(|at| at as u8).collect();
+        let mut memory: Vec<u8> = (0..5_000_000_u32).map(|at| at as u8).collect();
         // Kernels without large pages say no.
         let _ = prefer_large_pages(&mut memory);
         assert!(memory.iter().zip(0_u32..).all(|(byte, at)| *byte == at as u8));
