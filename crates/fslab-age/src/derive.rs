@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-pub use short_lived::ShortLived;
+pub use short_lived::{Days, Model, ShortLived};
 
 use crate::diff::{Change, Diff, Summary};
 use crate::error::{Error, Result};

@@ -5,7 +5,8 @@
 //! threads. Now and then everything is made durable and a checkpoint says how far it got; a replay
 //! that was killed goes on from there. Operations behind the checkpoint may have been done already,
 //! so that as far as the killed one can have come, what is there already or gone already is no
-//! error; numbers and names of a workload are never used twice, which is why that is safe.
+//! error; numbers and names of a workload are never used twice, which is why that is safe. Whoever
+//! deletes the tree and gives the same checkpoint again begins anew.
 
 mod batch;
 mod checkpoint;
@@ -20,6 +21,7 @@ pub use checkpoint::Checkpoint;
 
 use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
+use crate::score::count_entries;
 use crate::workload::{Operation, OperationKind, Population};
 use batch::Batch;
 use perform::Performer;
@@ -112,12 +114,15 @@ pub trait Observer {
 
 /// Does a workload's operations.
 pub struct Replayer<'a> {
+    target: &'a dyn FileSystem,
     settings: Settings,
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
     /// Operations before this one may have been done by a replay that was killed.
     redo_until: u64,
+    /// Whether the tree is to be counted once no operation can have been done already.
+    recounts: bool,
     next_checkpoint: u64,
     next_sync_ns: u64,
     next_day: u64,
@@ -129,10 +134,12 @@ impl<'a> Replayer<'a> {
     pub fn new(target: &'a dyn FileSystem, settings: Settings) -> Self {
         let every = u64::from(settings.observe_every_days);
         Self {
+            target,
             performer: Performer::new(target, &settings),
             population: Population::default(),
             replayed: Replayed::default(),
             redo_until: 0,
+            recounts: false,
             next_checkpoint: settings.checkpoint_every,
             next_sync_ns: settings.sync_every_ns,
             next_day: every,
@@ -168,6 +175,7 @@ impl<'a> Replayer<'a> {
             batch.add(operation);
         }
         self.do_batch(&mut batch)?;
+        self.recount()?;
         self.performer.sync()?;
         self.save()?;
         observer.progress(&self.replayed, self.population.last_ns())?;
@@ -182,6 +190,10 @@ impl<'a> Replayer<'a> {
             return self.save();
         };
         checkpoint.check(&path, &self.settings)?;
+        if count_entries(self.target)? == 0 {
+            // Somebody deleted it all, or the workload did: either way the beginning is right.
+            return self.save();
+        }
         self.replayed = checkpoint.replayed;
         let done = checkpoint.replayed.operations;
         for _ in 0..done {
@@ -193,6 +205,7 @@ impl<'a> Replayer<'a> {
         }
         self.performer.skip_missing(checkpoint.missing);
         self.redo_until = done + checkpoint.every;
+        self.recounts = true;
         self.next_checkpoint = done + self.settings.checkpoint_every;
         let last_ns = self.population.last_ns();
         let sync = self.settings.sync_every_ns.max(1);
@@ -228,7 +241,26 @@ impl<'a> Replayer<'a> {
         let steps = batch.take_steps(&mut self.population, first)?;
         let done = self.performer.perform(steps, &self.population, self.settings.threads, redo)?;
         self.replayed.add(&done);
-        Ok(())
+        if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
+    }
+
+    /// After a resumption: what is gone without having been removed by the killed replay, somebody
+    /// else removed. While operations are done again, the one is not to be told from the other.
+    fn recount(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.recounts) {
+            return Ok(());
+        }
+        let found = count_entries(self.target)?;
+        let expected = (self.population.len() - self.performer.missing().len()) as u64;
+        if found == expected {
+            return Ok(());
+        }
+        let what = format!(
+            "the target holds {found} files and directories, and should hold {expected}: somebody \
+             else changed it; delete all of them to begin anew"
+        );
+        let path = self.settings.checkpoint.clone().unwrap_or_default();
+        Err(Error::Checkpoint { path, what })
     }
 
     fn between_batches(&mut self, time_ns: u64, observer: &mut dyn Observer) -> Result<bool> {

@@ -9,6 +9,7 @@ mod distance;
 mod extents;
 mod free;
 mod host;
+mod map;
 mod tally;
 mod tree;
 
@@ -17,7 +18,10 @@ pub use extents::{FileLayout, layout_of};
 pub use free::FreeSpace;
 pub(crate) use host::extents_of;
 pub use host::score_directory;
+pub use map::Map;
+pub(crate) use map::{COLUMNS as MAP_COLUMNS, svg};
 pub use tally::{Class, Score, Sums};
+pub(crate) use tree::count_entries;
 pub use tree::{ScoredFile, score_files, score_tree, tree_checksum};
 
 /// How files are looked at.
@@ -27,4 +31,6 @@ pub struct Rules {
     pub block_bytes: u64,
     /// Bytes of a group; `None` where nobody knows, and then no file is split.
     pub group_bytes: Option<u64>,
+    /// Bytes of the volume, where a map of what lies where is wanted.
+    pub map_bytes: Option<u64>,
 }

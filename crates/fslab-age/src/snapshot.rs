@@ -22,7 +22,7 @@ pub use git::{Every, History};
 pub use p9::{P9Dumps, P9Written};
 pub use synthetic::write_synthetic_pair;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::{Reader, Sorter, Writer};
 
 /// What a snapshot says about itself.
@@ -90,8 +90,37 @@ impl Iterator for SnapshotReader {
 
 /// Takes entries in any order and writes them as a snapshot.
 pub struct SnapshotWriter {
-    sorter: Sorter<Entry, (bool, u64)>,
+    rows: Rows,
     path: std::path::PathBuf,
+}
+
+/// Entries on their way.
+enum Rows {
+    /// In the order of snapshots.
+    Ascending(Box<Ascending>),
+    /// In any order.
+    Any(Box<Sorter<Entry, (bool, u64)>>),
+}
+
+/// Writes entries that come in the order of snapshots. Of several with one inode, as hard links
+/// are, the first is kept.
+struct Ascending {
+    writer: Writer<Entry>,
+    last: Option<(bool, u64)>,
+}
+
+impl Ascending {
+    fn create(path: &Path) -> Result<Self> {
+        Ok(Self { writer: Writer::create(path)?, last: None })
+    }
+
+    fn push(&mut self, entry: &Entry) -> Result<()> {
+        let last = self.last.replace(entry.key());
+        if last > self.last {
+            return Err(Error::parameter("entries come in another order than was said"));
+        }
+        if last == self.last { Ok(()) } else { self.writer.push(entry) }
+    }
 }
 
 impl SnapshotWriter {
@@ -100,7 +129,16 @@ impl SnapshotWriter {
     pub fn new(path: &Path) -> Self {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let sorter = Sorter::new(parent.unwrap_or(Path::new(".")), Entry::key);
-        Self { sorter, path: path.to_owned() }
+        Self { rows: Rows::Any(Box::new(sorter)), path: path.to_owned() }
+    }
+
+    /// Likewise, for entries that come in the order of snapshots: nothing is kept to be sorted.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn ascending(path: &Path) -> Result<Self> {
+        let rows = Rows::Ascending(Box::new(Ascending::create(path)?));
+        Ok(Self { rows, path: path.to_owned() })
     }
 
     /// Takes an entry.
@@ -108,7 +146,10 @@ impl SnapshotWriter {
     /// # Errors
     /// What the system answers where entries do not fit into memory.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
-        self.sorter.push(entry)
+        match &mut self.rows {
+            Rows::Ascending(ascending) => ascending.push(&entry),
+            Rows::Any(sorter) => sorter.push(entry),
+        }
     }
 
     /// Writes the file and answers how many entries it has; of several with one inode, as hard
@@ -117,14 +158,15 @@ impl SnapshotWriter {
     /// # Errors
     /// What the system answers.
     pub fn finish(self, taken: &Taken) -> Result<u64> {
-        let mut writer = Writer::create(&self.path)?;
-        let mut last = None;
-        for entry in self.sorter.finish()? {
-            let entry = entry?;
-            if last.replace(entry.inode) != Some(entry.inode) {
-                writer.push(&entry)?;
+        let ascending = match self.rows {
+            Rows::Ascending(ascending) => *ascending,
+            Rows::Any(sorter) => {
+                let mut ascending = Ascending::create(&self.path)?;
+                sorter.finish()?.try_for_each(|entry| ascending.push(&entry?))?;
+                ascending
             }
-        }
+        };
+        let writer = ascending.writer;
         let rows = writer.rows();
         let names = if taken.anonymised { "anonymised" } else { "plain" };
         writer.finish(&[

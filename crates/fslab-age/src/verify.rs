@@ -1,5 +1,5 @@
 //! How near an aged volume comes to a real one: two snapshots are compared, as populations and not
-//! file by file.
+//! file by file, and the scores of both over time.
 
 use std::collections::BTreeMap;
 
@@ -95,6 +95,56 @@ pub fn verify(
     Ok(findings)
 }
 
+/// The layout score of a volume on a day of its use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// Days since the beginning.
+    pub day: f64,
+    /// The score.
+    pub score: f64,
+}
+
+/// The scores of a real file system, from its snapshots in the order of their times. Those that
+/// were taken without layout tell none.
+///
+/// # Errors
+/// Where an entry can't be read.
+pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Result<Vec<Moment>> {
+    let (mut moments, mut first) = (Vec::new(), None);
+    for snapshot in snapshots {
+        let snapshot = snapshot?;
+        let taken_ns = snapshot.taken().taken_ns;
+        let since = taken_ns.saturating_sub(*first.get_or_insert(taken_ns));
+        let census = Census::of(snapshot)?;
+        let moment = |score| Moment { day: since as f64 / crate::DAY_NS as f64, score };
+        moments.extend(census.total.score().map(moment));
+    }
+    Ok(moments)
+}
+
+/// Compares scores over time: where they are furthest apart, on a day of the reference on which
+/// that of the aged volume is known, or lies between two that are. `None` where there is no such
+/// day.
+#[must_use]
+pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Option<Finding> {
+    let pairs = reference.iter().filter_map(|at| Some((at, score_on(aged, at.day)?)));
+    let apart = |pair: &(&Moment, f64)| (pair.0.score - pair.1).abs();
+    let (at, other) = pairs.max_by(|one, two| apart(one).total_cmp(&apart(two)))?;
+    let what = format!("layout score over time, on day {:.0}, the furthest apart", at.day);
+    Some(difference(&what, at.score, other, limits.difference))
+}
+
+/// The score on a day, on a straight line between the days around it.
+fn score_on(moments: &[Moment], day: f64) -> Option<f64> {
+    let after = moments.iter().position(|moment| moment.day >= day)?;
+    let next = moments[after];
+    let Some(last) = after.checked_sub(1).map(|before| moments[before]) else {
+        return (next.day <= day).then_some(next.score);
+    };
+    let share = (day - last.day) / (next.day - last.day);
+    Some(last.score + share * (next.score - last.score))
+}
+
 fn ratio(what: &str, reference: u64, aged: u64, limit: f64) -> Finding {
     let (reference, aged) = (reference as f64, aged as f64);
     let distance = (aged - reference).abs() / reference.max(1.0);
@@ -163,5 +213,28 @@ impl Census {
             passed * 2 >= self.files
         });
         at.map_or(0.0, |(class, _)| (1_u64 << class) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: &[(f64, f64)]) -> Vec<Moment> {
+        points.iter().map(|&(day, score)| Moment { day, score }).collect()
+    }
+
+    #[test]
+    fn scores_over_time_are_compared_where_both_are_known() {
+        let aged = line(&[(10.0, 0.9), (20.0, 0.8), (30.0, 0.7)]);
+        let apart = |reference: &[(f64, f64)]| {
+            over_time(&line(reference), &aged, Limits::default())
+                .map(|found| (found.distance * 1000.0).round() / 1000.0)
+        };
+        assert_eq!(apart(&[(10.0, 0.9), (15.0, 0.85), (30.0, 0.7)]), Some(0.0));
+        assert_eq!(apart(&[(10.0, 0.89), (25.0, 0.65)]), Some(0.1));
+        // Before the first and after the last day nothing is known.
+        assert_eq!(apart(&[(5.0, 0.1), (31.0, 0.1), (20.0, 0.82)]), Some(0.02));
+        assert_eq!(apart(&[(5.0, 0.1)]), None);
     }
 }

@@ -264,8 +264,7 @@ impl Volume {
         match slot {
             Slot::Inode(index) => Ok(pointers(&|at| inode.map[at as usize], index)),
             Slot::Indirect(table, index) => {
-                let bytes = self.cache.read(table)?;
-                Ok(pointers(&|at| pointer(&bytes, at), index))
+                self.cache.look(table, |bytes| pointers(&|at| pointer(bytes, at), index))
             }
         }
     }
@@ -430,7 +429,7 @@ impl Volume {
             }
         }
         drop(bytes);
-        Ok(self.cache.read(table)?.iter().all(|byte| *byte == 0))
+        self.cache.look(table, |bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
     /// Every block of a file on the device, indirect ones included, in the order of the map.

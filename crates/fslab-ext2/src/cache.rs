@@ -5,12 +5,16 @@
 //! without a journal survives by. Unchanged blocks are kept as long as there is room. The bytes of
 //! files don't come here.
 
+mod arena;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
+
+use arena::{Arena, Slot};
 
 use crate::error::Result;
 use crate::numbers::{BlockNo, BlockSize};
@@ -48,12 +52,16 @@ pub(crate) struct BlockCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
     clean: Cache<BlockNo, Block, UnitWeighter, Hashing>,
-    dirty: HashMap<BlockNo, Dirty, Hashing>,
+    dirty: HashMap<BlockNo, Slot, Hashing>,
+    arena: Arena,
+    /// By the place of a changed block.
+    states: Vec<State>,
 }
 
-struct Dirty {
+/// What is known of a changed block.
+#[derive(Clone, Copy)]
+struct State {
     role: Role,
-    bytes: Block,
     /// Nothing on the device leads here.
     fresh: bool,
 }
@@ -69,8 +77,8 @@ fn hashing() -> Hashing {
 }
 
 /// The role of a block that is changed once more.
-fn joined(entry: &Dirty, role: Role) -> Role {
-    match (entry.role, role) {
+fn joined(before: Role, role: Role) -> Role {
+    match (before, role) {
         (Role::DirectoryLate, Role::Directory) => Role::DirectoryLate,
         (before, role) => before.min(role),
     }
@@ -82,7 +90,9 @@ impl BlockCache {
         let blocks = (clean_bytes / block_size.bytes()).max(16);
         let (hashing, lifecycle) = (hashing(), DefaultLifecycle::default());
         let clean = Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle);
-        Self { device, block_size, clean, dirty: HashMap::with_hasher(hashing) }
+        let dirty = HashMap::with_hasher(hashing);
+        let arena = Arena::new(block_size.bytes());
+        Self { device, block_size, clean, dirty, arena, states: Vec::new() }
     }
 
     pub fn device(&self) -> &dyn BlockDevice {
@@ -97,16 +107,17 @@ impl BlockCache {
     /// Looks at a block without keeping it.
     pub fn look<R>(&self, block: BlockNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match self.dirty.get(&block) {
-            Some(dirty) => Ok(look(&dirty.bytes)),
+            Some(slot) => Ok(look(self.arena.get(*slot))),
             None => Ok(look(&self.read_clean(block)?)),
         }
     }
 
+    /// A block as it is now, whatever becomes of it.
     pub fn read(&self, block: BlockNo) -> Result<Block> {
-        if let Some(dirty) = self.dirty.get(&block) {
-            return Ok(Arc::clone(&dirty.bytes));
+        match self.dirty.get(&block) {
+            Some(slot) => Ok(Block::from(self.arena.get(*slot))),
+            None => self.read_clean(block),
         }
-        self.read_clean(block)
     }
 
     fn read_clean(&self, block: BlockNo) -> Result<Block> {
@@ -141,89 +152,119 @@ impl BlockCache {
         role: Role,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        if let Some(entry) = self.dirty.get_mut(&block) {
-            entry.role = joined(entry, role);
-            return Ok(change(Arc::make_mut(&mut entry.bytes)));
-        }
-        let mut bytes = match self.clean.remove(&block) {
-            Some((_, bytes)) => bytes,
-            None => self.load(block)?,
+        let slot = match self.dirty.get(&block) {
+            Some(slot) => {
+                let state = &mut self.states[slot.index()];
+                state.role = joined(state.role, role);
+                *slot
+            }
+            None => self.fetch(block, role)?,
         };
-        let answer = change(Arc::make_mut(&mut bytes));
-        self.dirty.insert(block, Dirty { role, bytes, fresh: false });
-        Ok(answer)
+        Ok(change(self.arena.get_mut(slot)))
+    }
+
+    /// Makes an unchanged block one that is to be written.
+    fn fetch(&mut self, block: BlockNo, role: Role) -> Result<Slot> {
+        let at = self.offset(block);
+        let slot = self.arena.take();
+        let target = self.arena.get_mut(slot);
+        match self.clean.remove(&block) {
+            Some((_, bytes)) => target.copy_from_slice(&bytes),
+            None => {
+                if let Err(error) = self.device.read_at(at, target) {
+                    self.arena.give_back(slot);
+                    return Err(error.into());
+                }
+            }
+        }
+        self.keep(block, slot, State { role, fresh: false });
+        Ok(slot)
+    }
+
+    fn keep(&mut self, block: BlockNo, slot: Slot, state: State) {
+        if self.states.len() <= slot.index() {
+            self.states.resize(slot.index() + 1, state);
+        }
+        self.states[slot.index()] = state;
+        self.dirty.insert(block, slot);
     }
 
     /// Makes a block zeros, whatever it held. It will be written first of all.
     pub fn create(&mut self, block: BlockNo) {
-        self.clean.remove(&block);
-        let bytes = self.zeros();
-        self.dirty.insert(block, Dirty { role: Role::Map, bytes, fresh: true });
+        self.forget(block);
+        let slot = self.arena.take();
+        self.arena.get_mut(slot).fill(0);
+        self.keep(block, slot, State { role: Role::Map, fresh: true });
     }
 
     /// Lets a block of a directory, which is about to be changed, wait for the others. A new one is
     /// written first all the same.
     pub fn delay(&mut self, block: BlockNo) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
-        if let Some(entry) = self.dirty.get_mut(&block)
-            && entry.role == Role::Directory
-        {
-            entry.role = Role::DirectoryLate;
+        if self.role(block) == Some(Role::Directory) {
+            self.set_role(block, Role::DirectoryLate);
         }
         Ok(())
     }
 
+    fn state(&self, block: BlockNo) -> Option<State> {
+        self.dirty.get(&block).map(|slot| self.states[slot.index()])
+    }
+
     /// The role a block is to be written in; `None` for one that is unchanged.
     pub fn role(&self, block: BlockNo) -> Option<Role> {
-        self.dirty.get(&block).map(|dirty| dirty.role)
+        self.state(block).map(|state| state.role)
     }
 
     /// Whether a changed block must be written before it loses something that the device still
     /// leads to through it.
     pub fn must_settle(&self, block: BlockNo) -> bool {
-        self.dirty.get(&block).is_some_and(|entry| entry.role == Role::Map && !entry.fresh)
+        self.state(block).is_some_and(|state| state.role == Role::Map && !state.fresh)
     }
 
     /// Drops a block that is no longer used.
     pub fn forget(&mut self, block: BlockNo) {
-        self.dirty.remove(&block);
+        if let Some(slot) = self.dirty.remove(&block) {
+            self.arena.give_back(slot);
+        }
         self.clean.remove(&block);
     }
 
     /// Whether a block of the role was changed.
     pub fn has(&self, role: Role) -> bool {
-        self.dirty.values().any(|dirty| dirty.role == role)
+        self.dirty.values().any(|slot| self.states[slot.index()].role == role)
     }
 
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
-        let wanted = self.dirty.iter().filter(|(_, entry)| entry.role == role);
-        let mut blocks: Vec<BlockNo> = wanted.map(|(block, _)| *block).collect();
-        blocks.sort_unstable();
+        let wanted = self.dirty.iter().filter(|(_, slot)| self.states[slot.index()].role == role);
+        let mut blocks: Vec<(BlockNo, Slot)> =
+            wanted.map(|(block, slot)| (*block, *slot)).collect();
+        blocks.sort_unstable_by_key(|(block, _)| *block);
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
-        for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {
+        let mut buffer = Vec::new();
+        for run in blocks.chunk_by(|(one, _), (next, _)| one.0 + 1 == next.0) {
             for piece in run.chunks(run_max) {
-                self.write_run(piece)?;
+                self.write_run(piece, &mut buffer)?;
             }
         }
         Ok(())
     }
 
-    fn write_run(&mut self, run: &[BlockNo]) -> Result<()> {
-        let Some(first) = run.first() else { return Ok(()) };
+    fn write_run(&mut self, run: &[(BlockNo, Slot)], buffer: &mut Vec<u8>) -> Result<()> {
+        let Some((first, slot)) = run.first() else { return Ok(()) };
         let at = self.offset(*first);
-        match run {
-            [alone] => self.device.write_at(at, &self.dirty[alone].bytes)?,
-            _ => {
-                let pieces: Vec<&[u8]> =
-                    run.iter().map(|block| &*self.dirty[block].bytes).collect();
-                self.device.write_at(at, &pieces.concat())?;
-            }
+        if run.len() == 1 {
+            self.device.write_at(at, self.arena.get(*slot))?;
+        } else {
+            buffer.clear();
+            run.iter().for_each(|(_, slot)| buffer.extend_from_slice(self.arena.get(*slot)));
+            self.device.write_at(at, buffer)?;
         }
-        for block in run {
-            if let Some(entry) = self.dirty.remove(block) {
-                self.clean.insert(*block, entry.bytes);
-            }
+        for (block, slot) in run {
+            self.dirty.remove(block);
+            self.clean.insert(*block, Block::from(self.arena.get(*slot)));
+            self.arena.give_back(*slot);
         }
         Ok(())
     }
@@ -237,8 +278,8 @@ impl BlockCache {
 
     /// Gives a changed block another role; answers nothing for an unchanged one.
     pub fn set_role(&mut self, block: BlockNo, role: Role) {
-        if let Some(entry) = self.dirty.get_mut(&block) {
-            entry.role = role;
+        if let Some(slot) = self.dirty.get(&block) {
+            self.states[slot.index()].role = role;
         }
     }
 }

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::bits;
 use crate::error::{Error, Result};
-use crate::format::SUPERBLOCK_OFFSET;
+use crate::format::{SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
 use crate::group::{Group, descriptor_table};
 use crate::mkfs::{cut_last_group, new_group};
@@ -44,6 +44,13 @@ pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
     let after = larger(&before, device.size())?;
     if after.blocks <= before.blocks {
         return Ok(Resized { from: before.blocks, to: before.blocks });
+    }
+    if superblock.has_compat(compat::RESIZE_INODE)
+        && (before.groups..after.groups).any(|no| after.has_superblock(GroupNo(no)))
+    {
+        return Err(Error::BadParameters(
+            "more copies of blocks kept for descriptors (resize_inode) are needed: use resize2fs",
+        ));
     }
     Growth { device, before, after, groups }.write(superblock)?;
     Ok(Resized { from: before.blocks, to: after.blocks })

@@ -38,6 +38,8 @@ mod placement;
 mod rename;
 mod space;
 mod superblock;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tools;
 mod tune;
 mod undelete;

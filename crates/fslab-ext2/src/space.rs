@@ -232,7 +232,7 @@ impl Space {
             return Err(damaged("points to what is no data block"));
         };
         let bitmap = self.groups[no.0 as usize].block_bitmap;
-        if !bits::is_set(&cache.read(bitmap)?, index) {
+        if !cache.look(bitmap, |bits| bits::is_set(bits, index))? {
             return Err(damaged("is in use and marked free"));
         }
         if self.untake_freed(cache, block)? {
@@ -311,7 +311,7 @@ impl Space {
         let (group_no, index) =
             self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;
         let group = &mut self.groups[group_no.0 as usize];
-        if !bits::is_set(&cache.read(group.inode_bitmap)?, index) {
+        if !cache.look(group.inode_bitmap, |bits| bits::is_set(bits, index))? {
             return Err(damaged("is in use and marked free"));
         }
         let freed = Self::freed_in(&mut self.freed, &self.geometry, group_no);

@@ -11,6 +11,7 @@ pub mod fuse_control;
 pub mod fuse_device;
 pub mod id_map;
 pub mod identity;
+pub mod large_pages;
 pub mod lease;
 pub mod loop_device;
 pub mod make_file_system;

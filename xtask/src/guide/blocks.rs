@@ -126,7 +126,9 @@ mod tests {
     #[test]
     fn blocks_say_whether_they_are_run() {
         let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n\
-                    <!-- after: cd -->\n```console\n$ ls x\ny\n```\n```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
+                    <!-- after: cd -->\n```console\n\
+                    $ ls x\ny\n```\n\
+                    ```toml\nz = 1\n```\n\n```sh,slow\nsleep 9\n```\n\
                     <!-- not here: needs a tape -->\n```sh\nmt rewind\n```\n";
         let blocks = of(page).unwrap();
         let seen: Vec<_> =

@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
-    ("fuzz", &["fslab-age", "fslab-fuse", "fslab-layers", "fslab-tier"]),
+    ("fuzz", &["fslab-age", "fslab-ext2", "fslab-fuse", "fslab-layers", "fslab-tier"]),
 ];
 
 fn run(tree: &Tree) -> Vec<Violation> {

@@ -1,7 +1,7 @@
 //! Numbers of files in a workload: an inode's, while it stands for the first thing that it is, and
 //! a fresh one when it is used again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Fresh numbers begin here: no inode number is as large.
 const FRESH: u64 = 1 << 63;
@@ -98,8 +98,14 @@ impl Numbers {
         }
     }
 
-    /// The directories noted since the last call.
+    /// The directories noted since the last call, the one noted most often first.
     pub fn take_active(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.active)
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for directory in std::mem::take(&mut self.active) {
+            *counts.entry(directory).or_default() += 1;
+        }
+        let mut order: Vec<_> = counts.into_iter().collect();
+        order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        order.into_iter().map(|(directory, _)| directory).collect()
     }
 }

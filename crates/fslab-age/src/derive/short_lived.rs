@@ -1,15 +1,29 @@
 //! Files that are made, written and removed between two snapshots: most files there ever are.
 
+mod days;
+
 use rand::RngExt;
 use rand_pcg::Pcg64;
+
+pub use days::Days;
 
 use super::numbers::Numbers;
 use crate::profile::{DAY_NS, lognormal, short_life_ns, time_of_day};
 use crate::workload::{Operation, OperationKind};
 
+/// Where files that live less than a day come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ShortLived {
+    /// From a model.
+    Drawn(Model),
+    /// From days that were recorded: for each day of the workload one of them is drawn, as the paper
+    /// does it with the days of a trace.
+    Recorded(Days),
+}
+
 /// A model of files that live less than a day.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ShortLived {
+pub struct Model {
     /// How many a day.
     pub per_day: f64,
     /// Mean size, in bytes.
@@ -20,8 +34,22 @@ pub struct ShortLived {
     pub largest: u64,
 }
 
+/// A file that is gone within a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Brief {
+    /// When it is made, since its day began.
+    pub made_ns: u64,
+    /// How long it lives.
+    pub life_ns: u64,
+    /// How large it gets.
+    pub bytes: u64,
+    /// The place of its directory among those where something happens, the busiest first.
+    pub rank: usize,
+}
+
 impl ShortLived {
-    /// The operations of an interval, in `directories`; all files are gone at its end.
+    /// The operations of an interval, in `directories`, the busiest first; all files are gone at
+    /// its end.
     pub(super) fn operations(
         &self,
         from_ns: u64,
@@ -30,26 +58,52 @@ impl ShortLived {
         numbers: &mut Numbers,
         random: &mut Pcg64,
     ) -> Vec<Operation> {
-        let days = to_ns.saturating_sub(from_ns) as f64 / DAY_NS as f64;
-        let count = (days * self.per_day).round().max(0.0) as u64;
-        let mu = self.mean_bytes.max(1.0).ln() - self.sigma * self.sigma / 2.0;
         let mut rows = Vec::new();
-        for _ in 0..count {
-            let day = random.random_range(0..(days.ceil() as u64).max(1));
-            let time_ns = from_ns + day * DAY_NS + time_of_day(random);
-            let gone_ns = (time_ns + short_life_ns(random)).min(to_ns);
-            let length = lognormal(random, mu, self.sigma, self.largest);
-            let place = directories.get(random.random_range(0..directories.len().max(1)));
-            let (file, directory) = (numbers.fresh(), place.copied().unwrap_or_default());
+        for (day, file) in self.files(to_ns.saturating_sub(from_ns), directories.len(), random) {
+            let time_ns = from_ns + day * DAY_NS + file.made_ns;
             if time_ns >= to_ns {
                 continue;
             }
-            let operation = Operation { time_ns, file, ..Operation::default() };
+            let gone_ns = time_ns.saturating_add(file.life_ns).min(to_ns);
+            let place = file.rank % directories.len().max(1);
+            let directory = directories.get(place).copied().unwrap_or_default();
+            let operation = Operation { time_ns, file: numbers.fresh(), ..Operation::default() };
             let (make, write) = (OperationKind::Create, OperationKind::Write);
             rows.push(Operation { kind: make, directory, mode: 0o644, ..operation.clone() });
-            rows.push(Operation { kind: write, length, ..operation.clone() });
+            if file.bytes > 0 {
+                rows.push(Operation { kind: write, length: file.bytes, ..operation.clone() });
+            }
             rows.push(Operation { kind: OperationKind::Remove, time_ns: gone_ns, ..operation });
         }
         rows
+    }
+
+    /// Files, each with its day of an interval of so many nanoseconds.
+    fn files(&self, length_ns: u64, directories: usize, random: &mut Pcg64) -> Vec<(u64, Brief)> {
+        let days = length_ns.div_ceil(DAY_NS);
+        match self {
+            Self::Drawn(model) => {
+                let whole = length_ns as f64 / DAY_NS as f64 * model.per_day;
+                let file =
+                    |_| (random.random_range(0..days.max(1)), model.draw(directories, random));
+                (0..whole.round().max(0.0) as u64).map(file).collect()
+            }
+            Self::Recorded(recorded) => {
+                let of_day = |day| recorded.draw(random).iter().map(move |file| (day, *file));
+                (0..days).flat_map(of_day).collect()
+            }
+        }
+    }
+}
+
+impl Model {
+    fn draw(&self, directories: usize, random: &mut Pcg64) -> Brief {
+        let mu = self.mean_bytes.max(1.0).ln() - self.sigma * self.sigma / 2.0;
+        Brief {
+            made_ns: time_of_day(random),
+            life_ns: short_life_ns(random),
+            bytes: lognormal(random, mu, self.sigma, self.largest),
+            rank: random.random_range(0..directories.max(1)),
+        }
     }
 }

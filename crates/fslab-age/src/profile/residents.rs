@@ -71,8 +71,8 @@ impl Residents {
 }
 
 /// How much each of `count` directories is used: the quantiles of the lognormal distribution, in an
-/// order that is drawn. Drawn weights would make the most used of some ninety directories, and so how
-/// many files overflow its group, another with each seed; here only its place is.
+/// order that is drawn. Drawn weights would make the most used of some ninety directories, and so
+/// how many files overflow its group, another with each seed; here only its place is.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);

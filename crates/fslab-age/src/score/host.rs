@@ -30,7 +30,7 @@ pub fn score_directory(root: &Path, rules: Rules, threads: usize) -> Result<Scor
     rustix::fs::syncfs(&top).map_err(Error::file(root))?;
     let device = top.metadata().map_err(Error::file(root))?.dev();
     let scorer = Scorer { rules, device, seen: Mutex::default() };
-    let empty = || Score::new(rules.block_bytes);
+    let empty = || Score::by(rules);
     let scores = walk(root, threads, empty, |path, score| scorer.directory(path, score))?;
     let mut total = empty();
     scores.into_iter().for_each(|score| total.merge(score));
@@ -93,9 +93,7 @@ impl Scorer {
             home.is_some() && layout.first.and_then(group).is_some_and(|at| Some(at) != home);
         score.add(&layout, split);
         score.shared_bytes += told.shared_bytes;
-        for extent in &told.extents {
-            score.add_piece(extent.length.div_ceil(self.rules.block_bytes));
-        }
+        score.add_extents(&told.extents);
         if let (Some(from), Some(to)) = (*last, layout.first) {
             score.distances.add(from, to);
         }

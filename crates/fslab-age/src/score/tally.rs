@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use fslab_vfs::Extent;
 use serde::Serialize;
 
+use super::Rules;
 use super::distance::Distances;
 use super::extents::FileLayout;
 use super::free::FreeSpace;
+use super::map::Map;
 
 /// Sums over files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,6 +95,8 @@ pub struct Score {
     pub untold: BTreeMap<&'static str, u64>,
     /// Bytes that several files share.
     pub shared_bytes: u64,
+    /// What lies where, if it was asked for.
+    pub map: Option<Map>,
 }
 
 impl Score {
@@ -99,6 +104,22 @@ impl Score {
     #[must_use]
     pub fn new(block_bytes: u64) -> Self {
         Self { block_bytes, ..Self::default() }
+    }
+
+    /// Likewise, for files that are looked at so.
+    #[must_use]
+    pub fn by(rules: Rules) -> Self {
+        Self { map: rules.map_bytes.map(Map::new), ..Self::new(rules.block_bytes) }
+    }
+
+    /// Adds where a file lies, beside its layout.
+    pub fn add_extents(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            self.add_piece(extent.length.div_ceil(self.block_bytes.max(1)));
+            if let Some(map) = &mut self.map {
+                map.add(extent);
+            }
+        }
     }
 
     /// Adds a file.
@@ -132,6 +153,9 @@ impl Score {
         }
         self.distances.merge(other.distances);
         self.shared_bytes += other.shared_bytes;
+        if let (Some(map), Some(other)) = (&mut self.map, &other.map) {
+            map.merge(other);
+        }
     }
 
     /// Sums by size, the smallest files first.

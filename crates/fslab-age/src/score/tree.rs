@@ -44,7 +44,7 @@ pub fn score_files(
     let unsupported = || fslab_vfs::Error::Errno(fslab_vfs::Errno::OPNOTSUPP);
     let layout = target.layout().ok_or_else(unsupported);
     let layout = layout.map_err(Error::volume("where files lie"))?;
-    let (score, seen) = (Score::new(rules.block_bytes), HashSet::new());
+    let (score, seen) = (Score::by(rules), HashSet::new());
     let mut walk = Scorer { layout, rules, score, seen, each };
     visit(target, &mut |path, directory, attr, last| {
         walk.file(path, directory, attr, last).map_err(Error::volume(shown(path)))
@@ -77,9 +77,7 @@ impl Scorer<'_> {
         let split = self.is_split(directory, &layout)?;
         self.score.add(&layout, split);
         (self.each)(&ScoredFile { path, extents: &extents, layout });
-        for extent in &extents {
-            self.score.add_piece(extent.length.div_ceil(self.rules.block_bytes));
-        }
+        self.score.add_extents(&extents);
         if let (Some(from), Some(to)) = (*last, layout.first) {
             self.score.distances.add(from, to);
         }
@@ -116,6 +114,19 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
         Ok(())
     })?;
     Ok(checksum_of_lines(lines))
+}
+
+/// Files and directories of a tree; those of several names once for each. `lost+found` is left out.
+///
+/// # Errors
+/// What the file system answers.
+pub(crate) fn count_entries(target: &dyn FileSystem) -> Result<u64> {
+    let mut entries = 0;
+    visit(target, &mut |_path, _directory, _attr, _last| {
+        entries += 1;
+        Ok(())
+    })?;
+    Ok(entries)
 }
 
 fn shown(path: &[u8]) -> String {

@@ -19,7 +19,8 @@ const FILES_PER_DIRECTORY: u64 = 20;
 /// What the system answers.
 pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -> Result<Summary> {
     let directories = rows / (FILES_PER_DIRECTORY + 1);
-    let (mut first, mut second) = (SnapshotWriter::new(before), SnapshotWriter::new(after));
+    let mut first = SnapshotWriter::ascending(before)?;
+    let mut second = SnapshotWriter::ascending(after)?;
     let mut summary = Summary::default();
     for inode in 1..=rows {
         let entry = entry(inode, directories, seed);

@@ -4,7 +4,7 @@ use fslab_ext2::alloc::Clustering;
 use fslab_vfs::{Credentials, MemFs};
 
 use super::within;
-use crate::derive::{Options, ShortLived, derive};
+use crate::derive::{Model, Options, ShortLived, derive};
 use crate::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use crate::score::tree_checksum;
 use crate::simulate::{DISKS, Settings as Simulated, Simulator, Variant};
@@ -77,9 +77,9 @@ fn simulate(operations: &[Operation]) {
     assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
 }
 
-/// Bytes as entries of two snapshots: what is derived of them is a workload that ends with the files
-/// of the second, or that is refused where directories of a damaged snapshot lie in themselves or in
-/// none.
+/// Bytes as entries of two snapshots: what is derived of them is a workload that ends with the
+/// files of the second, or that is refused where directories of a damaged snapshot lie in
+/// themselves or in none.
 ///
 /// # Panics
 /// Where it is not so.
@@ -119,12 +119,12 @@ fn made(path: &std::path::Path) -> Result<Population> {
 
 fn options(bytes: &[u8]) -> Options {
     let how = bytes.first().copied().unwrap_or_default();
-    let short = ShortLived { per_day: 20.0, mean_bytes: 5000.0, sigma: 1.0, largest: 1 << 20 };
+    let short = Model { per_day: 20.0, mean_bytes: 5000.0, sigma: 1.0, largest: 1 << 20 };
     Options {
         seed: how.into(),
         rewrite_all: how & 1 != 0,
         inodes_per_directory: std::num::NonZeroU64::new(u64::from(how & 6)),
-        short_lived: (how & 8 != 0).then_some(short),
+        short_lived: (how & 8 != 0).then_some(ShortLived::Drawn(short)),
         volume_bytes: 0,
     }
 }

@@ -1,5 +1,5 @@
-//! The checks that fuzz targets share: over what fuzzing found, and over random damage to files that
-//! are right.
+//! The checks that fuzz targets share: over what fuzzing found, and over random damage to files
+//! that are right.
 
 use std::path::{Path, PathBuf};
 

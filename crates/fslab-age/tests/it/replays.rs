@@ -91,12 +91,14 @@ fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
 fn an_aged_engine_has_a_score() {
     let ext2 = engine(64 << 20);
     replay(&ext2, &operations(small("stress").on_volume(48 << 20), 3), settings(1));
-    let score = score_tree(&ext2, Rules { block_bytes: 4096, group_bytes: None }).unwrap();
+    let score =
+        score_tree(&ext2, Rules { block_bytes: 4096, group_bytes: None, map_bytes: None }).unwrap();
     let value = score.total.score().unwrap();
     assert!(score.total.files > 100 && (0.5..0.9999).contains(&value), "{score:?}");
     assert!(score.distances.figures().unwrap().pairs > 50);
     let memory = MemFs::default();
-    let answer = score_tree(&memory, Rules { block_bytes: 4096, group_bytes: None });
+    let answer =
+        score_tree(&memory, Rules { block_bytes: 4096, group_bytes: None, map_bytes: None });
     assert!(answer.unwrap_err().to_string().contains("where files lie"));
 }
 
@@ -237,6 +239,29 @@ fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
         assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{problem}");
         assert_eq!(replayed.operations, operations.len() as u64, "{problem}");
     }
+}
+
+/// Whoever deletes what a replay has made and goes on begins anew; whoever deletes a part is told.
+#[test]
+fn a_replay_goes_on_after_the_tree_was_deleted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("checkpoint");
+    let operations = operations(small("developer"), 9);
+    let settings = || Settings { checkpoint_every: 300, ..with_checkpoint(&path, 2) };
+    let done = MemFs::default();
+    replay(&done, &operations, settings());
+    let anew = MemFs::default();
+    let replayed = replay(&anew, &operations, settings());
+    assert_eq!((replayed.operations, replayed.repeated), (operations.len() as u64, 0));
+    assert_eq!(tree_checksum(&anew, true).unwrap(), checksum(&operations));
+    // The checkpoint is at the end, where far more than an interval's files are.
+    let partly = MemFs::default();
+    let first = Operation { name: b"left".to_vec().into(), ..operations[0].clone() };
+    replay(&partly, &[first], crate::support::settings(1));
+    let mut replayer = Replayer::new(&partly, settings());
+    let answer = replayer.run(stream(&operations), &mut Patience);
+    let message = answer.unwrap_err().to_string();
+    assert!(message.contains("delete all of them to begin anew"), "{message}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fslab_age::derive::{Options, ShortLived, derive};
+use fslab_age::derive::{Days, Model, Options, ShortLived, derive};
 use fslab_age::diff::{Change, Diff, Differences, Summary};
 use fslab_age::replay::Replayer;
 use fslab_age::score::tree_checksum;
@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::support::{Patience, settings};
+use crate::support::{Patience, settings, small};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -180,13 +180,14 @@ fn a_derived_workload_makes_the_last_snapshot() {
         write(&one, 0, &before);
         write(&two, 1, &after);
         let snapshots = [one.clone(), two.clone()];
-        let short_lived =
-            ShortLived { per_day: 50.0, mean_bytes: 9000.0, sigma: 1.0, largest: 1 << 20 };
+        let model = Model { per_day: 50.0, mean_bytes: 9000.0, sigma: 1.0, largest: 1 << 20 };
+        let days = Days::of(crate::support::operations(small("mail"), seed).into_iter().map(Ok));
         for options in [
             options(),
             Options { rewrite_all: true, ..options() },
             Options { inodes_per_directory: NonZeroU64::new(64), ..options() },
-            Options { short_lived: Some(short_lived), ..options() },
+            Options { short_lived: Some(ShortLived::Drawn(model)), ..options() },
+            Options { short_lived: Some(ShortLived::Recorded(days.unwrap())), ..options() },
         ] {
             let derived = derive(&snapshots, &output, &options).unwrap();
             let population = population_of(&output);
@@ -199,6 +200,29 @@ fn a_derived_workload_makes_the_last_snapshot() {
             assert_eq!(tree_checksum(&memory, true).unwrap(), population.checksum().unwrap());
         }
     }
+}
+
+/// Each day of an interval has the files of one of the recorded days, in the busiest directories.
+#[test]
+fn short_lived_files_come_from_recorded_days() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
+    let (before, after) = two_trees(3, 200);
+    write(&one, 0, &before);
+    write(&two, 20, &after);
+    let recorded = crate::support::operations(small("mail"), 4);
+    let days = Days::of(recorded.into_iter().map(Ok)).unwrap();
+    let (recorded_days, recorded_files) = days.counts();
+    assert!((10..=14).contains(&recorded_days) && recorded_files > 100, "{:?}", days.counts());
+    let options = Options { short_lived: Some(ShortLived::Recorded(days)), ..options() };
+    derive(&[one, two], &output, &options).unwrap();
+    let short_lived = WorkloadReader::open(&output).unwrap().map(|operation| operation.unwrap());
+    // What has no name in a snapshot has none in the workload.
+    let made = short_lived
+        .filter(|operation| operation.kind == OperationKind::Create && operation.name.is_empty());
+    let made = made.count() as f64 / 20.0;
+    let expected = recorded_files as f64 / recorded_days as f64;
+    assert!((0.6..1.5).contains(&(made / expected)), "{made} a day, and {expected} recorded");
 }
 
 /// Directories that trade places, one within the other, and an inode that is used again.
@@ -303,7 +327,7 @@ fn a_live_tree_is_captured_and_verified() {
     let [plain, hidden, key] = ["plain", "hidden", "key"].map(|name| scratch.path().join(name));
     let layout = fslab_age::score::score_directory(
         &tree,
-        fslab_age::score::Rules { block_bytes: 4096, group_bytes: None },
+        fslab_age::score::Rules { block_bytes: 4096, group_bytes: None, map_bytes: None },
         2,
     );
     let layout = layout.is_ok();

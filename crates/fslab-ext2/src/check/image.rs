@@ -32,6 +32,8 @@ pub(super) struct Image {
     pub(super) directories: BTreeMap<InodeNo, Directory>,
     /// Blocks of attributes: what they say, how many inodes have them.
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
+    /// Indirect blocks, and the inode that each belongs to.
+    pub(super) tables: HashMap<BlockNo, InodeNo>,
 }
 
 /// What is known of an inode.
@@ -72,6 +74,7 @@ impl Image {
             inodes: vec![Known::default(); geometry.inodes() as usize + 1],
             directories: BTreeMap::new(),
             attributes: HashMap::new(),
+            tables: HashMap::new(),
         };
         image.claim_metadata();
         Ok(image)

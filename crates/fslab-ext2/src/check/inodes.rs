@@ -58,8 +58,8 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let links = raw.i_links_count.get();
     if links == 0 {
         let dtime = raw.i_dtime.get();
-        if raw.i_mode.get() != 0 && image.is_reserved(no) && no != BAD_BLOCKS {
-            bad(image, no, "is reserved, and has a mode");
+        if image.is_reserved(no) && no != BAD_BLOCKS {
+            check_unused_reserved(image, no, raw);
         }
         let was_used = raw.i_mode.get() != 0 && !image.is_reserved(no);
         // A small time is an inode number: the inode was in a list of orphans.
@@ -73,6 +73,17 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         bad(image, no, DELETED_IN_USE);
     }
     check_used(image, no, raw, bytes)
+}
+
+/// Of the file system's own inodes, those without a use have neither mode nor blocks.
+fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
+    if raw.i_mode.get() != 0 {
+        bad(image, no, "is reserved, and has a mode");
+    }
+    let stored = raw.i_blocks_lo.get();
+    if stored != 0 && raw.i_file_acl_lo.get() == 0 {
+        image.report.add(Subject::Inode(no), None, Problem::Sectors { stored, counted: 0 });
+    }
 }
 
 fn bad(image: &mut Image, no: InodeNo, what: &'static str) {
@@ -211,6 +222,7 @@ fn walk_pointer(
         walk.note(first, BlockNo(pointer));
         return Ok(());
     }
+    image.tables.insert(BlockNo(pointer), no);
     let fan = u64::from(image.geometry().block_size.pointers());
     let bytes = image.cache.read(BlockNo(pointer))?;
     for (index, word) in (0..).zip(bytes.as_chunks::<4>().0) {

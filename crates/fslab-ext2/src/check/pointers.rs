@@ -48,10 +48,12 @@ fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     }
 }
 
-/// A search through an inode's pointers. Each indirect block is looked at once: damage can make
-/// their tree a circle.
+/// A search through an inode's pointers, in the indirect blocks that belong to it: damage can make
+/// others lead to the blocks of other files and of the file system, which are not to be changed.
+/// Each is looked at once: damage can make their tree a circle.
 struct Search<'a> {
     image: &'a Image,
+    no: InodeNo,
     pointer: u32,
     seen: HashSet<u32>,
     found: Vec<Slot>,
@@ -59,7 +61,7 @@ struct Search<'a> {
 
 /// The places of a pointer, in the order of the map.
 fn places(image: &Image, no: InodeNo, pointer: u32) -> Result<Vec<Slot>> {
-    let mut search = Search { image, pointer, seen: HashSet::new(), found: Vec::new() };
+    let mut search = Search { image, no, pointer, seen: HashSet::new(), found: Vec::new() };
     let Some((block, offset)) = place_of_inode(image, no) else { return Ok(search.found) };
     let bytes = image.cache.read(block)?;
     let Ok((raw, _)) = RawInode::ref_from_prefix(&bytes[offset..]) else {
@@ -77,8 +79,8 @@ impl Search<'_> {
         if value == self.pointer {
             self.found.push(slot);
         }
-        let is_block = self.image.geometry().place_of_block(BlockNo(value)).is_some();
-        if level == 0 || value == 0 || !is_block || !self.seen.insert(value) {
+        let is_own = self.image.tables.get(&BlockNo(value)) == Some(&self.no);
+        if level == 0 || !is_own || !self.seen.insert(value) {
             return Ok(());
         }
         let bytes = self.image.cache.read(BlockNo(value))?;

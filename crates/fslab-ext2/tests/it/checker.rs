@@ -147,7 +147,19 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
     }
     // The same in every run: the verdicts of two programs on all damage there is will differ now
     // and then, and that is to be looked for with other seeds, not stumbled upon.
-    let seed = seed_or(17_567_587_402_520);
+    verdicts_agree(seed_or(17_567_587_402_520));
+}
+
+/// Blocks counted in a reserved inode that has no use; an indirect block among the inodes, whose
+/// numbers were taken for pointers and mended, until the superblock was gone (4024).
+#[test]
+fn seeds_that_once_disagreed_agree() {
+    if has("e2fsck") {
+        [4024].into_iter().for_each(verdicts_agree);
+    }
+}
+
+fn verdicts_agree(seed: u64) {
     let mut random = Pcg64::seed_from_u64(seed);
     let image = furnished();
     let whole = std::fs::read(image.path()).unwrap();
@@ -176,7 +188,8 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
                 .push(format!("round {round}, bytes {places:?}: e2fsck: {text}\n ours: {found:?}"));
         }
         let device: Arc<dyn BlockDevice> = Arc::new(image.device());
-        let repaired = repair(&device, NOW).unwrap();
+        let repaired = repair(&device, NOW)
+            .unwrap_or_else(|error| panic!("round {round}, bytes {places:?}: {error}"));
         if !clean && repaired.left.is_clean() {
             mended += 1;
             let (clean, text) = e2fsck(&image);

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fslab_ext2::check::{check, repair};
+use fslab_ext2::testing::{check_damaged, look_at, use_image};
 use fslab_ext2::{Ext2, Group, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::{BlockDevice, FileKind, FileSystem, Ino, MemoryDevice, OpenMode, SeekTo};
+use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice, OpenMode};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -36,8 +37,6 @@ const MEMORY_MAX: u64 = 256 << 20;
 const FAILED_ONCE: [u64; 1] = [5_006_657];
 /// Says to a process that it is the one with the bound.
 const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
-/// Files looked at in one image; damage can make a tree a circle.
-const VISITS_MAX: u32 = 400;
 /// Of the processor, so that a busy machine fails nothing.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -79,53 +78,6 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     let mut bytes = vec![0; IMAGE_BYTES as usize];
     device.read_at(0, &mut bytes).unwrap();
     bytes
-}
-
-/// Looks at everything and changes some; errors are fine.
-fn use_it(device: Arc<MemoryDevice>) {
-    let Ok(ext2) = Ext2::open(device, VolumeOptions::default()) else { return };
-    let client = Client::new(&ext2);
-    let mut todo = vec![Ino::ROOT];
-    let mut visits = 0;
-    while let Some(directory) = todo.pop() {
-        let Ok(names) = client.list(directory) else { continue };
-        for listed in names {
-            visits += 1;
-            if visits > VISITS_MAX {
-                break;
-            }
-            let Ok(attr) = client.lookup(directory, &listed.name) else { continue };
-            if attr.kind == FileKind::Directory && todo.len() < 50 {
-                todo.push(attr.ino);
-            }
-            look_at(&client, attr.ino);
-        }
-        change(&client, directory);
-    }
-    drop(client);
-    drop(ext2.shutdown());
-}
-
-fn look_at(client: &Client<'_>, ino: Ino) {
-    drop(client.readlink(ino));
-    drop(client.listxattr(ino));
-    drop(client.getxattr(ino, "user.1"));
-    drop(client.subject().layout().map(|layout| layout.extents(ino)));
-    let Ok(file) = client.open(ino, OpenMode::READ_WRITE) else { return };
-    drop(file.read(0, 100_000));
-    drop(file.seek(0, SeekTo::Hole));
-    drop(file.seek(1, SeekTo::Data));
-    drop(file.write(5000, b"changed"));
-    drop(file.truncate(3000));
-    drop(client.setxattr(ino, "user.new", b"value"));
-}
-
-fn change(client: &Client<'_>, directory: Ino) {
-    drop(client.file(directory, "new", &[1; 9000]));
-    drop(client.mkdir(directory, "new directory"));
-    drop(client.rename(directory, "new", directory, "renamed"));
-    drop(client.unlink(directory, "renamed"));
-    drop(client.rmdir(directory, "new directory"));
 }
 
 /// A whole image, and where its structures are.
@@ -253,18 +205,29 @@ fn ends_well(sample: &Sample, seed: u64) {
         // Repaired first, as far as that goes, or after it was used.
         0 => {
             drop(repair(&(device.clone() as Arc<dyn BlockDevice>), NOW));
-            use_it(device);
+            use_image(device);
         }
         1 => {
-            use_it(device.clone());
+            use_image(device.clone());
             drop(repair(&(device as Arc<dyn BlockDevice>), NOW));
         }
         2 => drop(check(device)),
-        _ => use_it(device),
+        _ => use_image(device),
     }));
     assert!(answer.is_ok(), "a panic with FSLAB_SEED={seed}");
     let time = spent() - start;
     assert!(time < TIME_MAX, "FSLAB_SEED={seed} took {time:?}");
+}
+
+/// What the fuzz target does, with bytes by chance.
+#[test]
+fn any_bytes_are_damage_that_ends() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    for _ in 0..CASES / 3 {
+        let mut bytes = vec![0; random.random_range(0..150)];
+        random.fill(bytes.as_mut_slice());
+        check_damaged(&bytes).unwrap();
+    }
 }
 
 /// Every pointer of a file leads to one block, which holds pointers to itself.

@@ -277,7 +277,9 @@ impl Script {
             return;
         }
         if !both[1].exists(Ino::ROOT, &CROWD[1..]).unwrap() {
-            both.map(|client| client.mkdir(Ino::ROOT, &CROWD[1..]).unwrap());
+            for client in both {
+                client.mkdir(Ino::ROOT, &CROWD[1..]).unwrap();
+            }
         }
         for _ in 0..self.random.random_range(3..12) {
             let at = self.random.random_range(0..self.crowd.len());

@@ -134,6 +134,32 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     assert!(found.iter().all(|one| !one.is_whole()), "{found:?}");
 }
 
+/// mke2fs keeps blocks for more descriptors, and notes where they and their copies are.
+#[test]
+fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
+    if !has("e2fsck") || !has("mke2fs") {
+        return;
+    }
+    let image = Image::empty(20 << 20);
+    let made = std::process::Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext2", "-b", "1024", "-O", "resize_inode"])
+        .arg(image.path())
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+    // Group 3 has a copy.
+    file.set_len(24 << 20).unwrap();
+    assert!(grow(&image.device()).unwrap().to > 20 << 10);
+    image.check("grown");
+    file.set_len(40 << 20).unwrap();
+    let message = grow(&image.device()).unwrap_err().to_string();
+    assert!(message.contains("use resize2fs"), "{message}");
+    let message = shrunk(&image, 10 << 20).unwrap_err().to_string();
+    assert!(message.contains("use resize2fs"), "{message}");
+    image.check("refused");
+}
+
 fn shrunk(image: &Image, bytes: u64) -> fslab_ext2::Result<Resized> {
     let device: Arc<dyn BlockDevice> = Arc::new(image.device());
     shrink(&device, bytes)
@@ -159,20 +185,20 @@ fn file_systems_shrink_and_keep_all_files() {
             let (client, model) = (Client::new(&ext2), Client::new(&model));
             let front = vec![1; group as usize];
             (0..7).for_each(|number| {
-                client.file(Ino::ROOT, &format!("front {number}"), &front).unwrap();
+                client.file(Ino::ROOT, format!("front {number}"), &front).unwrap();
             });
             script.run_small(&client, &model, 40);
             for client in [&client, &model] {
                 let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
                 for number in 0..600 {
-                    client.file(directory, &format!("{number:0>60}"), &[number as u8]).unwrap();
+                    client.file(directory, format!("{number:0>60}"), &[number as u8]).unwrap();
                 }
                 let large = client.mkdir(directory, "sub").unwrap();
                 let bytes: Vec<u8> = (0..group / 3).map(|at| (at % 251) as u8).collect();
                 client.file(large, "large", &bytes).unwrap();
             }
             (0..7).for_each(|number| {
-                client.unlink(Ino::ROOT, &format!("front {number}")).unwrap();
+                client.unlink(Ino::ROOT, format!("front {number}")).unwrap();
             });
             drop(client);
             ext2.shutdown().unwrap();
@@ -235,7 +261,7 @@ fn a_power_cut_while_shrinking_loses_no_file() {
     if !has("e2fsck") {
         return;
     }
-    let made = MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 8192, ..options(1024) };
+    let made = MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 4096, ..options(1024) };
     let device = Arc::new(CrashDevice::new(BYTES, 1024).unwrap());
     mkfs(&*device, &made).unwrap();
     let bytes: Vec<u8> = (0..900_000_u32).map(|at| (at % 251) as u8).collect();
@@ -248,7 +274,7 @@ fn a_power_cut_while_shrinking_loses_no_file() {
         }
         let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
         (0..700).for_each(|number| {
-            client.file(directory, &format!("{number:0>50}"), b"").unwrap();
+            client.file(directory, format!("{number:0>50}"), b"").unwrap();
         });
         client.file(directory, "large", &bytes).unwrap();
         front.iter().for_each(|name| client.unlink(Ino::ROOT, name).unwrap());

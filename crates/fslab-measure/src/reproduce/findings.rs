@@ -140,7 +140,9 @@ fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
         Outcome::Figures(figures) => {
             let lines: Vec<String> = figures.iter().map(|figure| one(unit, figure)).collect();
             let name = unit.map_or("times", |unit| unit.name);
-            format!("{} {name}", lines.join("; "))
+            let is_single = figures.iter().any(|figure| figure.rounds == 1);
+            let remark = if is_single { " (one round, no interval)" } else { "" };
+            format!("{} {name}{remark}", lines.join("; "))
         }
     }
 }
@@ -151,11 +153,8 @@ fn one(unit: Option<&Unit>, figure: &Figure) -> String {
         None => significant(value),
     };
     let at = figure.at.map(|at| format!("{at}: ")).unwrap_or_default();
-    let spread = match figure.interval {
-        Some((low, high)) => format!(" [{}, {}]", number(low), number(high)),
-        None if figure.rounds == 1 => " (one round, no interval)".to_owned(),
-        None => String::new(),
-    };
+    let spread = |(low, high)| format!(" [{}, {}]", number(low), number(high));
+    let spread = figure.interval.map(spread).unwrap_or_default();
     format!("{at}{}{spread}", number(figure.value))
 }
 

@@ -7,6 +7,7 @@ mod diff;
 mod image;
 mod profile;
 mod progress;
+mod recorded;
 mod replay;
 mod score;
 mod show;

@@ -402,6 +402,38 @@ fn scores_of_several_targets_are_one_chart() {
     assert_eq!(drawn.matches("<polyline").count(), 5);
 }
 
+/// A workload with files of recorded days ages a file system, whose scores over time and by size are
+/// then at hand. A trace of a mount is such a recording.
+#[test]
+fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
+    let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
+    let scratch = TempDir::new().unwrap();
+    let recorded = workload(&scratch, "6");
+    let [tree, aged, snapshots] = ["tree", "aged", "snapshots"].map(|name| fresh.root().join(name));
+    [&tree, &aged, &snapshots].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    let [derived, told, chart, map] =
+        ["derived", "told.json", "chart.svg", "map.svg"].map(|name| scratch.path().join(name));
+    for (number, name) in ["first", "second"].iter().enumerate() {
+        copy(&sources("src"), &tree.join(name));
+        works(&["age", "snapshot", text(&tree), text(&snapshots.join(number.to_string()))]);
+    }
+    let from = ["--short-lived-from", text(&recorded)];
+    works(&[&["age", "derive", "-o", text(&derived), text(&snapshots)], &from[..]].concat());
+    let replayed = ["age", "replay", "--json", "--verify", "--score-every", "1"];
+    let json = works(&[&replayed[..], &[text(&derived), text(&aged)]].concat());
+    assert!(json.contains("\"verified\": true"), "{json}");
+    // Both snapshots are of one moment, and so of the first day, whose score is not told.
+    std::fs::write(&told, json).unwrap();
+    let last = snapshots.join("1");
+    let verify = ["age", "verify", "--scores", text(&told), "--earlier", text(&snapshots)];
+    let (code, answer) = run(&[&verify[..], &[text(&last), text(&last)]].concat());
+    assert!(code == 3 && answer.contains("there is no day for which both"), "{code}: {answer}");
+    let score = ["age", "score", "--chart", text(&chart), "--map", text(&map), text(&aged)];
+    assert!(works(&score).contains("pieces so large"));
+    assert!(std::fs::read_to_string(&chart).unwrap().contains("Layout score by size of files"));
+    assert!(std::fs::read_to_string(&map).unwrap().contains("dark where its files lie"));
+}
+
 #[test]
 fn wrong_input_is_named() {
     let scratch = TempDir::new().unwrap();

@@ -28,8 +28,8 @@ const TIMES: u64 = 8;
 /// States with all that was written, and with all that was synced.
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
-/// With the first small chunk this long, one behind it begins where the second attempt ends, and has
-/// the sequence that would come next there. `no_other_length_was_meant` finds it.
+/// With the first small chunk this long, one behind it begins where the second attempt ends, and
+/// has the sequence that would come next there. `no_other_length_was_meant` finds it.
 const FITTING: usize = 12;
 
 #[test]

@@ -77,7 +77,7 @@ impl Args {
 }
 
 /// The lines of a result.
-fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
+pub(super) fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let told = serde_json::from_slice(&text).map_err(|error| Coded {
         code: Code::BadInput,

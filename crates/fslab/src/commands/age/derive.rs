@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use fslab_age::derive::{Options, ShortLived, derive};
+use fslab_age::derive::{Model, Options, ShortLived, derive};
 use fslab_age::workload::hash_of_file;
 
+use super::recorded::days_of;
 use super::snapshot::files_of;
 
 /// Arguments of `fslab age derive`.
@@ -29,6 +30,10 @@ pub struct Args {
     /// Their mean size
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: ByteSize,
+    /// Instead: for each day, the files that lived less than one on a day of this, drawn anew each
+    /// time: a workload (one of a profile, too), or a trace of `fslab mount -l trace`
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
+    short_lived_from: Option<PathBuf>,
     /// Size of the file system that it is for [that of the snapshots]
     #[arg(long, value_name = "SIZE")]
     volume: Option<ByteSize>,
@@ -41,14 +46,23 @@ pub struct Args {
 }
 
 impl Args {
+    fn short_lived(&self) -> Result<Option<ShortLived>> {
+        if let Some(path) = &self.short_lived_from {
+            return Ok(Some(ShortLived::Recorded(days_of(path)?)));
+        }
+        let size = self.short_lived_size.as_u64();
+        let model = |per_day: f64| Model {
+            per_day: per_day.clamp(0.0, 1e9),
+            mean_bytes: size as f64,
+            sigma: 1.6,
+            largest: size.saturating_mul(256),
+        };
+        Ok(self.short_lived.map(model).map(ShortLived::Drawn))
+    }
+
     /// Writes the workload.
     pub fn run(self) -> Result<()> {
-        let short_lived = self.short_lived.map(|per_day| ShortLived {
-            per_day: per_day.clamp(0.0, 1e9),
-            mean_bytes: self.short_lived_size.as_u64() as f64,
-            sigma: 1.6,
-            largest: self.short_lived_size.as_u64().saturating_mul(256),
-        });
+        let short_lived = self.short_lived()?;
         let options = Options {
             seed: self.seed,
             rewrite_all: self.rewrite_all,

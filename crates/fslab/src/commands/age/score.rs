@@ -11,7 +11,7 @@ use fslab_ext2::{Ext2, VolumeOptions};
 use fslab_layers::Leaf;
 use fslab_vfs::{FileSystem, Ino, Request};
 
-use super::tables::{print_score, score_json};
+use super::tables::{print_score, score_json, write_by_size};
 use crate::leaves;
 
 /// The number by which Linux knows ext2, ext3 and ext4.
@@ -32,6 +32,12 @@ pub struct Args {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
+    /// Write a picture of the scores by size here
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
+    /// Write a picture of where on the volume the files lie here
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
     /// A directory, or an ext2 image
     path: PathBuf,
 }
@@ -42,11 +48,20 @@ impl Args {
         let group_bytes = self.group_size.map(|size| size.as_u64());
         let status = std::fs::metadata(&self.path);
         let status = status.with_context(|| self.path.display().to_string())?;
+        let name = self.path.display().to_string();
+        let with_map = self.map.is_some();
         let score = if status.is_dir() {
-            Directory { path: self.path, group_bytes, threads: self.threads }.score()?
+            Directory { path: self.path, group_bytes, threads: self.threads, with_map }.score()?
         } else {
-            score_image(&self.path)?
+            score_image(&self.path, with_map)?
         };
+        if let Some(path) = &self.chart {
+            write_by_size(path, &name, &score)?;
+        }
+        if let (Some(path), Some(map)) = (&self.map, &score.map) {
+            let written = std::fs::write(path, map.picture(&name));
+            written.with_context(|| path.display().to_string())?;
+        }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&score_json(&score))?);
         } else {
@@ -71,6 +86,8 @@ pub(super) struct Directory {
     path: PathBuf,
     group_bytes: Option<u64>,
     threads: usize,
+    /// Whether to note what lies where.
+    with_map: bool,
 }
 
 impl Place {
@@ -78,9 +95,8 @@ impl Place {
     pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
         match leaf {
             Leaf::Directory(path) => {
-                let directory =
-                    Directory { path: path.clone(), group_bytes: None, threads: THREADS };
-                Self::Directory(directory)
+                let (path, group_bytes, with_map) = (path.clone(), None, false);
+                Self::Directory(Directory { path, group_bytes, threads: THREADS, with_map })
             }
             _ => Self::Here(Arc::clone(file_system)),
         }
@@ -93,7 +109,8 @@ impl Place {
             Self::Here(file_system) => {
                 let told = file_system.statfs(&Request::default(), Ino::ROOT);
                 let block_bytes = told.map_or(4096, |told| u64::from(told.block_size.max(512)));
-                score_tree(&**file_system, Rules { block_bytes, group_bytes: None })
+                let rules = Rules { block_bytes, group_bytes: None, map_bytes: None };
+                score_tree(&**file_system, rules)
             }
         }
     }
@@ -107,7 +124,8 @@ impl Directory {
         let is_ext = told.f_type as i64 == EXT_MAGIC;
         // A group is what one block of bits stands for.
         let own = is_ext.then_some(8 * block_bytes * block_bytes);
-        let rules = Rules { block_bytes, group_bytes: self.group_bytes.or(own) };
+        let map_bytes = self.with_map.then_some(told.f_blocks * block_bytes);
+        let rules = Rules { block_bytes, group_bytes: self.group_bytes.or(own), map_bytes };
         let mut score = score_directory(path, rules, self.threads)?;
         score.free = free_space(path);
         Ok(score)
@@ -123,13 +141,14 @@ fn free_space(path: &Path) -> Option<FreeSpace> {
     Some(free)
 }
 
-fn score_image(path: &Path) -> Result<Score> {
+fn score_image(path: &Path, with_map: bool) -> Result<Score> {
     let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let ext2: Ext2 = leaves::open(path, &options)?;
     let geometry = *ext2.superblock().geometry();
     let block_bytes = u64::from(geometry.block_size.bytes_u32());
     let group_bytes = Some(u64::from(geometry.blocks_per_group) * block_bytes);
-    let mut score = score_tree(&ext2, Rules { block_bytes, group_bytes })?;
+    let map_bytes = with_map.then_some(u64::from(geometry.blocks) * block_bytes);
+    let mut score = score_tree(&ext2, Rules { block_bytes, group_bytes, map_bytes })?;
     let device = leaves::open_device(path, true)?;
     score.free = Some(FreeSpace::of_image(&device)?);
     Ok(score)

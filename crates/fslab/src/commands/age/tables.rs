@@ -1,5 +1,6 @@
 //! Tables and charts of aged volumes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -191,8 +192,9 @@ pub(super) fn score_json(value: &Score) -> Value {
 
 /// Prints a score by size, and what else is known.
 pub(super) fn print_score(value: &Score) {
-    let mut table = table(&["from blocks", "files", "blocks", "breaks", "split", "score"]);
-    let row = |name: String, sums: &Sums| {
+    let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "pieces so large"];
+    let mut table = table(&head);
+    let row = |name: String, sums: &Sums, pieces: u64| {
         [
             name,
             sums.files.to_string(),
@@ -200,12 +202,18 @@ pub(super) fn print_score(value: &Score) {
             sums.breaks.to_string(),
             sums.split.to_string(),
             score(sums.score()),
+            pieces.to_string(),
         ]
     };
-    for class in value.classes() {
-        table.add_row(row(class.from_blocks.to_string(), &class.sums));
+    let classes = value.classes();
+    let logs: BTreeSet<u32> = classes.iter().map(|class| class.from_blocks.ilog2()).collect();
+    for log in logs.into_iter().chain(value.piece_sizes.keys().copied()).collect::<BTreeSet<_>>() {
+        let sums = classes.iter().find(|class| class.from_blocks.ilog2() == log);
+        let sums = sums.map_or_else(Sums::default, |class| class.sums);
+        let pieces = value.piece_sizes.get(&log).copied().unwrap_or_default();
+        table.add_row(row((1_u64 << log).to_string(), &sums, pieces));
     }
-    table.add_row(row("all".to_owned(), &value.total));
+    table.add_row(row("all".to_owned(), &value.total, value.piece_sizes.values().sum()));
     println!("{table}");
     println!("blocks of {} bytes", value.block_bytes);
     for (reason, count) in &value.untold {
@@ -241,53 +249,81 @@ const COLOURS: &[&str] = &["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"
 
 /// Writes scores over days as an SVG.
 pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
+    let axis = Axis { title: "Layout score over time", name: "days of use", from: 0.0 };
+    write(path, &axis, &|day| format!("{day:.0}"), series)
+}
+
+/// Writes the scores of files by their size as an SVG.
+pub(super) fn write_by_size(path: &Path, name: &str, value: &Score) -> Result<()> {
+    let log = |class: &Class| ((class.from_blocks * value.block_bytes) as f64).log2();
+    let classes = value.classes();
+    let points = classes.iter().filter_map(|class| Some((log(class), class.score?)));
+    let points: Vec<_> = points.collect();
+    let from = points.first().map_or(0.0, |point| point.0);
+    let axis = Axis { title: "Layout score by size of files", name: "size, from", from };
+    let tick = |log: f64| bytes(log.exp2() as u64);
+    write(path, &axis, &tick, &[Series { name: name.to_owned(), points }])
+}
+
+/// What lies along a chart.
+struct Axis {
+    title: &'static str,
+    name: &'static str,
+    /// Where it begins.
+    from: f64,
+}
+
+fn write(path: &Path, axis: &Axis, tick: &dyn Fn(f64) -> String, series: &[Series]) -> Result<()> {
     let all = || series.iter().flat_map(|line| &line.points);
-    let days = all().map(|point| point.0).fold(1.0, f64::max);
+    let width = all().map(|point| point.0 - axis.from).fold(1.0, f64::max);
     let least = all().map(|point| point.1).fold(1.0, f64::min);
     // A little room below, and at least a hundredth of the scale.
     let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
     let (x, y) = (
-        |day: f64| 60.0 + 560.0 * day / days,
+        |at: f64| 60.0 + 560.0 * (at - axis.from) / width,
         |score: f64| 20.0 + 300.0 * (1.0 - score) / (1.0 - least),
     );
-    let mut svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"820\" height=\"380\" \
-                   font-family=\"sans-serif\" font-size=\"12\">\n\
-                   <title>Layout score over time</title>\n\
-                   <rect width=\"820\" height=\"380\" fill=\"white\"/>\n"
-        .to_owned();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"820\" height=\"380\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<title>{}</title>\n\
+         <rect width=\"820\" height=\"380\" fill=\"white\"/>\n",
+        axis.title,
+    );
     for step in 0..=5 {
         let share = f64::from(step) / 5.0;
-        let (value, day) = (least + (1.0 - least) * share, days * share);
+        let (value, at) = (least + (1.0 - least) * share, axis.from + width * share);
         svg += &format!(
             "<path d=\"M60 {0:.1}H620\" stroke=\"#ddd\"/><text x=\"54\" y=\"{1:.1}\" \
              text-anchor=\"end\">{value:.3}</text><text x=\"{2:.1}\" y=\"340\" \
-             text-anchor=\"middle\">{day:.0}</text>\n",
+             text-anchor=\"middle\">{3}</text>\n",
             y(value),
             y(value) + 4.0,
-            x(day),
+            x(at),
+            tick(at),
         );
     }
-    svg += "<text x=\"340\" y=\"365\" text-anchor=\"middle\">days of use</text>\n";
+    svg += &format!("<text x=\"340\" y=\"365\" text-anchor=\"middle\">{}</text>\n", axis.name);
     for (index, line) in series.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        // Where colours come again, lines are dashed, and say so.
-        let (dashes, dashed) = match index < COLOURS.len() {
-            true => ("", ""),
-            false => (" stroke-dasharray=\"6 4\"", " (dashed)"),
-        };
-        let points: Vec<_> = line
-            .points
-            .iter()
-            .map(|(day, score)| format!("{:.1},{:.1}", x(*day), y(*score)))
-            .collect();
-        svg += &format!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
-             <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}{dashed}</text>\n",
-            points.join(" "),
-            30 + 18 * index,
-            line.name.replace('&', "&amp;").replace('<', "&lt;"),
-        );
+        svg += &drawn(index, line, &|point| format!("{:.1},{:.1}", x(point.0), y(point.1)));
     }
     svg += "</svg>\n";
     std::fs::write(path, svg).with_context(|| path.display().to_string())
+}
+
+/// A line with its name beside the chart.
+fn drawn(index: usize, line: &Series, place: &dyn Fn(&(f64, f64)) -> String) -> String {
+    let colour = COLOURS[index % COLOURS.len()];
+    // Where colours come again, lines are dashed, and say so.
+    let (dashes, dashed) = match index < COLOURS.len() {
+        true => ("", ""),
+        false => (" stroke-dasharray=\"6 4\"", " (dashed)"),
+    };
+    let points: Vec<_> = line.points.iter().map(place).collect();
+    format!(
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
+         <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}{dashed}</text>\n",
+        points.join(" "),
+        30 + 18 * index,
+        line.name.replace('&', "&amp;").replace('<', "&lt;"),
+    )
 }

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use fslab_age::snapshot::SnapshotReader;
-use fslab_age::verify::{Finding, Limits, verify};
+use fslab_age::verify::{Finding, Limits, Moment, moments, over_time, verify};
+
+use super::chart;
+use super::snapshot::files_of;
+use crate::exit::{Code, Coded};
 
 /// Arguments of `fslab age verify`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +22,14 @@ pub struct Args {
     /// How far utilisation and layout scores may be apart
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
+    /// Compare scores over time too: what `fslab age replay --json --score-every DAYS` or
+    /// `fslab age simulate --json` printed of the aged volume
+    #[arg(long, value_name = "FILE", requires = "earlier")]
+    scores: Option<PathBuf>,
+    /// With --scores: the snapshots of the real file system that the workload was derived of, with
+    /// layouts; a directory stands for all files in it, sorted
+    #[arg(long, value_name = "SNAPSHOTS", requires = "scores")]
+    earlier: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -32,7 +44,8 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let limits = Limits { share: self.share, sizes: self.sizes, difference: self.difference };
         let reference = SnapshotReader::open(&self.reference)?;
-        let findings = verify(reference, SnapshotReader::open(&self.aged)?, limits)?;
+        let mut findings = verify(reference, SnapshotReader::open(&self.aged)?, limits)?;
+        findings.extend(self.over_time(limits)?);
         if self.json {
             println!("{}", serde_json::to_string_pretty(&findings)?);
         } else {
@@ -43,6 +56,30 @@ impl Args {
             bail!("{far} of {} figures are too far from the reference", findings.len());
         }
         Ok(())
+    }
+}
+
+impl Args {
+    fn over_time(&self, limits: Limits) -> Result<Option<Finding>> {
+        let (Some(scores), Some(earlier)) = (&self.scores, &self.earlier) else { return Ok(None) };
+        let snapshots = files_of(earlier)?;
+        let real = moments(snapshots.iter().map(|path| SnapshotReader::open(path)))?;
+        let aged: Vec<_> = chart::read(scores, None)?
+            .into_iter()
+            .take(1)
+            .flat_map(|line| line.points)
+            .map(|(day, score)| Moment { day, score })
+            .collect();
+        let Some(finding) = over_time(&real, &aged, limits) else {
+            let message = format!(
+                "there is no day for which both {} and {} tell a score: take snapshots \
+                 without --no-layout, replay with --score-every",
+                earlier.display(),
+                scores.display()
+            );
+            return Err(Coded { code: Code::BadInput, message }.into());
+        };
+        Ok(Some(finding))
     }
 }
 

@@ -30,7 +30,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let block_bytes = u64::from(image.ext2.superblock().geometry().block_size.bytes_u32());
-        let rules = Rules { block_bytes, group_bytes: None };
+        let rules = Rules { block_bytes, group_bytes: None, map_bytes: None };
         let mut map = Map::default();
         let score = score_files(&image.ext2, rules, &mut |file| {
             map.add(file.extents, block_bytes);

@@ -1,8 +1,8 @@
 //! `fslab sca recovery`: how long a stored file takes to be found after a crash, beside reading it.
 //!
 //! A file is written through a layer that is never shut down, as if its daemon were killed, and is
-//! found again by other layers: once as the kill left it, once with its root slots destroyed, so that
-//! nothing but its frames tells what it holds. Each time nothing of it is in the page cache.
+//! found again by other layers: once as the kill left it, once with its root slots destroyed, so
+//! that nothing but its frames tells what it holds. Each time nothing of it is in the page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -237,6 +237,9 @@ fn ratio(rounds: &[Round]) -> Option<RatioInterval> {
 fn told(rounds: &[Round]) -> Value {
     let ratio = ratio(rounds)
         .map(|found| json!({ "value": found.ratio, "low": found.low, "high": found.high }));
-    let times = |round: &Round| json!({ "recovery_seconds": round.recovery, "reading_seconds": round.reading });
+    let times = |round: &Round| {
+        let (recovery, reading) = (round.recovery, round.reading);
+        json!({ "recovery_seconds": recovery, "reading_seconds": reading })
+    };
     json!({ "ratio": ratio, "rounds": rounds.iter().map(times).collect::<Vec<_>>() })
 }

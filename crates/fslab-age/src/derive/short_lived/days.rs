@@ -1,0 +1,149 @@
+//! Recorded days: the files of a workload that lived less than a day.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+use super::Brief;
+use crate::error::{Error, Result};
+use crate::profile::DAY_NS;
+use crate::workload::{Operation, OperationKind};
+
+/// Files that lived less than a day, by the days on which they were made. A day without any counts:
+/// on some days nothing happens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Days {
+    days: Vec<Vec<Brief>>,
+}
+
+/// A file that has not gone yet.
+#[derive(Clone, Copy)]
+struct Living {
+    made_ns: u64,
+    bytes: u64,
+    directory: u64,
+}
+
+impl Days {
+    /// The days of a workload, whatever it was recorded by or made from.
+    ///
+    /// # Errors
+    /// Those of the operations, and where none of its files lived less than a day.
+    pub fn of(operations: impl Iterator<Item = Result<Operation>>) -> Result<Self> {
+        let mut living: HashMap<u64, Living> = HashMap::new();
+        let mut gone: BTreeMap<u64, Vec<(Living, u64)>> = BTreeMap::new();
+        let mut last_day = 0;
+        for operation in operations {
+            let operation = operation?;
+            last_day = operation.time_ns / DAY_NS;
+            note(&operation, &mut living, &mut gone);
+        }
+        if gone.is_empty() {
+            let what = "none of its files lived less than a day: there is nothing to take from it";
+            return Err(Error::parameter(what));
+        }
+        // What an importer numbers is not to decide how much memory is taken: days are few.
+        let days = (0..=last_day.min(36_500)).map(|day| gone.remove(&day).unwrap_or_default());
+        Ok(Self { days: days.map(|files| ranked(&files)).collect() })
+    }
+
+    /// How many days, and files on all of them.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.days.len(), self.days.iter().map(Vec::len).sum())
+    }
+
+    /// The files of one of them.
+    pub(super) fn draw(&self, random: &mut Pcg64) -> &[Brief] {
+        &self.days[random.random_range(0..self.days.len())]
+    }
+}
+
+fn note(
+    operation: &Operation,
+    living: &mut HashMap<u64, Living>,
+    gone: &mut BTreeMap<u64, Vec<(Living, u64)>>,
+) {
+    let Operation { file, time_ns, directory, offset, length, .. } = *operation;
+    match operation.kind {
+        OperationKind::Create => {
+            living.insert(file, Living { made_ns: time_ns, bytes: 0, directory });
+        }
+        OperationKind::Write => {
+            if let Some(file) = living.get_mut(&file) {
+                file.bytes = file.bytes.max(offset.saturating_add(length));
+            }
+        }
+        OperationKind::Remove => {
+            if let Some(file) = living.remove(&file)
+                && time_ns.saturating_sub(file.made_ns) < DAY_NS
+            {
+                gone.entry(file.made_ns / DAY_NS).or_default().push((file, time_ns));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The files of a day in the order of their making, with the ranks of their directories.
+fn ranked(files: &[(Living, u64)]) -> Vec<Brief> {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    files.iter().for_each(|(file, _)| *counts.entry(file.directory).or_default() += 1);
+    let mut order: Vec<(usize, u64)> =
+        counts.into_iter().map(|(directory, count)| (count, directory)).collect();
+    order.sort_unstable_by_key(|(count, directory)| (std::cmp::Reverse(*count), *directory));
+    let places = order.iter().enumerate().map(|(rank, (_, directory))| (*directory, rank));
+    let ranks: HashMap<u64, usize> = places.collect();
+    let brief = |(file, gone_ns): &(Living, u64)| Brief {
+        made_ns: file.made_ns % DAY_NS,
+        life_ns: gone_ns - file.made_ns,
+        bytes: file.bytes,
+        rank: ranks.get(&file.directory).copied().unwrap_or_default(),
+    };
+    let mut briefs: Vec<_> = files.iter().map(brief).collect();
+    briefs.sort_unstable_by_key(|file| (file.made_ns, file.life_ns));
+    briefs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+
+    fn file(file: u64, directory: u64, made_ns: u64, bytes: u64, gone_ns: u64) -> [Operation; 3] {
+        let at = |time_ns, kind| Operation { time_ns, kind, file, ..Operation::default() };
+        [
+            Operation { directory, ..at(made_ns, OperationKind::Create) },
+            Operation { length: bytes, ..at(made_ns, OperationKind::Write) },
+            at(gone_ns, OperationKind::Remove),
+        ]
+    }
+
+    #[test]
+    fn days_hold_what_lived_less_than_one() {
+        let operations = [
+            file(1, 7, HOUR, 10, 2 * HOUR),
+            file(2, 8, HOUR, 20, 3 * HOUR),
+            file(3, 8, 5 * HOUR, 30, 6 * HOUR),
+            // A day and more, and over midnight.
+            file(4, 8, 6 * HOUR, 40, 31 * HOUR),
+            file(5, 9, 47 * HOUR, 50, 50 * HOUR),
+        ];
+        let mut operations = operations.concat();
+        operations.sort_by_key(|operation| operation.time_ns);
+        let days = Days::of(operations.into_iter().map(Ok)).unwrap();
+        assert_eq!(days.counts(), (3, 4));
+        let told = |day: usize| -> Vec<_> {
+            let files = days.days[day].iter();
+            files
+                .map(|file| (file.made_ns / HOUR, file.life_ns / HOUR, file.bytes, file.rank))
+                .collect()
+        };
+        // Directory 8 is the busiest of the first day.
+        assert_eq!(told(0), [(1, 1, 10, 1), (1, 2, 20, 0), (5, 1, 30, 0)]);
+        assert_eq!((told(1), told(2)), (vec![(23, 3, 50, 0)], vec![]));
+        assert!(Days::of(std::iter::empty()).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! Which parts of a volume files lie in, as a picture: for file systems of which nothing else is
+//! known than where their files lie.
+
+use fslab_vfs::Extent;
+
+/// Cells of a row.
+pub const COLUMNS: u32 = 128;
+
+/// Rows of a map; a simulation has one for each group instead.
+const ROWS: u32 = 96;
+
+/// Pixels of a cell's width and height.
+const CELL: u32 = 6;
+
+/// Pixels above the first row.
+const HEAD: u32 = 24;
+
+/// Bytes in use by parts of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    cell_bytes: u64,
+    used: Vec<u64>,
+}
+
+impl Map {
+    /// Of a volume of so many bytes, with nothing in it.
+    #[must_use]
+    pub fn new(volume_bytes: u64) -> Self {
+        let cells = u64::from(COLUMNS * ROWS);
+        let cell_bytes = volume_bytes.div_ceil(cells).max(1);
+        Self { cell_bytes, used: vec![0; cells as usize] }
+    }
+
+    /// Adds what lies in an extent. What is beyond the volume, as addresses of a file system over
+    /// several devices can be, goes into the last part.
+    pub fn add(&mut self, extent: &Extent) {
+        let (mut at, end) = (extent.physical, extent.physical.saturating_add(extent.length));
+        let last = self.used.len() as u64 - 1;
+        while at < end {
+            let cell = (at / self.cell_bytes).min(last);
+            let next = if cell == last { end } else { ((cell + 1) * self.cell_bytes).min(end) };
+            self.used[cell as usize] += next - at;
+            at = next;
+        }
+    }
+
+    /// Adds another part of the same volume.
+    pub fn merge(&mut self, other: &Self) {
+        self.used.iter_mut().zip(&other.used).for_each(|(sum, used)| *sum += used);
+    }
+
+    /// The picture.
+    #[must_use]
+    pub fn picture(&self, title: &str) -> String {
+        let filled = |row: u32, column: u32| {
+            let used = self.used[(row * COLUMNS + column) as usize];
+            used as f64 / self.cell_bytes as f64
+        };
+        svg(title, "the volume row by row, dark where its files lie", ROWS, &filled)
+    }
+}
+
+/// An SVG of rows of cells, each the darker the more of it is filled, from 0 to 1.
+#[must_use]
+pub fn svg(title: &str, legend: &str, rows: u32, filled: &dyn Fn(u32, u32) -> f64) -> String {
+    let (width, height, title) = (COLUMNS * CELL, rows * CELL + HEAD, escape(title));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" shape-rendering=\"crispEdges\">\n<title>{title}</title>\n\
+         <text x=\"0\" y=\"16\" font-family=\"sans-serif\" font-size=\"13\">{title}: {legend}\
+         </text>\n"
+    );
+    for row in 0..rows {
+        for column in 0..COLUMNS {
+            let light = 40 + (215.0 * (1.0 - filled(row, column).clamp(0.0, 1.0))) as u32;
+            svg += &format!(
+                "<rect x=\"{}\" y=\"{}\" width=\"{CELL}\" height=\"{CELL}\" \
+                 fill=\"rgb({light},{light},{})\"/>\n",
+                column * CELL,
+                row * CELL + HEAD,
+                (light + 30).min(255),
+            );
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_in_one_cell() {
+        let mut map = Map::new(u64::from(COLUMNS * ROWS) * 1000);
+        let extent = |physical, length| Extent { logical: 0, physical, length };
+        for extent in [extent(0, 500), extent(999, 2002), extent(1 << 50, 77)] {
+            map.add(&extent);
+        }
+        assert_eq!(map.used[..4], [501, 1000, 1000, 1]);
+        assert_eq!((map.used.iter().sum::<u64>(), map.used.last()), (2579, Some(&77)));
+        let twice = map.clone();
+        map.merge(&twice);
+        assert_eq!(map.used[0], 1002);
+        let picture = map.picture("a < b");
+        assert!(picture.contains("a &lt; b: ") && picture.matches("<rect").count() == 128 * 96);
+    }
+}
