@@ -113,6 +113,8 @@ pub struct Tier {
     moves: moves::Moves,
     /// The last use did not end in order, and not every file was looked at since.
     in_doubt: AtomicBool,
+    /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
+    has_acted: AtomicBool,
 }
 
 /// Objects kept open; each takes some kilobytes, and a page of a table.
@@ -147,6 +149,7 @@ impl Tier {
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
             in_doubt: AtomicBool::new(true),
+            has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;
         tier.catalogue.begin_use()?;
@@ -261,7 +264,9 @@ impl Tier {
             }
         });
         self.files.all().iter().try_for_each(|file| self.settle(file))?;
-        self.lower.syncfs(&self.request(), Ino::ROOT)?;
+        if self.has_acted.load(Ordering::SeqCst) {
+            self.lower.syncfs(&self.request(), Ino::ROOT)?;
+        }
         if let Err(error) = self.catalogue.end_use() {
             tracing::warn!(%error, "the next expiry will scan the tree first");
         }

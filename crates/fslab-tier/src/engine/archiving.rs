@@ -311,7 +311,7 @@ impl Tier {
         residency: Residency,
     ) -> fslab_vfs::Result<()> {
         state.own(self, file.ino())?.sync()?;
-        residency::write(&*self.lower, &self.request(), file.ino(), &residency)?;
+        self.write_residency(file.ino(), &residency)?;
         let offline = residency.offline.clone();
         state.set_known(Known { recorded: residency, offline, unsynced: true });
         state.own(self, file.ino())?.sync()

@@ -9,6 +9,8 @@
 //! What the xattr says may therefore lag behind by naming blocks as offline that were recalled.
 //! They are recalled again.
 
+use std::sync::atomic::Ordering;
+
 use fslab_vfs::{Attr, Ino, Result};
 
 use super::Tier;
@@ -51,6 +53,12 @@ impl Tier {
         self.write_mark(file, state, residency, durable)
     }
 
+    /// Writes a residency, and remembers that there is something to be synced at the end.
+    pub(super) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
+        self.has_acted.store(true, Ordering::SeqCst);
+        residency::write(&*self.lower, &self.request(), ino, residency)
+    }
+
     /// Writes a residency as it is.
     pub(super) fn write_mark(
         &self,
@@ -59,7 +67,7 @@ impl Tier {
         residency: Residency,
         durable: Durable,
     ) -> Result<()> {
-        residency::write(&*self.lower, &self.request(), file.ino(), &residency)?;
+        self.write_residency(file.ino(), &residency)?;
         if let Some(known) = state.known_mut() {
             known.recorded = residency;
             known.unsynced = true;
@@ -111,7 +119,7 @@ impl Tier {
             tracing::warn!("{}: changed behind the mount since it was archived", self.name(ino));
             Residency { changed: true, moving: false, ..recorded.clone() }
         };
-        residency::write(&*self.lower, &self.request(), ino, &residency)?;
+        self.write_residency(ino, &residency)?;
         own.sync()?;
         known.recorded = residency;
         Ok(())

@@ -1,6 +1,7 @@
 //! What a crash left of archiving, what names that went leave, and what nobody needs any more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fslab_vfs::{FileKind, Ino, Name, Request, Timestamp};
@@ -92,6 +93,7 @@ impl Tier {
 
     /// The last name of a file is gone: its object is kept for as long as such are.
     pub(crate) fn removed(&self, object: Id) {
+        self.has_acted.store(true, Ordering::SeqCst);
         let since = self.around.calendar.now();
         let noted = self.catalogue.get(object).and_then(|row| match row {
             Some(row) => {
