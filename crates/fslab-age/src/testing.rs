@@ -1,7 +1,7 @@
 //! What must hold whatever bytes are read: shared by the fuzz targets and tests.
 //!
 //! Bytes are taken for each kind of file that is read here. Since hardly any random bytes are a
-//! Parquet file, they are also taken for rows, as a file would hold them: see [`rows`].
+//! Parquet file, they are also taken for rows, as a file would hold them: see `rows`.
 
 mod rows;
 
