@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 /// Gives the seed of an earlier run back.
 pub const SEED_VARIABLE: &str = "FSLAB_SEED";
 
-/// The seed where none is given back. CI draws it from the tree it tests, so that trees are tried
-/// with different seeds, and a tree that was seen to pass passes again.
+/// The seed where none is given back. CI draws it from the code it tests, so that changes are tried
+/// with other seeds, and what was seen to pass passes again.
 const DRAW_VARIABLE: &str = "FSLAB_DRAW";
 
 /// A number from the environment.
