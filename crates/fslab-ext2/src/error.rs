@@ -30,7 +30,7 @@ pub enum Error {
         bits: u32,
     },
     /// A file system of these parameters can't exist.
-    #[error("can't make the file system: {0}")]
+    #[error("no such file system can be made: {0}")]
     BadParameters(&'static str),
 }
 

@@ -89,7 +89,7 @@ fn hot_files_gain_from_staying_in_their_group() {
     assert!(reads[1] > reads[0] * 1.01 && writes[1] > writes[0], "{reads:?} {writes:?}");
 }
 
-/// Seen on 2026-11-22: 11.9 to 14.4 % and 21.6 to 24.0 % of files split over seeds 1997 and 1 to 3.
+/// Seen on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of files split.
 #[test]
 #[ignore = "a measurement: seven months, eight seeds; run with --release -- --ignored"]
 fn signs_and_order_of_the_paper_hold_over_seeds() {

@@ -56,7 +56,7 @@ enum Command {
     Layout(layout::Args),
     /// List deleted files whose bytes are still there, or get one back
     Undelete(undelete::Args),
-    /// Make a file system larger
+    /// Make a file system larger or smaller
     Resize(resize::Args),
     /// Change label, identity or reserved blocks
     Tune(tune::Args),
