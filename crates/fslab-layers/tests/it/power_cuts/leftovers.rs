@@ -41,7 +41,7 @@ fn what_an_attempt_left_does_not_follow_another() {
 
 /// Shows which lengths catch the planted bug, for when frames change.
 #[test]
-#[ignore = "a search for the length that the test above needs"]
+#[ignore = "a measurement: which length the test above needs"]
 fn no_other_length_was_meant() {
     let fits = |length: &usize| two_cuts(*length, Some(&NO_ZEROS)).is_err();
     let found: Vec<usize> = (1..100).filter(fits).collect();
