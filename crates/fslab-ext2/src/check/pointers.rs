@@ -1,10 +1,11 @@
 //! Pointers that lead where they can't, or where another file is: the first become holes, of the
 //! second the later owner gets a block of its own with the same bytes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use zerocopy::FromBytes;
 
+use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
 use super::repair::{change_inode, place_of_inode};
 use crate::cache::Role;
@@ -19,23 +20,67 @@ enum Slot {
     Table(BlockNo, usize),
 }
 
-/// Makes a hole of every pointer of an inode that has a value; `false` where there is none.
-pub(super) fn clear(image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
-    let slots = places(image, no, pointer)?;
-    for slot in &slots {
-        set(image, no, *slot, 0)?;
-    }
-    Ok(!slots.is_empty())
+/// Where pointers that are to be mended are kept: of one inode at a time and found in one search,
+/// because damage can give a file thousands of them.
+pub(super) struct Places {
+    wanted: HashMap<InodeNo, HashSet<u32>>,
+    of: Option<InodeNo>,
+    found: HashMap<u32, Vec<Slot>>,
 }
 
-/// Gives an inode a copy of a block that others have too; `false` where there is no room.
-pub(super) fn copy_shared(image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
-    // What was found earlier in the order of the map is the rightful one.
-    let Some(slot) = places(image, no, pointer)?.pop() else { return Ok(false) };
-    let Some(copy) = image.take_unclaimed() else { return Ok(false) };
-    let bytes = image.cache.read(BlockNo(pointer))?;
-    image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
-    set(image, no, slot, copy.0)
+impl Places {
+    /// Those of what was found.
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        let mut wanted: HashMap<InodeNo, HashSet<u32>> = HashMap::new();
+        for finding in findings {
+            if let (
+                Subject::Inode(no),
+                Problem::BadPointer(pointer) | Problem::SharedBlock(pointer),
+            ) = (finding.subject, &finding.problem)
+            {
+                wanted.entry(no).or_default().insert(*pointer);
+            }
+        }
+        Self { wanted, of: None, found: HashMap::new() }
+    }
+
+    /// Makes a hole of every pointer of an inode that has a value; `false` where there is none.
+    pub(super) fn clear(&mut self, image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
+        let slots = std::mem::take(self.slots(image, no, pointer)?);
+        for slot in &slots {
+            set(image, no, *slot, 0)?;
+        }
+        Ok(!slots.is_empty())
+    }
+
+    /// Gives an inode a copy of a block that others have too; `false` where there is no room.
+    pub(super) fn copy_shared(
+        &mut self,
+        image: &mut Image,
+        no: InodeNo,
+        pointer: u32,
+    ) -> Result<bool> {
+        // What was found earlier in the order of the map is the rightful one.
+        let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
+        let Some(copy) = image.take_unclaimed() else { return Ok(false) };
+        let bytes = image.cache.read(BlockNo(pointer))?;
+        image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
+        if image.tables.contains_key(&BlockNo(pointer)) {
+            // What it led to may be led to no more.
+            self.of = None;
+        }
+        set(image, no, slot, copy.0)
+    }
+
+    /// The places of a pointer, in the order of the map.
+    fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
+        if self.of != Some(no) {
+            let wanted = self.wanted.get(&no).cloned().unwrap_or_default();
+            self.found = search(image, no, wanted)?;
+            self.of = Some(no);
+        }
+        Ok(self.found.entry(pointer).or_default())
+    }
 }
 
 fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
@@ -54,14 +99,14 @@ fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
 struct Search<'a> {
     image: &'a Image,
     no: InodeNo,
-    pointer: u32,
+    wanted: HashSet<u32>,
     seen: HashSet<u32>,
-    found: Vec<Slot>,
+    found: HashMap<u32, Vec<Slot>>,
 }
 
-/// The places of a pointer, in the order of the map.
-fn places(image: &Image, no: InodeNo, pointer: u32) -> Result<Vec<Slot>> {
-    let mut search = Search { image, no, pointer, seen: HashSet::new(), found: Vec::new() };
+fn search(image: &Image, no: InodeNo, wanted: HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
+    let (seen, found) = (HashSet::new(), HashMap::new());
+    let mut search = Search { image, no, wanted, seen, found };
     let Some((block, offset)) = place_of_inode(image, no) else { return Ok(search.found) };
     let bytes = image.cache.read(block)?;
     let Ok((raw, _)) = RawInode::ref_from_prefix(&bytes[offset..]) else {
@@ -76,11 +121,17 @@ fn places(image: &Image, no: InodeNo, pointer: u32) -> Result<Vec<Slot>> {
 
 impl Search<'_> {
     fn look(&mut self, slot: Slot, value: u32, level: usize) -> Result<()> {
-        if value == self.pointer {
-            self.found.push(slot);
+        if value == 0 {
+            return Ok(());
+        }
+        if self.wanted.contains(&value) {
+            self.found.entry(value).or_default().push(slot);
+        }
+        if level == 0 {
+            return Ok(());
         }
         let is_own = self.image.tables.get(&BlockNo(value)) == Some(&self.no);
-        if level == 0 || !is_own || !self.seen.insert(value) {
+        if !is_own || !self.seen.insert(value) {
             return Ok(());
         }
         let bytes = self.image.cache.read(BlockNo(value))?;

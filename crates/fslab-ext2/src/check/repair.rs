@@ -18,7 +18,7 @@ use zerocopy::FromBytes;
 
 use super::finding::{Finding, Problem, Report, Subject};
 use super::image::Image;
-use super::pointers;
+use super::pointers::Places;
 use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
@@ -67,9 +67,10 @@ fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Fi
         write_counts(image)?;
         return Ok(report.findings.clone());
     }
+    let mut places = Places::of(&report.findings);
     let mut mended = Vec::new();
     for finding in report.findings.iter().filter(|one| !is_of_counts(one)) {
-        if mend(image, finding, now)? {
+        if mend(image, &mut places, finding, now)? {
             mended.push(finding.clone());
         }
     }
@@ -87,11 +88,11 @@ fn is_of_counts(finding: &Finding) -> bool {
     )
 }
 
-fn mend(image: &mut Image, finding: &Finding, now: Timestamp) -> Result<bool> {
+fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
-        Problem::BadPointer(pointer) => pointers::clear(image, no, pointer),
-        Problem::SharedBlock(pointer) => pointers::copy_shared(image, no, pointer),
+        Problem::BadPointer(pointer) => places.clear(image, no, pointer),
+        Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
             change_inode(image, no, |raw| raw.i_links_count = (counted as u16).into())
         }
