@@ -11,6 +11,7 @@
 mod batch;
 mod checkpoint;
 mod perform;
+mod room;
 
 use std::path::PathBuf;
 
@@ -38,7 +39,8 @@ pub enum Data {
     None,
 }
 
-/// What to do when the target is full, or a quota is reached.
+/// What to do when the target is full, or a quota is reached, and writing everything back made no
+/// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -79,6 +81,9 @@ pub struct Replayed {
     pub operations: u64,
     /// Bytes written, or reserved.
     pub bytes_written: u64,
+    /// Operations that were done after everything was written back, and did not fit before.
+    #[serde(default)]
+    pub late: u64,
     /// Operations that did not fit: no space, no inode, a quota.
     pub no_space: u64,
     /// Operations on what an earlier one left out.
@@ -91,6 +96,7 @@ impl Replayed {
     fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes_written += other.bytes_written;
+        self.late += other.late;
         self.no_space += other.no_space;
         self.left_out += other.left_out;
         self.repeated += other.repeated;

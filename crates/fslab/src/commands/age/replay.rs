@@ -209,15 +209,17 @@ struct Ended {
 
 impl Ended {
     fn print(&self, data: DataArg) {
-        let Replayed { operations, bytes_written, no_space, left_out, repeated } = self.replayed;
+        let Replayed { operations, bytes_written, late, no_space, left_out, repeated } =
+            self.replayed;
         let data = match data {
             DataArg::Real => "written",
             DataArg::Fallocate => "reserved, not written",
             DataArg::None => "of sizes alone, not written",
         };
         println!(
-            "{operations} operations in {}, {} {data}; {no_space} did not fit, {left_out} left \
-             out for that, {repeated} repeated after a kill{}",
+            "{operations} operations in {}, {} {data}; {late} fitted only after writing back, \
+             {no_space} did not fit, {left_out} left out for that, {repeated} repeated after a \
+             kill{}",
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
             if self.ended { "" } else { "; not at the end yet" },

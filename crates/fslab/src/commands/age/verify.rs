@@ -86,8 +86,14 @@ impl Args {
 fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
+    let [reference, aged] = [*reference, *aged].map(figure);
     println!(
-        "{verdict:<5} {what}: {reference:.4} in the reference, {aged:.4} aged; {distance:.4} \
-         apart, {limit} allowed"
+        "{verdict:<5} {what}: {reference} in the reference, {aged} aged; {distance:.4} apart, \
+         {limit} allowed"
     );
+}
+
+/// Counts without decimals, shares and scores with them.
+fn figure(value: f64) -> String {
+    if value.fract() == 0.0 && value > 1.0 { format!("{value}") } else { format!("{value:.4}") }
 }
