@@ -70,7 +70,7 @@ pub struct Settings {
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// The observer is called at the end of every so many days; 0 for never.
+    /// The observer is called at the end of every so many days and of the workload; 0 for never.
     pub observe_every_days: u32,
 }
 
@@ -111,7 +111,7 @@ pub trait Observer {
     /// Ends the replay.
     fn progress(&mut self, replayed: &Replayed, time_ns: u64) -> Result<bool>;
 
-    /// At the end of a day, with everything written back.
+    /// At the end of a day, and of the workload, with everything written back.
     ///
     /// # Errors
     /// Ends the replay.
@@ -184,7 +184,12 @@ impl<'a> Replayer<'a> {
         self.recount()?;
         self.performer.sync()?;
         self.save()?;
-        observer.progress(&self.replayed, self.population.last_ns())?;
+        let last_ns = self.population.last_ns();
+        if self.settings.observe_every_days > 0 {
+            // The last day ends with the workload.
+            observer.day(last_ns / DAY_NS + 1)?;
+        }
+        observer.progress(&self.replayed, last_ns)?;
         Ok(true)
     }
 

@@ -230,7 +230,8 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
         }
         let mut texts: Texts = [const { Text::EMPTY }; TEXTS_MAX];
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
-            if let Some(bytes) = column.get(row) {
+            // Nothing shares the page of no bytes.
+            if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
                 *text = Text(Some(bytes.clone()));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fslab_age::Error;
-use fslab_age::replay::{Data, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Rules, score_tree, tree_checksum};
 use fslab_age::workload::{Operation, OperationKind, Population};
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
@@ -84,6 +84,34 @@ fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
         let memory = MemFs::default();
         replay(&memory, &operations, sizes);
         assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "sizes alone");
+    }
+}
+
+/// Notes the days on which it is called.
+#[derive(Default)]
+struct Days(Vec<u64>);
+
+impl Observer for Days {
+    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
+        Ok(true)
+    }
+
+    fn day(&mut self, day: u64) -> fslab_age::Result<()> {
+        self.0.push(day);
+        Ok(())
+    }
+}
+
+/// Twelve days: what is looked at last is what the workload leaves.
+#[test]
+fn an_observer_sees_every_so_many_days_and_the_end() {
+    let operations = operations(small("developer"), 3);
+    for (every, expected) in [(0, &[][..]), (5, &[5, 10, 12]), (6, &[6, 12]), (40, &[12])] {
+        let memory = MemFs::default();
+        let settings = Settings { observe_every_days: every, ..settings(1) };
+        let mut days = Days::default();
+        Replayer::new(&memory, settings).run(stream(&operations), &mut days).unwrap();
+        assert_eq!(days.0, expected, "every {every} days");
     }
 }
 
