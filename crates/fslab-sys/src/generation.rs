@@ -1,5 +1,5 @@
-//! The generation of an inode, by FS_IOC_GETVERSION: a number that is another when the inode is used
-//! again. ext2, ext3, ext4, xfs and btrfs tell it, to everybody who may open the file.
+//! The generation of an inode, by FS_IOC_GETVERSION: a number that is another when the inode is
+//! used again. ext2, ext3, ext4, xfs and btrfs tell it, to everybody who may open the file.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -48,9 +48,9 @@ impl Numbers {
         self.files.remove(&inode).unwrap_or(inode)
     }
 
-    /// The number of a new directory in the one of the inode `parent`. Directories are told of before files: whether a file that has
-    /// the inode still will go is not known then, so that after the first snapshot they all get
-    /// fresh numbers.
+    /// The number of a new directory in the one of the inode `parent`. Directories are told of
+    /// before files: whether a file that has the inode still will go is not known then, so that
+    /// after the first snapshot they all get fresh numbers.
     pub fn begin_directory(&mut self, inode: u64, parent: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
         // A damaged snapshot may have a file of the same inode.

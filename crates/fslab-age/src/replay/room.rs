@@ -1,9 +1,10 @@
-//! Room that a target gives back only when it writes back: Btrfs frees the place of what was removed
-//! when it commits, and not before.
+//! Room that a target gives back only when it writes back: Btrfs frees the place of what was
+//! removed when it commits, and not before.
 //!
 //! What does not fit is therefore tried again after everything was written back, before anybody is
 //! told that the target is full. On one that is full indeed that would be a sync for each
-//! operation; so after each that made no room, twice as much must have been removed before the next.
+//! operation; so after each that made no room, twice as much must have been removed before the
+//! next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -21,7 +21,8 @@ pub struct Capture {
     pub threads: usize,
     /// Whether to ask what only an open file tells: where it lies, and the generation of its inode.
     pub layout: bool,
-    /// With `layout`, whether to keep the extents and not only how many blocks and breaks there are.
+    /// With `layout`, whether to keep the extents, and not only how many blocks and breaks there
+    /// are.
     pub extents: bool,
     /// Hides names.
     pub key: Option<NameKey>,

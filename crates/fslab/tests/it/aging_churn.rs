@@ -152,9 +152,9 @@ fn package(scratch: &Path, name: &str, version: &str, parts: &[&str]) -> Option<
     );
     write(&root.join("DEBIAN/control"), &control);
     write(&root.join("usr/share/doc").join(name).join("version"), &version.repeat(200));
-    for part in parts {
-        copy(&sources(part), &root.join("usr/share").join(name));
-    }
+    let shared = root.join("usr/share").join(name);
+    std::fs::create_dir_all(&shared).unwrap();
+    parts.iter().for_each(|part| copy(&sources(part), &shared));
     let output = scratch.join(format!("{name}-{version}.deb"));
     let mut build = Command::new("dpkg-deb");
     build.args(["--root-owner-group", "-Zgzip", "--build"]).arg(&root).arg(&output);
