@@ -77,7 +77,7 @@ impl Args {
         }
         if let Some(rows) = self.synthetic {
             let made = write_synthetic_pair(rows, SYNTHETIC_SEED, &self.input, &self.output)?;
-            println!("{}", serde_json::to_string_pretty(&made)?);
+            say!("{}", serde_json::to_string_pretty(&made)?);
             return Ok(());
         }
         let now_ns = now_ns()?;
@@ -90,7 +90,7 @@ impl Args {
             let options = Capture { threads, layout, extents, key, now_ns };
             capture(&self.input, &self.output, &options)?
         };
-        println!("{entries} entries in {}", self.output.display());
+        say!("{entries} entries in {}", self.output.display());
         Ok(())
     }
 
@@ -100,12 +100,13 @@ impl Args {
         let dumps = P9Dumps::read(&traces, &self.output)?;
         let written = dumps.write(&self.output)?;
         let (snapshots, output) = (written.snapshots.len(), self.output.display());
-        println!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
+        say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
-            println!(
+            say!(
                 "not in these traces: the roots of {} dumps, and {} blocks of the others, whose \
                  files are left out",
-                written.rootless, written.missing_blocks
+                written.rootless,
+                written.missing_blocks
             );
         }
         if snapshots == 0 {
@@ -124,7 +125,7 @@ impl Args {
         };
         let written = history.write(every, &self.output, key)?;
         let (commits, output) = (history.commits(), self.output.display());
-        println!("{} snapshots of {commits} commits in {output}", written.len());
+        say!("{} snapshots of {commits} commits in {output}", written.len());
         Ok(())
     }
 }

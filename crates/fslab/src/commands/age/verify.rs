@@ -47,7 +47,7 @@ impl Args {
         let mut findings = verify(reference, SnapshotReader::open(&self.aged)?, limits)?;
         findings.extend(self.over_time(limits)?);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&findings)?);
+            say!("{}", serde_json::to_string_pretty(&findings)?);
         } else {
             findings.iter().for_each(print);
         }
@@ -89,7 +89,7 @@ fn print(finding: &Finding) {
     // Counts without decimals, shares and scores with them.
     let is_count = reference.fract() == 0.0 && aged.fract() == 0.0 && reference.max(*aged) > 1.0;
     let places = if is_count { 0 } else { 4 };
-    println!(
+    say!(
         "{verdict:<5} {what}: {reference:.places$} in the reference, {aged:.places$} aged; \
          {distance:.4} apart, {limit} allowed"
     );
