@@ -216,16 +216,10 @@ impl Ended {
             DataArg::Fallocate => "reserved, not written",
             DataArg::None => "of sizes alone, not written",
         };
-<<<<<<< HEAD
         say!(
             "{operations} operations in {}, {} {data}; {late} fitted only after writing back, \
              {no_space} did not fit, {left_out} left out for that, {repeated} repeated after a \
              kill{}",
-=======
-        say!(
-            "{operations} operations in {}, {} {data}; {no_space} did not fit, {left_out} left \
-             out for that, {repeated} repeated after a kill{}",
->>>>>>> main
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
             if self.ended { "" } else { "; not at the end yet" },
