@@ -246,7 +246,7 @@ impl BlockCache {
 
     /// Drops a block that a file no longer uses, and that the device still leads to.
     pub fn release(&mut self, block: BlockNo) {
-        if !self.state(block).is_some_and(|state| state.pinned) {
+        if self.state(block).is_none_or(|state| !state.pinned) {
             self.forget(block);
         }
     }

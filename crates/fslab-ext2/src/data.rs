@@ -160,8 +160,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// Where only blocks are left that wait to be usable, mapping the next one flushes. The pointers
-    /// to those mapped before are on the device then, and so must be their bytes.
+    /// Where only blocks are left that wait to be usable, mapping the next one flushes. Pointers to
+    /// those mapped before are on the device then, and so must be their bytes.
     fn put_down_before_flush(&mut self, batch: &mut Batch, data: &[u8]) -> Result<()> {
         if self.space.has_blocks_now(WAY_LENGTH_MAX) {
             return Ok(());

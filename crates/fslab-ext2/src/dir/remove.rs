@@ -107,9 +107,8 @@ fn join_leaves<B: DirectoryBlocksMut>(
     if one == other {
         return Err(damaged(blocks, one, "an index leads to a leaf twice"));
     }
-    let both = [one, other].map(|leaf| read_checked(blocks, leaf, |bytes| Ok(bytes.to_vec())));
-    let [low, high] = both;
-    let (low, high) = (low?, high?);
+    let copy = |leaf| read_checked(&*blocks, leaf, |bytes| Ok(bytes.to_vec()));
+    let (low, high) = (copy(one)?, copy(other)?);
     let keeper = blocks.join(one, other)?;
     write_checked(blocks, keeper, |bytes| {
         let both = Entries::of(&low).chain(Entries::of(&high));

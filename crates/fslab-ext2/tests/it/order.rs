@@ -85,9 +85,9 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     ext2.sync().unwrap();
     after_cuts(&device, BYTES, begin, &mut |client| {
         let names = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
-        let lost = (0..NAMES).filter(|index| is_kept(*index)).find(|index| {
-            !client.exists(names, name(*index)).unwrap()
-        });
+        let lost = (0..NAMES)
+            .filter(|index| is_kept(*index))
+            .find(|index| !client.exists(names, name(*index)).unwrap());
         lost.map_or(Ok(()), |index| Err(format!("{} is lost", name(index))))
     });
 }

@@ -382,7 +382,8 @@ fn keeps_promises(
     let ext2 = image.open();
     let client = Client::new(&ext2);
     let holds = |choice: &Choice| {
-        found(&client, choice).is_ok_and(|ino| choice.is(&client.contents(ino).unwrap(), block_bytes))
+        found(&client, choice)
+            .is_ok_and(|ino| choice.is(&client.contents(ino).unwrap(), block_bytes))
     };
     for choices in promises.holding_at(position) {
         if !choices.iter().any(holds) {
