@@ -3,6 +3,9 @@
 
 use std::process::ExitCode;
 
+#[macro_use]
+mod output;
+
 mod commands;
 mod exit;
 mod layers;
@@ -13,7 +16,7 @@ mod units;
 
 fn main() -> ExitCode {
     let command = commands::Cli::from_command_line();
-    match command.run() {
+    match output::ended(command.run()) {
         Ok(()) => exit::Code::Success.into(),
         Err(error) => {
             eprintln!("fslab: {}", exit::one_line(&error));

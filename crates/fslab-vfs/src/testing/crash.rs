@@ -63,6 +63,7 @@ mod effect;
 pub mod history;
 mod image;
 mod log;
+pub mod overtaking;
 mod record;
 mod survivors;
 

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::output::output;
+
 /// Arguments of `fslab completions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,6 +21,6 @@ impl Args {
         let mut command = super::Cli::command();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "fslab", &mut script);
-        std::io::stdout().write_all(&script).context("can't write the completions")
+        output().write_all(&script).context("can't write the completions")
     }
 }

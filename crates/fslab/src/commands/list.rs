@@ -23,9 +23,9 @@ impl Args {
     /// Prints the lists.
     pub fn run(self) -> Result<()> {
         if self.json {
-            println!("{:#}", as_json());
+            say!("{:#}", as_json());
         } else {
-            println!("{}", as_tables());
+            say!("{}", as_tables());
         }
         Ok(())
     }

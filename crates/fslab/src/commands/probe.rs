@@ -20,6 +20,7 @@ use fslab_sys::signals::Interrupt;
 
 use crate::commands::compare::host::Binary;
 use crate::exit::{Code, Coded};
+use crate::output::output;
 
 /// Arguments of `fslab probe`.
 #[derive(Debug, clap::Args)]
@@ -252,7 +253,7 @@ impl Args {
                 .with_context(|| format!("--plot {}", file.display()))?;
         }
         let validation = timing.map(|timing| timing.clock.validation());
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.json {
             writeln!(out, "{:#}", show::as_json(file_system, path, answers, validation))?;
             return Ok(());

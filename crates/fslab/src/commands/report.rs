@@ -64,9 +64,9 @@ impl Shown {
         let records = sample::read_all(samples)?;
         let history = History::of(&records, &self.baseline, HISTORY_SEED)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&history)?);
+            say!("{}", serde_json::to_string_pretty(&history)?);
         } else {
-            print!("{}", report::history_text(&history));
+            crate::output::print(format_args!("{}", report::history_text(&history)));
         }
         Ok(())
     }
@@ -90,9 +90,9 @@ impl Shown {
             }
         }
         if self.json {
-            println!("{}", report::json(&report)?);
+            say!("{}", report::json(&report)?);
         } else {
-            print!("{}", report::terminal(&report));
+            crate::output::print(format_args!("{}", report::terminal(&report)));
         }
         if let Some(page) = page {
             eprintln!("report: {}", page.display());

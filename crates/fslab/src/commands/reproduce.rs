@@ -58,7 +58,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let library = Library::open(&self.paper, self.form())?;
         if self.dry_run {
-            print!("{}", telling::describe(&library, self.minutes));
+            crate::output::print(format_args!("{}", telling::describe(&library, self.minutes)));
             return Ok(());
         }
         if let Some(samples) = &self.samples {
@@ -110,7 +110,7 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
         for drawn in found.charts.iter().filter(|drawn| !drawn.is_empty()) {
             save(format!("figures/{name}-{}.svg", drawn.chart.id), drawn.svg())?;
         }
-        println!("{name}: {}", found.summary());
+        say!("{name}: {}", found.summary());
     }
     save("index.html".to_owned(), Findings::index(&findings)?)?;
     eprintln!("pages: {}", out.join("index.html").display());

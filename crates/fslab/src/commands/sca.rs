@@ -15,6 +15,7 @@ use fslab_layers::sca::{Figures, Salvaged, Tool};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Code, Coded};
+use crate::output::output;
 
 /// Arguments of `fslab sca`.
 #[derive(Debug, clap::Args)]
@@ -76,11 +77,11 @@ impl Args {
             Command::Stat { files } => files.iter().try_for_each(|file| stat(file)),
             Command::Check { files } => check(&files),
             Command::Cat { file } => {
-                let mut out = std::io::stdout().lock();
+                let mut out = output();
                 Tool::open(&file)?.cat(&mut out)?;
                 out.flush().context("can't write to standard output")
             }
-            Command::Dump { file } => Ok(Tool::open(&file)?.dump(&mut std::io::stdout().lock())?),
+            Command::Dump { file } => Ok(Tool::open(&file)?.dump(&mut output())?),
             Command::Encode(args) => args.run(),
             Command::Decode(args) => args.run(),
             Command::Pack { paths } => pack::run(&paths),
@@ -92,9 +93,9 @@ impl Args {
 
 fn stat(file: &Path) -> Result<()> {
     let figures = Tool::open(file)?.figures()?;
-    println!("{}", file.display());
+    say!("{}", file.display());
     for (name, value) in lines(&figures) {
-        println!("  {name:<12} {value}");
+        say!("  {name:<12} {value}");
     }
     Ok(())
 }
@@ -135,12 +136,12 @@ fn check(files: &[PathBuf]) -> Result<()> {
         bar.finish_and_clear();
         for finding in &findings {
             let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}")).unwrap_or_default();
-            println!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
+            say!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
         }
         damaged += usize::from(!findings.is_empty());
     }
     if damaged == 0 {
-        println!("{} stored files are whole", files.len());
+        say!("{} stored files are whole", files.len());
         return Ok(());
     }
     let message = format!(
@@ -179,9 +180,9 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
 fn report(saved: &Salvaged, output: &Path) -> Result<()> {
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
-        println!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
+        say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
     }
-    println!("{}: {} bytes", output.display(), saved.size);
+    say!("{}: {} bytes", output.display(), saved.size);
     if saved.lost.is_empty() {
         return Ok(());
     }

@@ -49,15 +49,18 @@ impl Args {
         let text = ask(&path, &mount)?;
         if self.json {
             let value: serde_json::Value = serde_json::from_str(&text)?;
-            println!("{value:#}");
+            say!("{value:#}");
             return Ok(());
         }
         let document: Document = serde_json::from_str(&text)
             .context("the daemon answers what this fslab does not understand")?;
         if self.prometheus {
-            print!("{}", prometheus::render(&document.mount_point, &document.layers));
+            crate::output::print(format_args!(
+                "{}",
+                prometheus::render(&document.mount_point, &document.layers)
+            ));
         } else {
-            print!("{}", table::render(&document.layers));
+            crate::output::print(format_args!("{}", table::render(&document.layers)));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Place, is_mounted, require_mounting, run};
+use crate::support::{self, Place, is_mounted, require_mounting, run};
 
 const USAGE: i32 = 2;
 const BAD_INPUT: i32 = 3;
@@ -30,6 +30,23 @@ fn wrong_layers_and_options_are_named() {
     refused(&["mount", "-o", "fast", lower, point], BAD_INPUT, "unknown mount option 'fast'");
     refused(&["mount", lower], USAGE, "MOUNT_POINT");
     assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn whoever_reads_may_stop_reading() {
+    for arguments in [&["age", "profile", "--list"][..], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = support::fslab(arguments).stdout(writer).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && told.is_empty(), "{arguments:?}: {told}");
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = support::fslab(arguments).stdout(full).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}");
+        let line = "fslab: can't write to standard output: No space left on device (os error 28)\n";
+        assert_eq!(told, line, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! Planted bugs in the order in which a layer makes things durable: observers between the layer
 //! and the double, so that any layer can be had with any of them.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::{
-    Attr, FallocateMode, FileSystem, Handle, Ino, Request, Result, SetAttr, WriteOptions, XattrMode,
-};
+use fslab_vfs::testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
+use fslab_vfs::{FileSystem, Handle, Ino, Request, Result, WriteOptions};
 use parking_lot::Mutex;
 
 /// A planted bug.
@@ -43,27 +41,35 @@ pub const MUTANTS: &[Mutant] = &[
         bug: "the root slot is written before what it points to is durable",
         layer: GZIP,
         plant: |inner| {
-            late_sync(inner, |next| matches!(next, Next::Write { offset } if *offset < HEAD_BYTES))
+            late_sync(
+                inner,
+                |next| matches!(next, Call::Write { offset, .. } if *offset < HEAD_BYTES),
+            )
         },
     },
     Mutant {
         bug: "the slot of a packed file is written before the packed file is durable",
         layer: PACKED,
         plant: |inner| {
-            late_sync(inner, |next| matches!(next, Next::Write { offset } if *offset < HEAD_BYTES))
+            late_sync(
+                inner,
+                |next| matches!(next, Call::Write { offset, .. } if *offset < HEAD_BYTES),
+            )
         },
     },
     Mutant {
         bug: "what packing takes away goes before the slot that does not need it is durable",
         layer: PACKED,
         plant: |inner| {
-            late_sync(inner, |next| matches!(next, Next::Cut | Next::Write { offset: HEAD_BYTES }))
+            late_sync(inner, |next| {
+                is_checkpoint(next) || matches!(next, Call::SetAttr { size: Some(_) })
+            })
         },
     },
     Mutant {
         bug: "dead frames are punched before the new ones are durable",
         layer: COPY,
-        plant: |inner| Arc::new(PunchEarly { inner, kept: Mutex::new(Vec::new()) }),
+        plant: |inner| with_bug(inner, PunchEarly::default()),
     },
 ];
 
@@ -71,7 +77,7 @@ pub const MUTANTS: &[Mutant] = &[
 pub const NO_ZEROS: Mutant = Mutant {
     bug: "no zeros are written behind the checkpoint of a packed file",
     layer: COPY,
-    plant: |inner| Arc::new(NoZeros { inner }),
+    plant: |inner| with_bug(inner, NoZeros),
 };
 
 /// Slots and identity are within these first bytes of a stored file.
@@ -82,236 +88,129 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     Arc::new(Fault::new(inner, program, Box::new(|_, _| Ok(()))))
 }
 
-/// The operation that follows a sync.
-enum Next {
-    Write {
-        offset: u64,
-    },
-    /// A new size.
-    Cut,
-    Other,
-}
-
 /// Does an fsync only when the next call comes, and behind that call where it is one of some kind.
-struct LateSync {
+struct Overtaken {
+    is_overtaking: fn(&Call<'_>) -> bool,
+    pending: Mutex<Option<LateSync>>,
+}
+
+fn late_sync(
     inner: Arc<dyn FileSystem>,
-    is_overtaking: fn(&Next) -> bool,
-    pending: Mutex<Option<(Request, Ino, Handle, bool)>>,
+    is_overtaking: fn(&Call<'_>) -> bool,
+) -> Arc<dyn FileSystem> {
+    with_bug(inner, Overtaken { is_overtaking, pending: Mutex::default() })
 }
 
-fn late_sync(inner: Arc<dyn FileSystem>, is_overtaking: fn(&Next) -> bool) -> Arc<dyn FileSystem> {
-    Arc::new(LateSync { inner, is_overtaking, pending: Mutex::default() })
+/// What is written right behind the head.
+fn is_checkpoint(call: &Call<'_>) -> bool {
+    matches!(call, Call::Write { offset: HEAD_BYTES, .. })
 }
 
-impl LateSync {
-    fn around<T>(&self, next: &Next, work: impl FnOnce() -> Result<T>) -> Result<T> {
+impl Overtaken {
+    fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
         let pending = self.pending.lock().take();
-        let sync = || match &pending {
-            Some((request, ino, handle, data_only)) => {
-                self.inner.fsync(request, *ino, *handle, *data_only)
-            }
-            None => Ok(()),
-        };
-        if (self.is_overtaking)(next) {
-            let answer = work()?;
-            if matches!(next, Next::Write { offset: HEAD_BYTES }) {
-                *self.pending.lock() = pending;
-                return Ok(answer);
-            }
-            sync()?;
-            return Ok(answer);
-        }
-        sync()?;
-        work()
+        pending.map_or(Ok(()), |sync| sync.perform(below))
     }
 }
 
-impl FileSystem for LateSync {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
-    }
-
-    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        // One that waits already is done with this one.
-        *self.pending.lock() = Some((request.clone(), ino, handle, data_only));
-        Ok(())
-    }
-
-    fn write(
+impl Bug for Overtaken {
+    fn before(
         &self,
+        below: &dyn FileSystem,
         request: &Request,
         ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        self.around(&Next::Write { offset }, || {
-            self.inner.write(request, ino, handle, offset, data, options)
-        })
+        call: &Call<'_>,
+    ) -> Result<Verdict> {
+        if let Some(sync) = LateSync::of(request, ino, call) {
+            // One that waits already is done with this one.
+            *self.pending.lock() = Some(sync);
+            return Ok(Verdict::Skip);
+        }
+        if !matches!(call, Call::Read | Call::Open { .. }) && !(self.is_overtaking)(call) {
+            self.catch_up(below)?;
+        }
+        Ok(Verdict::Do)
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Option<Handle>,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
-        let next = if changes.size.is_some() { Next::Cut } else { Next::Other };
-        self.around(&next, || self.inner.setattr(request, ino, handle, changes))
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        self.around(&Next::Other, || {
-            self.inner.fallocate(request, ino, handle, offset, length, mode)
-        })
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.around(&Next::Other, || self.inner.setxattr(request, ino, name, value, mode))
-    }
-
-    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.around(&Next::Other, || self.inner.release(request, ino, handle))
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.around(&Next::Other, || self.inner.syncfs(request, ino))
-    }
-
-    /// Asked after each step of a script.
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<fslab_vfs::StatFs> {
-        self.around(&Next::Other, || self.inner.statfs(request, ino))
+    fn after(&self, below: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<()> {
+        let is_overtaken = (self.is_overtaking)(call) && !is_checkpoint(call);
+        if is_overtaken { self.catch_up(below) } else { Ok(()) }
     }
 }
 
 /// A sync, and the slot that is written after it, wait for the first call that is no punch: only
-/// punches overtake them.
+/// punches and the like overtake them.
+#[derive(Default)]
 struct PunchEarly {
-    inner: Arc<dyn FileSystem>,
     kept: Mutex<Vec<Kept>>,
 }
 
 enum Kept {
-    Sync { request: Request, ino: Ino, handle: Handle, data_only: bool },
+    Sync(LateSync),
     Slot { request: Request, ino: Ino, handle: Handle, offset: u64, data: Vec<u8> },
 }
 
-impl PunchEarly {
-    fn catch_up(&self) -> Result<()> {
-        for kept in std::mem::take(&mut *self.kept.lock()) {
-            match kept {
-                Kept::Sync { request, ino, handle, data_only } => {
-                    self.inner.fsync(&request, ino, handle, data_only)?;
-                }
-                Kept::Slot { request, ino, handle, offset, data } => {
-                    let options = WriteOptions::default();
-                    self.inner.write(&request, ino, handle, offset, &data, options)?;
-                }
+impl Kept {
+    fn perform(&self, below: &dyn FileSystem) -> Result<()> {
+        match self {
+            Self::Sync(sync) => sync.perform(below),
+            Self::Slot { request, ino, handle, offset, data } => {
+                let options = WriteOptions::default();
+                below.write(request, *ino, *handle, *offset, data, options).map(drop)
             }
         }
-        Ok(())
     }
 }
 
-impl FileSystem for PunchEarly {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
+impl PunchEarly {
+    fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        kept.iter().try_for_each(|kept| kept.perform(below))
     }
 
-    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.catch_up()?;
-        self.kept.lock().push(Kept::Sync { request: request.clone(), ino, handle, data_only });
-        Ok(())
+    /// The slot that follows a sync that was put off.
+    fn slot(&self, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Kept> {
+        let Call::Write { handle, offset: offset @ 0..HEAD_BYTES, data } = *call else {
+            return None;
+        };
+        let (request, data) = (request.clone(), data.to_vec());
+        let follows = !self.kept.lock().is_empty();
+        follows.then_some(Kept::Slot { request, ino, handle, offset, data })
     }
+}
 
-    fn write(
+impl Bug for PunchEarly {
+    fn before(
         &self,
+        below: &dyn FileSystem,
         request: &Request,
         ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        let mut kept = self.kept.lock();
-        if offset < HEAD_BYTES && !kept.is_empty() {
-            let (request, data) = (request.clone(), data.to_vec());
-            let length = data.len();
-            kept.push(Kept::Slot { request, ino, handle, offset, data });
-            return Ok(length);
+        call: &Call<'_>,
+    ) -> Result<Verdict> {
+        if let Some(slot) = self.slot(request, ino, call) {
+            self.kept.lock().push(slot);
+            return Ok(Verdict::Skip);
         }
-        drop(kept);
-        self.catch_up()?;
-        self.inner.write(request, ino, handle, offset, data, options)
-    }
-
-    fn read(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        self.catch_up()?;
-        self.inner.read(request, ino, handle, offset, buffer)
-    }
-
-    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.catch_up()?;
-        self.inner.release(request, ino, handle)
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.catch_up()?;
-        self.inner.syncfs(request, ino)
-    }
-
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<fslab_vfs::StatFs> {
-        self.catch_up()?;
-        self.inner.statfs(request, ino)
+        let overtakes = matches!(
+            call,
+            Call::Fallocate | Call::SetAttr { .. } | Call::SetXattr { .. } | Call::Open { .. }
+        );
+        if !overtakes {
+            self.catch_up(below)?;
+        }
+        let Some(sync) = LateSync::of(request, ino, call) else { return Ok(Verdict::Do) };
+        self.kept.lock().push(Kept::Sync(sync));
+        Ok(Verdict::Skip)
     }
 }
 
 /// Leaves out what would write only zeros behind the head.
-struct NoZeros {
-    inner: Arc<dyn FileSystem>,
-}
+struct NoZeros;
 
-impl FileSystem for NoZeros {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        if offset >= HEAD_BYTES && data.iter().all(|byte| *byte == 0) {
-            return Ok(data.len());
-        }
-        self.inner.write(request, ino, handle, offset, data, options)
+impl Bug for NoZeros {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+        let is_blank = matches!(call, Call::Write { offset: HEAD_BYTES.., data, .. }
+            if data.iter().all(|byte| *byte == 0));
+        Ok(if is_blank { Verdict::Skip } else { Verdict::Do })
     }
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use fslab_tier::stored::Residency;
 use fslab_tier::stored::residency::FILE_XATTR;
-use fslab_vfs::{
-    Attr, FallocateMode, FileSystem, Handle, Ino, OpenMode, Opened, Request, Result, SetAttr,
-    WriteOptions, XattrMode,
-};
+use fslab_vfs::testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
+use fslab_vfs::{FileSystem, Ino, OpenMode, Request, Result};
 use parking_lot::Mutex;
 
 /// A planted bug.
@@ -99,7 +97,6 @@ enum Forgets {
 
 /// Leaves out what a forgotten line would.
 struct Forgetful {
-    inner: Arc<dyn FileSystem>,
     forgets: Forgets,
     pending: Mutex<Pending>,
 }
@@ -107,135 +104,99 @@ struct Forgetful {
 #[derive(Default)]
 struct Pending {
     /// A sync that waits for what comes next.
-    sync: Option<(Request, Ino, Handle, bool)>,
+    sync: Option<LateSync>,
     /// The file whose xattr was just written in a way whose sync is forgotten.
     forgotten: Option<Ino>,
 }
 
 fn forgetful(inner: Arc<dyn FileSystem>, forgets: Forgets) -> Arc<dyn FileSystem> {
-    Arc::new(Forgetful { inner, forgets, pending: Mutex::default() })
+    with_bug(inner, Forgetful { forgets, pending: Mutex::default() })
+}
+
+/// What an xattr of the tier that is set changes.
+fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Step> {
+    let Call::SetXattr { name, value, .. } = call else { return None };
+    if *name != FILE_XATTR {
+        return None;
+    }
+    let before = below.getxattr(request, ino, OsStr::new(FILE_XATTR)).ok();
+    let before = before.and_then(|value| Residency::decode(&value).ok());
+    Some(Step { before, after: Residency::decode(value).ok()? })
 }
 
 impl Forgetful {
-    /// Something else comes: what waited is done.
-    fn catch_up(&self) -> Result<()> {
+    /// Something else comes: what waited is done, and nothing is forgotten of it.
+    fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
-        match pending.sync {
-            Some((request, ino, handle, data_only)) => {
-                self.inner.fsync(&request, ino, handle, data_only)
-            }
-            None => Ok(()),
-        }
+        pending.sync.map_or(Ok(()), |sync| sync.perform(below))
     }
 
-    fn step(&self, request: &Request, ino: Ino, value: &[u8]) -> Option<Step> {
-        let before = self.inner.getxattr(request, ino, OsStr::new(FILE_XATTR)).ok();
-        let before = before.and_then(|value| Residency::decode(&value).ok());
-        Some(Step { before, after: Residency::decode(value).ok()? })
-    }
-}
-
-impl FileSystem for Forgetful {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
-    }
-
-    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+    fn sync(&self, below: &dyn FileSystem, sync: LateSync, ino: Ino) -> Result<Verdict> {
         if self.pending.lock().forgotten.take() == Some(ino) {
-            return Ok(());
+            return Ok(Verdict::Skip);
         }
-        self.catch_up()?;
-        if matches!(self.forgets, Forgets::SyncBefore(_)) {
-            self.pending.lock().sync = Some((request.clone(), ino, handle, data_only));
-            return Ok(());
+        self.catch_up(below)?;
+        if !matches!(self.forgets, Forgets::SyncBefore(_)) {
+            return Ok(Verdict::Do);
         }
-        self.inner.fsync(request, ino, handle, data_only)
+        self.pending.lock().sync = Some(sync);
+        Ok(Verdict::Skip)
     }
 
-    fn setxattr(
+    fn xattr(
         &self,
+        below: &dyn FileSystem,
         request: &Request,
         ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let step = self.step(request, ino, value).filter(|_| name == FILE_XATTR);
+        call: &Call<'_>,
+    ) -> Result<Verdict> {
+        let step = step(below, request, ino, call);
         match (&self.forgets, &step) {
             (Forgets::SyncBefore(is_such), Some(step)) if is_such(step) => {
                 self.pending.lock().sync = None;
             }
-            _ => self.catch_up()?,
+            _ => self.catch_up(below)?,
         }
-        if let (Forgets::Moving, Some(Step { after, .. })) = (&self.forgets, &step) {
-            let value = Residency { moving: false, ..after.clone() }.encode().unwrap();
-            return self.inner.setxattr(request, ino, name, &value, mode);
+        match (&self.forgets, step, call) {
+            (Forgets::Moving, Some(step), Call::SetXattr { name, mode, .. }) => {
+                let value = Residency { moving: false, ..step.after }.encode().unwrap();
+                below.setxattr(request, ino, name, &value, *mode)?;
+                Ok(Verdict::Skip)
+            }
+            (Forgets::SyncAfter(is_such), Some(step), _) if is_such(&step) => {
+                self.pending.lock().forgotten = Some(ino);
+                Ok(Verdict::Do)
+            }
+            _ => Ok(Verdict::Do),
         }
-        self.inner.setxattr(request, ino, name, value, mode)?;
-        if let (Forgets::SyncAfter(is_such), Some(step)) = (&self.forgets, &step)
-            && is_such(step)
-        {
-            self.pending.lock().forgotten = Some(ino);
-        }
-        Ok(())
     }
 
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        // Between an xattr and its sync the engine may have to open the file first.
-        let forgotten = self
-            .pending
-            .lock()
-            .forgotten
-            .filter(|_| mode.contains(OpenMode::READ_WRITE | OpenMode::NO_ACCESS_TIME));
-        self.catch_up()?;
+    /// Between an xattr and its sync the engine may have to open the file first.
+    fn open(&self, below: &dyn FileSystem, mode: OpenMode) -> Result<Verdict> {
+        let is_between = mode.contains(OpenMode::READ_WRITE | OpenMode::NO_ACCESS_TIME);
+        let forgotten = self.pending.lock().forgotten.filter(|_| is_between);
+        self.catch_up(below)?;
         self.pending.lock().forgotten = forgotten;
-        self.inner.open(request, ino, mode)
+        Ok(Verdict::Do)
     }
+}
 
-    fn write(
+impl Bug for Forgetful {
+    fn before(
         &self,
+        below: &dyn FileSystem,
         request: &Request,
         ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        self.catch_up()?;
-        self.inner.write(request, ino, handle, offset, data, options)
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Option<Handle>,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
-        self.catch_up()?;
-        self.inner.setattr(request, ino, handle, changes)
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        self.catch_up()?;
-        self.inner.fallocate(request, ino, handle, offset, length, mode)
-    }
-
-    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.catch_up()?;
-        self.inner.release(request, ino, handle)
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.catch_up()?;
-        self.inner.syncfs(request, ino)
+        call: &Call<'_>,
+    ) -> Result<Verdict> {
+        if let Some(sync) = LateSync::of(request, ino, call) {
+            return self.sync(below, sync, ino);
+        }
+        match call {
+            Call::SetXattr { .. } => self.xattr(below, request, ino, call),
+            Call::Open { mode } => self.open(below, *mode),
+            Call::Read | Call::StatFs => Ok(Verdict::Do),
+            _ => self.catch_up(below).map(|()| Verdict::Do),
+        }
     }
 }

@@ -71,7 +71,7 @@ impl Args {
             return Err(Coded { code: Code::BadInput, message: message.to_owned() }.into());
         }
         write_chart(&self.output, &series)?;
-        println!("{} lines in {}", series.len(), self.output.display());
+        say!("{} lines in {}", series.len(), self.output.display());
         Ok(())
     }
 }

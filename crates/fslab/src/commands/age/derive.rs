@@ -76,7 +76,7 @@ impl Args {
         }
         let derived = derive(&snapshots, &self.output, &options)?;
         let summary = derived.summary;
-        println!(
+        say!(
             "{} operations in {} from {} snapshots: created {}, deleted {}, modified {}, grown {}, \
              truncated {}, renamed {}",
             derived.operations,
@@ -90,13 +90,14 @@ impl Args {
             summary.renamed,
         );
         if derived.left_out + derived.orphans > 0 {
-            println!(
+            say!(
                 "left out: {} devices, pipes and sockets; put into the root: {} whose directory \
                  is in no snapshot",
-                derived.left_out, derived.orphans
+                derived.left_out,
+                derived.orphans
             );
         }
-        println!("hash {}", hash_of_file(&self.output)?);
+        say!("hash {}", hash_of_file(&self.output)?);
         Ok(())
     }
 }

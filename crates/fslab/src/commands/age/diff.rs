@@ -36,15 +36,15 @@ impl Args {
             let change = change?;
             summary.add(&change);
             if self.list {
-                println!("{}", line(&change));
+                say!("{}", line(&change));
             }
         }
         summary.unchanged = diff.unchanged();
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&summary)?);
+            say!("{}", serde_json::to_string_pretty(&summary)?);
             return Ok(());
         }
-        println!(
+        say!(
             "created {} ({}), deleted {} ({}), modified {}, grown {}, truncated {}, renamed {}, \
              other attributes {}, unchanged {}; {}",
             summary.created,

@@ -100,14 +100,14 @@ impl UnpackArgs {
 
 impl InfoArgs {
     fn run(self) -> Result<()> {
-        print!("{}", dump(&AgedImage::open(&self.file)?));
+        crate::output::print(format_args!("{}", dump(&AgedImage::open(&self.file)?)));
         Ok(())
     }
 }
 
 /// What was made.
 fn tell(output: &Path, packed: Packed, identity: &Identity) {
-    println!(
+    say!(
         "{}: {} for an image of {}, workload {}",
         output.display(),
         bytes(packed.file_bytes),

@@ -106,11 +106,11 @@ impl Args {
         }
         let (Some(name), Some(output), false) = (&self.name, &self.output, self.list) else {
             for profile in PROFILES {
-                println!("{:<12} {}", profile.name, profile.help);
+                say!("{:<12} {}", profile.name, profile.help);
             }
-            println!("\nfor --set NAME=VALUE:");
+            say!("\nfor --set NAME=VALUE:");
             for parameter in PARAMETERS {
-                println!("{:<20} {}", parameter.name, parameter.help);
+                say!("{:<20} {}", parameter.name, parameter.help);
             }
             return Ok(());
         };
@@ -126,7 +126,7 @@ fn write(
 ) -> Result<()> {
     let operations = workload::write(output, provenance, operations)?;
     let size = std::fs::metadata(output).with_context(|| output.display().to_string())?.len();
-    println!("{operations} operations in {}, {}", output.display(), bytes(size));
-    println!("hash {}", workload::hash_of_file(output)?);
+    say!("{operations} operations in {}, {}", output.display(), bytes(size));
+    say!("hash {}", workload::hash_of_file(output)?);
     Ok(())
 }

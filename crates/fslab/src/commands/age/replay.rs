@@ -184,17 +184,17 @@ impl Args {
                 "verified": verdict,
                 "over_time": over_time,
             });
-            println!("{}", serde_json::to_string_pretty(&value)?);
+            say!("{}", serde_json::to_string_pretty(&value)?);
             return Ok(());
         }
         result.print(self.data);
         for (day, score) in scores {
             let sums = score.total;
             let value = sums.score().map_or("-".to_owned(), |score| format!("{score:.4}"));
-            println!("day {day}: layout score {value}, {} files", sums.files);
+            say!("day {day}: layout score {value}, {} files", sums.files);
         }
         if let Some(equal) = verdict {
-            println!("tree: {}", if equal { "as the workload makes it" } else { "different" });
+            say!("tree: {}", if equal { "as the workload makes it" } else { "different" });
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Ended {
             DataArg::Fallocate => "reserved, not written",
             DataArg::None => "of sizes alone, not written",
         };
-        println!(
+        say!(
             "{operations} operations in {}, {} {data}; {no_space} did not fit, {left_out} left \
              out for that, {repeated} repeated after a kill{}",
             duration(self.took.as_nanos() as u64),

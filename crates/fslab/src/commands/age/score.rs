@@ -63,7 +63,7 @@ impl Args {
             written.with_context(|| path.display().to_string())?;
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&score_json(&score))?);
+            say!("{}", serde_json::to_string_pretty(&score_json(&score))?);
         } else {
             print_score(&score);
         }

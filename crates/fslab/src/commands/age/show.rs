@@ -7,6 +7,7 @@ use anyhow::Result;
 use fslab_age::DAY_NS;
 use fslab_age::workload::{Member, OperationKind, Population, WorkloadReader, hash_of_file};
 
+use crate::output::output;
 use crate::units::bytes;
 
 /// Arguments of `fslab age show`.
@@ -31,14 +32,14 @@ impl Args {
         }
         let reader = WorkloadReader::open(&self.workload)?;
         let told = reader.provenance().clone();
-        println!("source: {}\nseed: {}\nmade by: {}", told.source, told.seed, told.made_by);
-        println!("volume: {}\nhash: {}", bytes(told.volume_bytes), hash_of_file(&self.workload)?);
+        say!("source: {}\nseed: {}\nmade by: {}", told.source, told.seed, told.made_by);
+        say!("volume: {}\nhash: {}", bytes(told.volume_bytes), hash_of_file(&self.workload)?);
         let mut population = Population::default();
         let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
         for (index, operation) in reader.enumerate() {
             let operation = operation?;
             if index < self.operations {
-                println!("{index} {operation:?}");
+                say!("{index} {operation:?}");
             }
             population.apply(&operation)?;
             counts[operation.kind as usize - 1] += 1;
@@ -47,10 +48,10 @@ impl Args {
             }
         }
         for (kind, count) in OperationKind::ALL.iter().zip(counts) {
-            println!("{:<9} {count}", kind.name());
+            say!("{:<9} {count}", kind.name());
         }
         let size: u64 = population.members().map(|(_, member)| member.size).sum();
-        println!(
+        say!(
             "{} operations in {:.1} days, {} written; at the end {} files and directories, {}",
             population.operations(),
             population.last_ns() as f64 / DAY_NS as f64,
@@ -58,7 +59,7 @@ impl Args {
             population.len(),
             bytes(size),
         );
-        println!("final tree: {}", population.checksum()?);
+        say!("final tree: {}", population.checksum()?);
         Ok(())
     }
 
@@ -74,7 +75,7 @@ impl Args {
         let hot = population.members().filter(|(_, member)| is_hot(member));
         let mut paths: Vec<_> = hot.filter_map(|(file, _)| population.path(file)).collect();
         paths.sort();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for path in paths {
             out.write_all(&path).and_then(|()| out.write_all(b"\n"))?;
         }

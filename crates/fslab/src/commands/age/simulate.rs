@@ -111,7 +111,7 @@ impl Args {
     /// Simulates and prints the table.
     pub fn run(self) -> Result<()> {
         if self.disk == "list" {
-            DISKS.iter().for_each(|disk| println!("{:<16} {}", disk.name, disk.help));
+            DISKS.iter().for_each(|disk| say!("{:<16} {}", disk.name, disk.help));
             return Ok(());
         }
         let disk = Disk::find(&self.disk)

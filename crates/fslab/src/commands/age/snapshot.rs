@@ -73,7 +73,7 @@ impl Args {
         }
         if let Some(rows) = self.synthetic {
             let made = write_synthetic_pair(rows, SYNTHETIC_SEED, &self.input, &self.output)?;
-            println!("{}", serde_json::to_string_pretty(&made)?);
+            say!("{}", serde_json::to_string_pretty(&made)?);
             return Ok(());
         }
         let now_ns = now_ns()?;
@@ -85,7 +85,7 @@ impl Args {
             let options = Capture { threads: self.threads, layout, key, now_ns };
             capture(&self.input, &self.output, &options)?
         };
-        println!("{entries} entries in {}", self.output.display());
+        say!("{entries} entries in {}", self.output.display());
         Ok(())
     }
 
@@ -95,12 +95,13 @@ impl Args {
         let dumps = P9Dumps::read(&traces, &self.output)?;
         let written = dumps.write(&self.output)?;
         let (snapshots, output) = (written.snapshots.len(), self.output.display());
-        println!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
+        say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
-            println!(
+            say!(
                 "not in these traces: the roots of {} dumps, and {} blocks of the others, whose \
                  files are left out",
-                written.rootless, written.missing_blocks
+                written.rootless,
+                written.missing_blocks
             );
         }
         if snapshots == 0 {
@@ -119,7 +120,7 @@ impl Args {
         };
         let written = history.write(every, &self.output, key)?;
         let (commits, output) = (history.commits(), self.output.display());
-        println!("{} snapshots of {commits} commits in {output}", written.len());
+        say!("{} snapshots of {commits} commits in {output}", written.len());
         Ok(())
     }
 }

@@ -75,9 +75,9 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
         }
         table.add_row(cells);
     }
-    println!("{table}");
+    say!("{table}");
     if let Some(row) = rows.first() {
-        println!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
+        say!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) fn print_sequential(rows: &[Row]) {
         }
         table.add_row(cells);
     }
-    println!("\n{table}");
+    say!("\n{table}");
 }
 
 /// Prints simulations as JSON.
@@ -164,7 +164,7 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
         })
     };
     let rows: Vec<_> = rows.iter().map(row).collect();
-    println!("{}", serde_json::to_string_pretty(&rows)?);
+    say!("{}", serde_json::to_string_pretty(&rows)?);
     Ok(())
 }
 
@@ -214,16 +214,16 @@ pub(super) fn print_score(value: &Score) {
         table.add_row(row((1_u64 << log).to_string(), &sums, pieces));
     }
     table.add_row(row("all".to_owned(), &value.total, value.piece_sizes.values().sum()));
-    println!("{table}");
-    println!("blocks of {} bytes", value.block_bytes);
+    say!("{table}");
+    say!("blocks of {} bytes", value.block_bytes);
     for (reason, count) in &value.untold {
-        println!("left out: {count} files, {reason}");
+        say!("left out: {count} files, {reason}");
     }
     if value.shared_bytes > 0 {
-        println!("shared: {} count for every file that has them", bytes(value.shared_bytes));
+        say!("shared: {} count for every file that has them", bytes(value.shared_bytes));
     }
     if let Some(distance) = value.distances.figures() {
-        println!(
+        say!(
             "from file to next file of a directory: median {}, 90 % below {}, mean {}, {:.1} % \
              side by side",
             bytes(distance.median),
@@ -233,14 +233,14 @@ pub(super) fn print_score(value: &Score) {
         );
     }
     match &value.free {
-        Some(free) => println!(
+        Some(free) => say!(
             "free: {} in {} pieces, the largest {}, {:.1} % of it in pieces below 1 MiB",
             bytes(free.bytes),
             free.pieces,
             bytes(free.largest),
             100.0 * free.share_below(1 << 20),
         ),
-        None => println!("free: this file system does not tell where"),
+        None => say!("free: this file system does not tell where"),
     }
 }
 

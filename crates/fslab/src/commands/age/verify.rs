@@ -47,7 +47,7 @@ impl Args {
         let mut findings = verify(reference, SnapshotReader::open(&self.aged)?, limits)?;
         findings.extend(self.over_time(limits)?);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&findings)?);
+            say!("{}", serde_json::to_string_pretty(&findings)?);
         } else {
             findings.iter().for_each(print);
         }
@@ -86,7 +86,7 @@ impl Args {
 fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
-    println!(
+    say!(
         "{verdict:<5} {what}: {reference:.4} in the reference, {aged:.4} aged; {distance:.4} \
          apart, {limit} allowed"
     );

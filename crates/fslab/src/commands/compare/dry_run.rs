@@ -18,8 +18,8 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
         let records = trial(args, plan, seed)?;
         durations.learn(&records, plan);
     }
-    print!("{}", describe(args, plan, seed));
-    print!("{}", estimate(args, plan, &durations));
+    crate::output::print(format_args!("{}", describe(args, plan, seed)));
+    crate::output::print(format_args!("{}", estimate(args, plan, &durations)));
     Ok(())
 }
 

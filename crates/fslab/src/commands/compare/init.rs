@@ -45,7 +45,7 @@ pub(super) fn write(path: &Path) -> Result<()> {
         other => other.with_context(|| path.display().to_string())?,
     };
     file.write_all(text.as_bytes()).with_context(|| path.display().to_string())?;
-    println!("{} written; see what it would do: fslab compare {0} --dry-run", path.display());
+    say!("{} written; see what it would do: fslab compare {0} --dry-run", path.display());
     Ok(())
 }
 

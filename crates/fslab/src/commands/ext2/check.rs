@@ -24,10 +24,10 @@ impl Args {
         let report = check(device).with_context(|| shown.clone())?;
         for finding in &report.findings {
             let note = if finding.beyond_e2fsck { " (e2fsck does not count this)" } else { "" };
-            println!("{finding}{note}");
+            say!("{finding}{note}");
         }
         if report.more {
-            println!("and more");
+            say!("and more");
         }
         summary(&shown, &report);
         if report.is_clean() {
@@ -41,7 +41,5 @@ impl Args {
 fn summary(shown: &str, report: &Report) {
     let Report { inodes, directories, blocks, .. } = report;
     let verdict = if report.is_clean() { "clean" } else { "damaged" };
-    println!(
-        "{shown}: {verdict}; {inodes} inodes in use ({directories} directories), {blocks} blocks"
-    );
+    say!("{shown}: {verdict}; {inodes} inodes in use ({directories} directories), {blocks} blocks");
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use fslab_ext2::dir::outline::Branch;
 
 use super::walk::Image;
+use crate::output::output;
 
 /// Arguments of `fslab ext2 dx`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let directory = image.find(&self.path)?;
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         let mut sums = Sums::default();
         let mut written = Ok(());
         let is_indexed = image.ext2.index_of(directory.ino, &mut |branch| {

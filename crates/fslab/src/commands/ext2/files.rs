@@ -13,6 +13,7 @@ use fslab_vfs::{
 };
 
 use super::walk::{Image, request};
+use crate::output::output;
 
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -38,7 +39,7 @@ impl ListArgs {
         let mut names =
             list(&image.ext2, directory.ino).with_context(|| self.path.display().to_string())?;
         names.sort();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for name in names {
             if self.long {
                 let attr = image.find(&self.path.join(std::ffi::OsStr::from_bytes(&name)))?;
@@ -90,7 +91,7 @@ impl CatArgs {
     /// Writes the bytes.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
-        copy_out(&image, &self.path, &mut std::io::stdout().lock())
+        copy_out(&image, &self.path, &mut output())
     }
 }
 
@@ -130,7 +131,7 @@ impl StatArgs {
         print_attr(&image, &attr)?;
         for extent in image.ext2.extents(attr.ino)? {
             let (from, to) = (extent.logical, extent.logical + extent.length);
-            println!("extent: bytes {from}..{to} at {}", extent.physical);
+            say!("extent: bytes {from}..{to} at {}", extent.physical);
         }
         Ok(())
     }
@@ -140,30 +141,30 @@ fn print_attr(image: &Image, attr: &Attr) -> Result<()> {
     let request = request();
     // The house calls the root 1; the image has it as 2.
     let number = if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 };
-    println!("inode: {number}");
-    println!("kind: {:?}", attr.kind);
-    println!("mode: {:06o}", attr.kind.mode_bits() | attr.permissions.bits());
-    println!("links: {}", attr.links);
-    println!("owner: {} {}", attr.uid, attr.gid);
-    println!("size: {}", attr.size);
-    println!("sectors: {}", attr.blocks);
-    println!("accessed: {}", show_time(attr.accessed));
-    println!("modified: {}", show_time(attr.modified));
-    println!("changed: {}", show_time(attr.changed));
+    say!("inode: {number}");
+    say!("kind: {:?}", attr.kind);
+    say!("mode: {:06o}", attr.kind.mode_bits() | attr.permissions.bits());
+    say!("links: {}", attr.links);
+    say!("owner: {} {}", attr.uid, attr.gid);
+    say!("size: {}", attr.size);
+    say!("sectors: {}", attr.blocks);
+    say!("accessed: {}", show_time(attr.accessed));
+    say!("modified: {}", show_time(attr.modified));
+    say!("changed: {}", show_time(attr.changed));
     if let Some(created) = attr.created {
-        println!("created: {}", show_time(created));
+        say!("created: {}", show_time(created));
     }
     if attr.kind == FileKind::Symlink {
-        println!("target: {}", image.ext2.readlink(&request, attr.ino)?.display());
+        say!("target: {}", image.ext2.readlink(&request, attr.ino)?.display());
     }
     if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
-        println!("device: {:#x}", attr.device);
+        say!("device: {:#x}", attr.device);
     }
     let names = image.ext2.listxattr(&request, attr.ino)?;
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name = std::ffi::OsStr::from_bytes(name);
         let value = image.ext2.getxattr(&request, attr.ino, name)?;
-        println!("xattr: {}={}", name.display(), String::from_utf8_lossy(&value).escape_debug());
+        say!("xattr: {}={}", name.display(), String::from_utf8_lossy(&value).escape_debug());
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Args {
         if self.json {
             let map: serde_json::Map<_, _> =
                 facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-            println!("{:#}", Value::Object(map));
+            say!("{:#}", Value::Object(map));
         } else {
             for (key, value) in facts {
                 print_fact(key, &value);
@@ -49,9 +49,9 @@ impl Args {
 
 fn print_fact(key: &str, value: &Value) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| println!("{key}: {item}")),
-        Value::String(text) => println!("{key}: {text}"),
-        other => println!("{key}: {other}"),
+        Value::Array(items) => items.iter().for_each(|item| say!("{key}: {item}")),
+        Value::String(text) => say!("{key}: {text}"),
+        other => say!("{key}: {other}"),
     }
 }
 

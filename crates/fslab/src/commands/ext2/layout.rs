@@ -51,14 +51,11 @@ fn tell(file: &ScoredFile<'_>) {
     let mut sums = Sums::default();
     sums.add(&file.layout, false);
     let Sums { breaks, blocks, .. } = sums;
-    println!("{} {breaks} breaks in {blocks} blocks: /{}", shown(&sums), file.path.escape_ascii());
+    say!("{} {breaks} breaks in {blocks} blocks: /{}", shown(&sums), file.path.escape_ascii());
 }
 
 fn print(score: &Score) {
-    println!(
-        "{:>12} {:>10} {:>12} {:>10} {:>7}",
-        "from blocks", "files", "blocks", "breaks", "score"
-    );
+    say!("{:>12} {:>10} {:>12} {:>10} {:>7}", "from blocks", "files", "blocks", "breaks", "score");
     for class in score.classes() {
         print_line(&class.from_blocks.to_string(), &class.sums);
     }
@@ -67,7 +64,7 @@ fn print(score: &Score) {
 
 fn print_line(label: &str, sums: &Sums) {
     let Sums { files, blocks, breaks, .. } = sums;
-    println!("{label:>12} {files:>10} {blocks:>12} {breaks:>10} {:>7}", shown(sums));
+    say!("{label:>12} {files:>10} {blocks:>12} {breaks:>10} {:>7}", shown(sums));
 }
 
 fn shown(sums: &Sums) -> String {

@@ -25,10 +25,10 @@ impl Args {
         let device: Arc<dyn BlockDevice> = Arc::new(open_device(&self.image, false)?);
         let now = Timestamp::from(SystemTime::now());
         let repaired = repair(&device, now).with_context(|| shown.clone())?;
-        repaired.mended.iter().for_each(|finding| println!("mended: {finding}"));
-        repaired.left.findings.iter().for_each(|finding| println!("left: {finding}"));
+        repaired.mended.iter().for_each(|finding| say!("mended: {finding}"));
+        repaired.left.findings.iter().for_each(|finding| say!("left: {finding}"));
         if repaired.left.is_clean() {
-            println!("{shown}: clean; {} things mended", repaired.mended.len());
+            say!("{shown}: clean; {} things mended", repaired.mended.len());
             return Ok(());
         }
         let message = format!("{shown} is still damaged; 'e2fsck {shown}' mends more");

@@ -38,7 +38,7 @@ impl Args {
             }
         };
         let resized = resized.with_context(|| shown.clone())?;
-        println!("{shown}: {} blocks, now {}", resized.from, resized.to);
+        say!("{shown}: {} blocks, now {}", resized.from, resized.to);
         Ok(())
     }
 

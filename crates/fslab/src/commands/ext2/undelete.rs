@@ -10,6 +10,7 @@ use fslab_ext2::{Deleted, InodeNo};
 use super::files::show_time;
 use super::walk::Image;
 use crate::exit::{Code, Coded};
+use crate::output::output;
 
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -46,7 +47,7 @@ impl Args {
 }
 
 fn list(deleted: &[Deleted]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     for one in deleted {
         let lost = if one.is_whole() { "" } else { ", others are used again" };
         writeln!(

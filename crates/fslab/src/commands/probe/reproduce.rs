@@ -36,10 +36,10 @@ pub(super) fn run(
         Err(reason) => answer["not_timed"] = json!(reason),
     }
     if as_json {
-        println!("{answer:#}");
+        say!("{answer:#}");
     } else {
-        println!("{}\n", side_by_side(&found, not_timed));
-        println!("{}", crate::commands::reproduce::beside(PAPER, COMMAND, answer)?);
+        say!("{}\n", side_by_side(&found, not_timed));
+        say!("{}", crate::commands::reproduce::beside(PAPER, COMMAND, answer)?);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
 use super::{bad_input, cells, show};
+use crate::output::output;
 
 /// Which cells of the matrix.
 pub(super) struct Only<'a> {
@@ -48,7 +49,7 @@ pub(super) fn directory(
         row.extend(timing.map(|_| timed(one)));
         table.add_row(row);
     }
-    writeln!(std::io::stdout(), "{table}")?;
+    say!("{table}");
     refuse_wrong(judged.iter().map(wrong).sum())
 }
 
@@ -59,7 +60,7 @@ pub(super) fn matrix(how: &How<'_>, only: &Only<'_>) -> Result<()> {
         let text = only.cells.unwrap_or_default();
         bail!(bad_input(format!("no cell's name contains '{text}'")));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     let start = Instant::now();
     let (mut sum_wrong, mut sum_missed) = (0, 0);
     for cell in &cells {

@@ -77,11 +77,11 @@ fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
     })?;
     bar.finish_and_clear();
     let (before, after) = (found.before_bytes, found.after_bytes);
-    println!("{} files would be encoded, {} are as they should be", found.files, found.already);
-    println!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
-    println!("from {} of samples; nothing was changed", size(found.sampled_bytes));
+    say!("{} files would be encoded, {} are as they should be", found.files, found.already);
+    say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
+    say!("from {} of samples; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
-        println!("{} files can't be read and are not counted", found.unreadable);
+        say!("{} files can't be read and are not counted", found.unreadable);
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ impl Totals {
                 // One line at a time, whichever thread it comes from.
                 let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 *kept += 1;
-                bar.suspend(|| println!("{}: kept as it was: {why}", path.display()));
+                bar.suspend(|| say!("{}: kept as it was: {why}", path.display()));
             }
         }
     }
@@ -120,8 +120,8 @@ impl Totals {
         let (before, after) = (self.before_bytes.into_inner(), self.after_bytes.into_inner());
         let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
         let (converted, already) = (self.converted.into_inner(), self.already.into_inner());
-        println!("{converted} files {done}, {already} were as they should be");
-        println!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
+        say!("{converted} files {done}, {already} were as they should be");
+        say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
         let kept = self.kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if kept == 0 {
             return Ok(());

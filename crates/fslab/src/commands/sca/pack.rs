@@ -31,7 +31,7 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    println!(
+    say!(
         "{} packed, {} freed; {} had nothing to gain",
         totals.packed,
         ByteSize::b(totals.freed_bytes).display().iec(),
@@ -77,7 +77,7 @@ fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
         Packed::Already => totals.already += 1,
         Packed::GivenUp => {
             totals.given_up += 1;
-            bar.suspend(|| println!("{}: not packed: a part of it can't be read", path.display()));
+            bar.suspend(|| say!("{}: not packed: a part of it can't be read", path.display()));
         }
     }
     totals.freed_bytes += done.before_bytes.saturating_sub(done.after_bytes);

@@ -75,7 +75,7 @@ impl Recovery {
             "without_slots": told(&without_slots),
         });
         if self.json {
-            println!("{answer:#}");
+            say!("{answer:#}");
         } else {
             self.show(&[("after a kill", after_kill), ("without root slots", without_slots)]);
         }
@@ -83,7 +83,7 @@ impl Recovery {
     }
 
     fn show(&self, cases: &[(&str, Vec<Round>)]) {
-        println!("{}, {} of text, nothing cached", self.layer, self.size.display().iec());
+        say!("{}, {} of text, nothing cached", self.layer, self.size.display().iec());
         for (name, rounds) in cases {
             let mean = |of: fn(&Round) -> f64| {
                 rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64 * 1e3
@@ -92,7 +92,7 @@ impl Recovery {
             let interval = ratio(rounds).map_or_else(String::new, |found| {
                 format!(": 1/{:.0} of it [{:.4}, {:.4}]", 1.0 / found.ratio, found.low, found.high)
             });
-            println!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
+            say!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
         }
     }
 

@@ -75,7 +75,7 @@ impl Init {
         let wish = self.wanted.wish(&self.tree)?;
         let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
-        println!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
+        say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
         Ok(())
     }
 }
@@ -145,18 +145,23 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
             "tree_made": made.tree_made, "older": made.older, "lost": made.lost,
             "problems": made.problems,
         });
-        println!("{value}");
+        say!("{value}");
     } else {
         for (what, list) in lists {
-            list.iter().for_each(|line| println!("{what}: {line}"));
+            list.iter().for_each(|line| say!("{what}: {line}"));
         }
         if made.tree_made.is_none() {
-            println!("no archived tree was found: attributes of directories are not known");
+            say!("no archived tree was found: attributes of directories are not known");
         }
-        println!(
+        say!(
             "made {} files, {} directories, {} others and {} further names; {} younger than the \
              archived tree; {} were there and stay",
-            made.files, made.directories, made.others, made.links, made.younger, made.kept
+            made.files,
+            made.directories,
+            made.others,
+            made.links,
+            made.younger,
+            made.kept
         );
     }
     if made.lost.is_empty() && made.problems.is_empty() {

@@ -1,12 +1,13 @@
 //! What is told, for people or as JSON.
 
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 use anyhow::{Context, Result};
 use fslab_tier::command::{Command, Event, State};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
+use crate::output::output;
 use crate::units;
 
 /// Asks and shows what is told.
@@ -36,7 +37,7 @@ impl Shown {
                 eprintln!("fslab: {line}");
                 Ok(())
             }
-            (_, Some(line)) => writeln!(std::io::stdout(), "{line}"),
+            (_, Some(line)) => writeln!(output(), "{line}"),
             (_, None) => Ok(()),
         };
         if let Err(error) = written {
@@ -47,11 +48,8 @@ impl Shown {
     }
 
     fn end(self) -> Result<()> {
-        match self.failed {
-            // Who reads has read enough.
-            Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            Some(error) => return Err(error).context("can't write to standard output"),
-            None => {}
+        if let Some(error) = self.failed {
+            return Err(error).context("can't write to standard output");
         }
         let message = match (self.error, self.problems) {
             (Some(error), _) => error,

@@ -67,7 +67,7 @@ impl Args {
             inventory.learn(&record?);
         }
         let made = inventory.make(target, &owner(), &mut fill)?;
-        println!("made {made} files that the trace found");
+        say!("made {made} files that the trace found");
         Ok(())
     }
 
@@ -101,7 +101,7 @@ fn fill(record: &Record, buffer: &mut [u8]) {
 
 fn tell(replayed: &Replayed, elapsed: Duration) {
     let Replayed { operations, diverged, bytes_written, bytes_read, left_out, .. } = replayed;
-    println!(
+    say!(
         "{operations} operations in {}: {} written, {} read; {diverged} came out otherwise than \
          recorded, {left_out} of them could not be asked for",
         duration(elapsed.as_nanos() as u64),
@@ -109,10 +109,10 @@ fn tell(replayed: &Replayed, elapsed: Duration) {
         bytes(*bytes_read),
     );
     for divergence in &replayed.divergences {
-        println!("  {divergence}");
+        say!("  {divergence}");
     }
     let told = replayed.divergences.len() as u64;
     if *diverged > told {
-        println!("  and {} more", diverged - told);
+        say!("  and {} more", diverged - told);
     }
 }

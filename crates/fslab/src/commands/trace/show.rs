@@ -1,6 +1,6 @@
 //! `fslab trace show`: the operations of a trace, a line each.
 
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use anyhow::Result;
 use fslab_trace::{COLUMNS, Filter, Line, Paths, Pattern, Reader, Record, Shown, pattern};
 use fslab_vfs::{Operation, errno_from_name};
 use serde_json::Value;
+
+use crate::output::output;
 
 const HELP: &str = "\
 A line has: number, seconds since the trace began, duration, serving thread, calling thread and
@@ -77,12 +79,9 @@ impl Args {
     /// Prints.
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        match self.print(&mut reader, &mut out).and_then(|()| Ok(out.flush()?)) {
-            // Whoever read has seen enough.
-            Err(error) if is_broken_pipe(&error) => return Ok(()),
-            printed => printed?,
-        }
+        let mut out = BufWriter::new(output());
+        self.print(&mut reader, &mut out)?;
+        out.flush()?;
         super::say_what_is_missing(&reader);
         Ok(())
     }
@@ -131,11 +130,6 @@ impl Args {
             start_ns_end: self.until.map(ns),
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 fn as_json(record: &Record) -> Value {

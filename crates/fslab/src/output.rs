@@ -1,0 +1,75 @@
+//! Standard output: what a command tells. Whoever reads it may have read enough
+//! (`fslab … | head -1`): what comes then is left unsaid, and work that must be ended is ended.
+//! Any other failure to write ends the command as failed, also where the text was only said.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
+
+/// The first failure to write.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Says a line, or nothing more once that failed: [`ended`] tells it then.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::output::print(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Says a text as it is.
+pub fn print(text: Arguments<'_>) {
+    if FAILURE.get().is_none() {
+        // A failure is noted by the writer.
+        let _ = output().write_fmt(text);
+    }
+}
+
+/// Standard output, for what is written piece by piece: its errors end the work.
+pub fn output() -> Output {
+    Output(io::stdout().lock())
+}
+
+/// Writes to standard output, and notes its first failure.
+pub struct Output(StdoutLock<'static>);
+
+impl Output {
+    fn noted<T>(answer: io::Result<T>) -> io::Result<T> {
+        answer.inspect_err(|error| {
+            let _ = FAILURE.set(io::Error::new(error.kind(), error.to_string()));
+        })
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::noted(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::noted(self.0.flush())
+    }
+}
+
+/// How a command ended, given what became of its output.
+pub fn ended(result: Result<()>) -> Result<()> {
+    // Noted.
+    let _ = output().flush();
+    match (FAILURE.get(), result) {
+        (None, result) => result,
+        (Some(failure), Err(error)) if failure.kind() == ErrorKind::BrokenPipe => {
+            if is_broken_pipe(&error) { Ok(()) } else { Err(error) }
+        }
+        (Some(failure), Ok(())) if failure.kind() == ErrorKind::BrokenPipe => Ok(()),
+        (Some(failure), _) => Err(anyhow!("can't write to standard output: {failure}")),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let vfs = cause.downcast_ref::<fslab_vfs::Error>().map(fslab_vfs::Error::errno);
+        io == Some(ErrorKind::BrokenPipe) || vfs == Some(fslab_vfs::Errno::PIPE)
+    })
+}
