@@ -287,6 +287,7 @@ impl Tier {
             inode: row.inode,
             changed: false,
             moving: false,
+            touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
             version: version.clone(),
             offline: Runs::new(),
         };

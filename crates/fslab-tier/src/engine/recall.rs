@@ -273,7 +273,8 @@ impl Tier {
         let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
         let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
         let Some(recorded) = recorded else { return Ok(()) };
-        let residency = Residency { moving: true, ..recorded.clone() };
+        let touched_seconds = self.now_seconds();
+        let residency = Residency { moving: true, touched_seconds, ..recorded.clone() };
         self.write_mark(file, state, residency, Durable::Later)
     }
 }
