@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{OwnFile, own_request, request_at};
 use crate::queue::Queue;
+use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Version, residency};
 use crate::surroundings::Surroundings;
@@ -111,6 +112,7 @@ pub struct Tier {
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     counted: counts::Counted,
     moves: moves::Moves,
+    rounds: Arc<Rounds>,
     /// The last use did not end in order, and not every file was looked at since.
     in_doubt: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
@@ -148,6 +150,7 @@ impl Tier {
             movers: Mutex::default(),
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
+            rounds: Arc::default(),
             in_doubt: AtomicBool::new(true),
             has_acted: AtomicBool::new(false),
         });
@@ -192,6 +195,16 @@ impl Tier {
     #[must_use]
     pub fn surroundings(&self) -> &Surroundings {
         &self.around
+    }
+
+    /// What it does by itself.
+    pub(crate) fn rounds(&self) -> &Arc<Rounds> {
+        &self.rounds
+    }
+
+    /// What it has counted.
+    pub(crate) fn counted(&self) -> &counts::Counted {
+        &self.counted
     }
 
     /// A request of the engine's own.
@@ -256,6 +269,7 @@ impl Tier {
     /// # Errors
     /// What the file system below answers.
     pub fn shutdown(&self) -> fslab_vfs::Result<()> {
+        let has_stopped = self.rounds.stop();
         self.queue.close();
         self.queue.list().iter().for_each(|recall| {
             if self.queue.cancel(recall) {
@@ -266,6 +280,12 @@ impl Tier {
         self.files.all().iter().try_for_each(|file| self.settle(file))?;
         if self.has_acted.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
+        }
+        if !has_stopped {
+            tracing::warn!(
+                "an archive holds the policy up; the next expiry will scan the tree first"
+            );
+            return Ok(());
         }
         if let Err(error) = self.catalogue.end_use() {
             tracing::warn!(%error, "the next expiry will scan the tree first");

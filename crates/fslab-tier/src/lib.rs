@@ -6,7 +6,7 @@
 //!
 //! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
 //! - `engine`: moves bytes. `queue`: in which order. `layer`: the tree as programs see it.
-//! - `policy`: decides what goes. `rebuild`: a tree from archives alone.
+//! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from archives alone.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
@@ -26,6 +26,7 @@ mod lower;
 pub mod policy;
 pub mod queue;
 pub mod rebuild;
+mod rounds;
 mod runs;
 pub mod stored;
 mod surroundings;

@@ -58,6 +58,13 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
             default: "4",
             value: ValueKind::Count { least: 0, most: 1024 },
         },
+        OptionSpec {
+            name: "every",
+            help: "how often the mount does what the tier's policy says and expires old versions; \
+                   0s for never",
+            default: "0s",
+            value: ValueKind::Duration,
+        },
     ],
     build,
 }];
@@ -95,7 +102,12 @@ fn open(
         ahead: options.number("ahead"),
         ..home.settings()
     };
-    home.open(inner, settings, around(surroundings))
+    let tier = home.open(inner, settings, around(surroundings))?;
+    let every = options.duration("every");
+    if !every.is_zero() {
+        tier.start_rounds(every)?;
+    }
+    Ok(tier)
 }
 
 /// The home that a tree was given to.

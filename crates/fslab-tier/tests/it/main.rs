@@ -10,4 +10,5 @@ mod measure;
 mod offline;
 mod opening;
 mod rebuilding;
+mod rounds;
 mod support;
