@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Archived, Place, Tier, Visit};
 use crate::error::{Error, Result, shown};
+use crate::limit::Limit;
 use crate::lower::Found;
 use crate::queue::Class;
 use crate::stored::BLOCK_BYTES;
-use crate::stored::format::blocks_met;
+use crate::stored::format::{blocks_met, blocks_of};
 use crate::stored::residency::{self, Residency};
 
 /// The xattr that says that a file stays here, whatever the policy.
@@ -25,6 +26,9 @@ pub enum Command {
     Archive {
         /// Files, or directories with all that is in them.
         paths: Vec<Vec<u8>>,
+        /// Bytes a second, beside the tier's own limit; 0 for any.
+        #[serde(default)]
+        rate: u64,
     },
     /// Free the bytes of archived files.
     Release {
@@ -39,6 +43,9 @@ pub enum Command {
         paths: Vec<Vec<u8>>,
         /// Where in the file, in bytes; nothing for all of it.
         range: Option<(u64, u64)>,
+        /// Bytes a second, beside the tier's own limit; 0 for any.
+        #[serde(default)]
+        rate: u64,
     },
     /// Where the bytes of files are.
     State {
@@ -199,11 +206,11 @@ pub fn execute(
     tell: &mut Tell<'_>,
 ) -> Result<()> {
     match command {
-        Command::Archive { paths } => {
+        Command::Archive { paths, rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
             each_file(tier, paths, request, tell, &mut |place, tell| {
-                archive(tier, place, request, tell)
-            })?;
-            Ok(())
+                archive(tier, place, limit.as_ref(), request, tell)
+            })
         }
         Command::Release { paths, keep_bytes } => {
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
@@ -215,9 +222,10 @@ pub fn execute(
                 bytes => tell_done(tell, "released", place, bytes),
             })
         }
-        Command::Recall { paths, range } => {
+        Command::Recall { paths, range, rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
             each_file(tier, paths, request, tell, &mut |place, tell| {
-                recall(tier, place, *range, request, tell)
+                recall(tier, place, *range, limit.as_ref(), request, tell)
             })
         }
         Command::State { paths, recursive } => states(tier, paths, *recursive, request, tell),
@@ -300,10 +308,11 @@ pub(crate) fn each_file(
 fn archive(
     tier: &Arc<Tier>,
     place: &Place<'_>,
+    limit: Option<&Limit>,
     request: &Request,
     tell: &mut Tell<'_>,
 ) -> Result<()> {
-    match tier.archive(place.found.ino(), place.path, request)? {
+    match tier.archive_within(place.found.ino(), place.path, request, limit)? {
         Archived::Now { bytes } => tell_done(tell, "archived", place, bytes),
         Archived::Before => Ok(()),
     }
@@ -313,6 +322,7 @@ fn recall(
     tier: &Arc<Tier>,
     place: &Place<'_>,
     range: Option<(u64, u64)>,
+    limit: Option<&Limit>,
     request: &Request,
     tell: &mut Tell<'_>,
 ) -> Result<()> {
@@ -320,10 +330,25 @@ fn recall(
     let used = tier.enter(place.found.ino());
     let below = || Error::below(place.path);
     let before = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    tier.recall(&used.file, blocks, request, Class::Bulk).map_err(|error| match error.errno() {
-        Errno::INTR => Error::Interrupted,
-        _ => Error::below(place.path)(error),
-    })?;
+    let bring = |blocks| {
+        tier.recall(&used.file, blocks, request, Class::Bulk).map_err(|error| match error.errno() {
+            Errno::INTR => Error::Interrupted,
+            _ => Error::below(place.path)(error),
+        })
+    };
+    match limit {
+        Some(limit) => {
+            // One after the other: what is asked for in the queue comes as fast as the tier lets it.
+            let end = blocks.end.min(blocks_of(place.found.attr.size));
+            for block in blocks.start..end {
+                if !tier.is_here(&used.file, block).map_err(below())? {
+                    limit.pass(BLOCK_BYTES, request)?;
+                    bring(block..block + 1)?;
+                }
+            }
+        }
+        None => bring(blocks)?,
+    }
     let after = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
     if after == before { Ok(()) } else { tell_done(tell, "recalled", place, after - before) }
 }

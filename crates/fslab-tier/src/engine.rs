@@ -22,6 +22,7 @@ use crate::archive::Archive;
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
@@ -74,6 +75,10 @@ pub struct Settings {
     pub movers: usize,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
+    /// Bytes a second that archiving writes and reads back; 0 for any.
+    pub archive_rate: u64,
+    /// Bytes a second that recalls read; 0 for any.
+    pub recall_rate: u64,
     /// Where its usual policy is.
     pub policy: Option<PathBuf>,
 }
@@ -91,6 +96,8 @@ impl Settings {
             late: Errno::AGAIN,
             movers: 4,
             ahead: 4,
+            archive_rate: 0,
+            recall_rate: 0,
             policy: None,
         }
     }
@@ -113,6 +120,8 @@ pub struct Tier {
     counted: counts::Counted,
     moves: moves::Moves,
     rounds: Arc<Rounds>,
+    archive_limit: Option<Limit>,
+    recall_limit: Option<Arc<Limit>>,
     /// The last use did not end in order, and not every file was looked at since.
     in_doubt: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
@@ -137,6 +146,8 @@ impl Tier {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier)?;
         let movers = settings.movers;
+        let archive_limit = Limit::new(settings.archive_rate, &around.clock);
+        let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
@@ -151,6 +162,8 @@ impl Tier {
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
             rounds: Arc::default(),
+            archive_limit,
+            recall_limit,
             in_doubt: AtomicBool::new(true),
             has_acted: AtomicBool::new(false),
         });
@@ -247,8 +260,14 @@ impl Tier {
         let mut movers = self.movers.lock();
         for number in 0..count {
             let (queue, tier) = (Arc::clone(&self.queue), Arc::downgrade(self));
+            let limit = self.recall_limit.clone();
+            // Waits before it chooses: who comes meanwhile may be more urgent.
+            let next = move || {
+                limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
+                queue.next()
+            };
             let work = move || {
-                while let Some(recall) = queue.next() {
+                while let Some(recall) = next() {
                     match tier.upgrade() {
                         Some(tier) => tier.serve(&recall),
                         None => return,

@@ -5,7 +5,7 @@
 //! survives a crash at any moment, and an archive alone is enough to make the tree again.
 //!
 //! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
-//! - `engine`: moves bytes. `queue`: in which order. `layer`: the tree as programs see it.
+//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast. `layer`: the tree as programs see it.
 //! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from archives alone.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
@@ -22,6 +22,7 @@ mod error;
 pub mod home;
 mod id;
 mod layer;
+pub mod limit;
 mod lower;
 pub mod policy;
 pub mod queue;

@@ -93,6 +93,11 @@ impl Queue {
         users.flat_map(|(_, recalls)| recalls.iter().cloned()).collect()
     }
 
+    /// Whether all waiting has ended.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().is_closed
+    }
+
     /// Ends all waiting, now and later.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;

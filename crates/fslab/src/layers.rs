@@ -59,6 +59,18 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
             value: ValueKind::Count { least: 0, most: 1024 },
         },
         OptionSpec {
+            name: "archive-rate",
+            help: "bytes a second that archiving writes and reads back; 0 for any",
+            default: "0",
+            value: ValueKind::Bytes { least: 0, most: u64::MAX },
+        },
+        OptionSpec {
+            name: "recall-rate",
+            help: "bytes a second that recalls read, those that a program waits for first; 0 for any",
+            default: "0",
+            value: ValueKind::Bytes { least: 0, most: u64::MAX },
+        },
+        OptionSpec {
             name: "every",
             help: "how often the mount does what the tier's policy says and expires old versions; \
                    0s for never",
@@ -100,6 +112,8 @@ fn open(
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
         movers: usize::try_from(options.number("movers")).unwrap_or(1),
         ahead: options.number("ahead"),
+        archive_rate: options.number("archive-rate"),
+        recall_rate: options.number("recall-rate"),
         ..home.settings()
     };
     let tier = home.open(inner, settings, around(surroundings))?;

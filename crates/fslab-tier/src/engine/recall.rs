@@ -225,7 +225,12 @@ impl Tier {
             tracing::error!("{}: no archive that holds it is attached", self.name(file.ino()));
         }
         for archive in holders {
-            let read = self.reader(&archive, version).and_then(|reader| reader.block(block));
+            let read = self.reader(&archive, version).and_then(|reader| {
+                if let Some(limit) = &self.recall_limit {
+                    limit.charge(reader.stored_bytes(block)?);
+                }
+                reader.block(block)
+            });
             match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {

@@ -6,6 +6,7 @@ mod conformance;
 mod crashes;
 mod drill;
 mod golden;
+mod limits;
 mod measure;
 mod offline;
 mod opening;
