@@ -20,6 +20,7 @@ use quick_cache::sync::Cache;
 
 use crate::archive::Archive;
 use crate::catalogue::Catalogue;
+use crate::deny::Deny;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::Limit;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// What it is answered then.
     pub late: Errno,
+    /// Programs that do not recall, and are answered that at once.
+    pub deny: Deny,
     /// Threads that recall.
     pub movers: usize,
     /// Blocks read ahead of a program that reads in order.
@@ -94,6 +97,7 @@ impl Settings {
             keep: Duration::from_secs(30 * 24 * 3600),
             patience: None,
             late: Errno::AGAIN,
+            deny: Deny::default(),
             movers: 4,
             ahead: 4,
             archive_rate: 0,

@@ -5,7 +5,7 @@
 //! survives a crash at any moment, and an archive alone is enough to make the tree again.
 //!
 //! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
-//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast. `layer`: the tree as programs see it.
+//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast. `deny`: not for whom. `layer`: the tree as programs see it.
 //! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from archives alone.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
@@ -17,6 +17,7 @@
 pub mod archive;
 pub mod catalogue;
 pub mod command;
+mod deny;
 mod engine;
 mod error;
 pub mod home;
@@ -32,6 +33,7 @@ mod runs;
 pub mod stored;
 mod surroundings;
 
+pub use deny::{Deny, Program, Programs};
 pub use engine::{
     Archived, Expired, Known, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit,
     age,

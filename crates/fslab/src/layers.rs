@@ -18,6 +18,8 @@ use fslab_tier::{
 };
 use fslab_vfs::{Cancellation, Errno, FileSystem, Request, Timestamp};
 
+use crate::programs::Running;
+
 /// Until its long proofs have run (see docs/STATUS.md).
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
@@ -110,6 +112,7 @@ fn open(
     let settings = Settings {
         patience: (!wait.is_zero()).then_some(wait),
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
+        deny: home.deny(Arc::new(Running))?,
         movers: usize::try_from(options.number("movers")).unwrap_or(1),
         ahead: options.number("ahead"),
         archive_rate: options.number("archive-rate"),

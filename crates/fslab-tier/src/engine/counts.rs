@@ -15,6 +15,7 @@ pub struct Counted {
     archived_files: AtomicU64,
     archived_bytes: AtomicU64,
     released_bytes: AtomicU64,
+    refused_recalls: AtomicU64,
     expired_objects: AtomicU64,
     rounds: AtomicU64,
     round_problems: AtomicU64,
@@ -33,6 +34,10 @@ impl Counted {
 
     pub(super) fn released(&self, bytes: u64) {
         self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self) {
+        self.refused_recalls.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn expired(&self, objects: u64) {
@@ -55,6 +60,11 @@ impl Tier {
         vec![
             ("tier_recalled_bytes", "bytes brought back, in whole blocks", recalled),
             ("tier_failed_recalls", "blocks that no archive gave", value(&counted.failed_recalls)),
+            (
+                "tier_refused_recalls",
+                "reads and writes of programs that do not recall",
+                value(&counted.refused_recalls),
+            ),
             ("tier_archived_files", "files copied to archives", value(&counted.archived_files)),
             ("tier_archived_bytes", "bytes of these", value(&counted.archived_bytes)),
             ("tier_released_bytes", "bytes freed", value(&counted.released_bytes)),

@@ -106,6 +106,7 @@ impl Tier {
                 let mut state = self.state(file)?;
                 let Some(known) = state.known() else { return Ok(()) };
                 let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(()) };
+                self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class);
                 if class == Class::Waiting {
@@ -119,6 +120,21 @@ impl Tier {
                 None => return Err(Errno::IO.into()),
             }
         }
+    }
+
+    /// Some programs do not recall: they are told so at once.
+    fn check_program(&self, file: &TieredFile, request: &Request, class: Class) -> Result<()> {
+        if class != Class::Waiting {
+            return Ok(());
+        }
+        let settings = &self.settings;
+        let Some(program) = settings.deny.refused(request.pid) else { return Ok(()) };
+        self.counted.refused();
+        if settings.deny.is_first(&program) {
+            let (name, file) = (program.name, self.name(file.ino()));
+            tracing::warn!("{file}: {name} (process {}) does not recall here", request.pid);
+        }
+        Err(settings.late.into())
     }
 
     fn ask(

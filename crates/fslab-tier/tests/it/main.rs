@@ -4,6 +4,7 @@
 mod archives;
 mod conformance;
 mod crashes;
+mod denied;
 mod drill;
 mod golden;
 mod limits;
