@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
-use crate::queue::Queue;
+use crate::queue::{Fifo, Order, Queue};
 use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Version, residency};
@@ -51,6 +51,8 @@ mod walk;
 pub use archiving::Archived;
 pub use file::{FileUse, Known, TieredFile};
 pub use recall::Recall;
+#[cfg(test)]
+pub(crate) use recall::recall_of;
 pub use releasing::Released;
 pub use scanning::Scanned;
 pub use scrubbing::Scrubbed;
@@ -74,6 +76,8 @@ pub struct Settings {
     pub late: Errno,
     /// Programs that do not recall, and are answered that at once.
     pub deny: Deny,
+    /// In which order recalls of a user are served.
+    pub order: Arc<dyn Order>,
     /// Threads that recall.
     pub movers: usize,
     /// Blocks read ahead of a program that reads in order.
@@ -98,6 +102,7 @@ impl Settings {
             patience: None,
             late: Errno::AGAIN,
             deny: Deny::default(),
+            order: Arc::new(Fifo),
             movers: 4,
             ahead: 4,
             archive_rate: 0,
@@ -150,6 +155,7 @@ impl Tier {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier)?;
         let movers = settings.movers;
+        let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
         let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
@@ -160,7 +166,7 @@ impl Tier {
             catalogue,
             around,
             files: file::Files::default(),
-            queue: Arc::default(),
+            queue,
             readers: Cache::new(READERS),
             movers: Mutex::default(),
             counted: counts::Counted::default(),

@@ -13,9 +13,9 @@ use super::Tier;
 use super::file::{FileState, FileUse, TieredFile};
 use super::marks::Durable;
 use crate::lower::OwnFile;
-use crate::queue::Class;
+use crate::queue::{Class, Position};
 use crate::stored::writer::is_zero;
-use crate::stored::{BLOCK_BYTES, Residency, Version};
+use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
 /// How often somebody who waits looks whether he has been signalled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -34,6 +34,8 @@ pub struct Recall {
     pub user: u32,
     /// When, by the engine's clock.
     pub asked_ns: u64,
+    /// Where it lies.
+    pub position: Position,
     class: AtomicU8,
     /// Programs that wait for it.
     waiters: AtomicUsize,
@@ -152,11 +154,14 @@ impl Tier {
                 self.queue.hurry(recall, class);
                 continue;
             }
+            let version = state.known().map(|known| &known.recorded.version);
+            let position = version.map(|version| self.position(version, block));
             let recall = Arc::new(Recall {
                 file: Arc::clone(file),
                 block,
                 user: request.credentials.uid,
                 asked_ns: self.around.clock.now_ns(),
+                position: position.unwrap_or_default(),
                 class: AtomicU8::new(class as u8),
                 waiters: AtomicUsize::new(0),
                 used: Mutex::new(Some(tier.enter(file.ino()))),
@@ -166,6 +171,16 @@ impl Tier {
             state.flight.insert(block, Arc::clone(&recall));
             self.queue.push(recall);
         }
+    }
+
+    /// Where a block lies in the archive that will be asked first.
+    fn position(&self, version: &Version, block: u64) -> Position {
+        let Some(archive) = self.holders(version).into_iter().next() else {
+            return Position::default();
+        };
+        let Location { container, offset, .. } = version.location;
+        let (medium, place) = archive.position(container, offset + block * BLOCK_BYTES);
+        Position { archive: archive.id(), medium, place }
     }
 
     /// Who reads in order will want what follows.
@@ -322,4 +337,21 @@ fn fill(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
         Some(ready) => own.write(offset + ready.start as u64, &bytes[ready]),
         None => Ok(()),
     }
+}
+
+/// A recall of no file, for tests of queues.
+#[cfg(test)]
+pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
+    Arc::new(Recall {
+        file: Arc::default(),
+        block,
+        user,
+        asked_ns,
+        position: Position { place: block, ..Position::default() },
+        class: AtomicU8::new(class as u8),
+        waiters: AtomicUsize::new(0),
+        used: Mutex::new(None),
+        outcome: Mutex::new(None),
+        done: Condvar::new(),
+    })
 }

@@ -1,13 +1,15 @@
 //! How fast archives are read and written, by a clock that the tests move.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fslab_tier::command::{Command, execute};
 use fslab_tier::limit::Limit;
-use fslab_tier::queue::Class;
+use fslab_tier::queue::{Class, Order, Position};
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{Clock, Ino, MemFs};
+use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise};
 
@@ -70,6 +72,46 @@ fn who_waits_goes_before_what_was_asked_for_in_advance() {
     });
     assert_eq!(bench.offline_blocks(bulk), []);
     assert!(client.contents(bulk).unwrap() == all);
+}
+
+/// The last place first.
+#[derive(Debug, Default)]
+struct Backwards(Mutex<Vec<u64>>);
+
+impl Order for Backwards {
+    fn next(&self, waiting: &mut dyn Iterator<Item = Position>, _: Option<Position>) -> usize {
+        let last = waiting.enumerate().max_by_key(|(_, position)| position.place);
+        let (index, position) = last.unwrap();
+        self.0.lock().push(position.place);
+        index
+    }
+}
+
+#[test]
+fn recalls_come_in_the_order_that_is_plugged_in_by_what_archives_say_of_positions() {
+    let order = Arc::new(Backwards::default());
+    let (bench, _) = bench(Settings { order: order.clone(), ..Settings::of(TIER) });
+    let client = bench.client();
+    let ino = bench.offline(&client, "file", &noise(93, 5 * MIB));
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let command = Command::Recall { paths: vec![b"file".to_vec()], range: None, rate: 0 };
+        let tier = &bench.tier;
+        scope.spawn(move || execute(tier, &command, &own_request(), &mut |_| true).unwrap());
+        // One is under way, and all the others are there to choose from.
+        while faults.blocked.load(Ordering::SeqCst) == 0 || tier.queue().list().len() < 4 {
+            std::thread::yield_now();
+        }
+        faults.resume();
+    });
+    assert_eq!(bench.offline_blocks(ino), []);
+    let mut rest = order.0.lock().split_off(1);
+    assert_eq!(rest.len(), 4);
+    assert!(rest.iter().all(|place| place.is_multiple_of(MIB)), "{rest:?}");
+    let chosen = rest.clone();
+    rest.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+    assert_eq!(chosen, rest);
 }
 
 #[test]
