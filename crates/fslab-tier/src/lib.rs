@@ -5,8 +5,10 @@
 //! survives a crash at any moment, and an archive alone is enough to make the tree again.
 //!
 //! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
-//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast. `deny`: not for whom. `layer`: the tree as programs see it.
-//! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from archives alone.
+//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast, `deny`: not for whom.
+//!   `layer`: the tree as programs see it.
+//! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from
+//!   archives alone.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.

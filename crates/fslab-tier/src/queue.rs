@@ -3,7 +3,7 @@
 //! Order: the most urgent class first; in it users take turns, so that one who asks for much holds
 //! up nobody else; of one user's, what an [`Order`] says that knows where each block lies: what was
 //! asked for first, at present. Every eighth turn is that of what has waited for longest, whatever
-//! class, user and place: so nothing waits for more than eight turns for each that was there before.
+//! class, user and place, so that nothing waits for ever.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -68,7 +68,7 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
         },
         OptionSpec {
             name: "recall-rate",
-            help: "bytes a second that recalls read, those that a program waits for first; 0 for any",
+            help: "bytes a second that recalls read, what programs wait for first; 0 for any",
             default: "0",
             value: ValueKind::Bytes { least: 0, most: u64::MAX },
         },
