@@ -130,7 +130,8 @@ impl Maker<'_> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
             let interval = Interval { from_ns: 0, to_ns: 0 };
-            let rows = self.rows(interval, Diff::new(std::iter::empty(), after))?;
+            let changes = Diff::new(std::iter::empty(), after);
+            let rows = self.rows(&snapshots[0], interval, changes)?;
             self.numbers.set_populated();
             return Ok(rows);
         };
@@ -145,15 +146,17 @@ impl Maker<'_> {
             return Err(Error::parameter(what));
         }
         let interval = Interval { from_ns: self.since_start(from), to_ns: self.since_start(to) };
-        self.rows(interval, Diff::new(before, after))
+        self.rows(&snapshots[index], interval, Diff::new(before, after))
     }
 
     fn since_start(&self, time_ns: i64) -> u64 {
         u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
     }
 
+    /// The operations that lead to the snapshot at `path`.
     fn rows(
         &mut self,
+        path: &Path,
         interval: Interval,
         changes: impl Iterator<Item = Result<Change>>,
     ) -> Result<Rows> {
@@ -170,12 +173,12 @@ impl Maker<'_> {
             }
             // Directories come first in a snapshot.
             if !std::mem::replace(&mut tree_is_done, true) {
-                opened = self.open_tree(&mut tree, interval);
+                opened = self.open_tree(path, &mut tree, interval)?;
             }
             self.file(change, interval, &mut sorter)?;
         }
         if !tree_is_done {
-            opened = self.open_tree(&mut tree, interval);
+            opened = self.open_tree(path, &mut tree, interval)?;
         }
         self.add_short_lived(interval, &mut sorter)?;
         let closed = tree.close(interval.to_ns);
@@ -184,13 +187,20 @@ impl Maker<'_> {
     }
 
     /// New and moved directories.
-    fn open_tree(&mut self, tree: &mut TreeChanges, interval: Interval) -> Vec<Operation> {
+    fn open_tree(
+        &mut self,
+        path: &Path,
+        tree: &mut TreeChanges,
+        interval: Interval,
+    ) -> Result<Vec<Operation>> {
         if self.options.inodes_per_directory.is_some() {
             tree.forget();
         }
-        let (rows, orphans) = tree.open(&mut self.numbers, interval.from_ns);
+        let opened = tree.open(&mut self.numbers, interval.from_ns);
+        let circle = |inode| Error::Circle { path: path.to_owned(), inode };
+        let (rows, orphans) = opened.map_err(circle)?;
         self.derived.orphans += orphans;
-        rows
+        Ok(rows)
     }
 
     fn file(

@@ -72,6 +72,17 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// Directories of a snapshot lie in each other.
+    #[error(
+        "{}: the directory with the inode {inode} lies in itself, which no tree can have; take the \
+         snapshot again", path.display()
+    )]
+    Circle {
+        /// The snapshot.
+        path: PathBuf,
+        /// One of the directories.
+        inode: u64,
+    },
     /// A line of a text that is imported can't be so.
     #[error("{}, line {line}: {what}", path.display())]
     Line {

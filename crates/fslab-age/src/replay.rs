@@ -11,6 +11,7 @@
 mod batch;
 mod checkpoint;
 mod perform;
+mod room;
 
 use std::path::PathBuf;
 
@@ -38,7 +39,8 @@ pub enum Data {
     None,
 }
 
-/// What to do when the target is full, or a quota is reached.
+/// What to do when the target is full, or a quota is reached, and writing everything back made no
+/// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -68,7 +70,7 @@ pub struct Settings {
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// The observer is called at the end of every so many days; 0 for never.
+    /// The observer is called at the end of every so many days and of the workload; 0 for never.
     pub observe_every_days: u32,
 }
 
@@ -79,6 +81,9 @@ pub struct Replayed {
     pub operations: u64,
     /// Bytes written, or reserved.
     pub bytes_written: u64,
+    /// Operations that were done after everything was written back, and did not fit before.
+    #[serde(default)]
+    pub late: u64,
     /// Operations that did not fit: no space, no inode, a quota.
     pub no_space: u64,
     /// Operations on what an earlier one left out.
@@ -91,6 +96,7 @@ impl Replayed {
     fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes_written += other.bytes_written;
+        self.late += other.late;
         self.no_space += other.no_space;
         self.left_out += other.left_out;
         self.repeated += other.repeated;
@@ -105,7 +111,7 @@ pub trait Observer {
     /// Ends the replay.
     fn progress(&mut self, replayed: &Replayed, time_ns: u64) -> Result<bool>;
 
-    /// At the end of a day, with everything written back.
+    /// At the end of a day, and of the workload, with everything written back.
     ///
     /// # Errors
     /// Ends the replay.
@@ -178,7 +184,12 @@ impl<'a> Replayer<'a> {
         self.recount()?;
         self.performer.sync()?;
         self.save()?;
-        observer.progress(&self.replayed, self.population.last_ns())?;
+        let last_ns = self.population.last_ns();
+        if self.settings.observe_every_days > 0 {
+            // The last day ends with the workload.
+            observer.day(last_ns / DAY_NS + 1)?;
+        }
+        observer.progress(&self.replayed, last_ns)?;
         Ok(true)
     }
 

@@ -6,6 +6,7 @@
 mod anonymise;
 mod capture;
 mod csv;
+mod extents;
 mod format;
 mod git;
 mod p9;
@@ -17,6 +18,7 @@ use std::path::Path;
 pub use self::csv::import_csv;
 pub use anonymise::NameKey;
 pub use capture::{Capture, capture};
+pub use extents::ExtentList;
 pub use format::{Entry, EntryKind, SNAPSHOT};
 pub use git::{Every, History};
 pub use p9::{P9Dumps, P9Written};

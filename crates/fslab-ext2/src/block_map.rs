@@ -19,6 +19,9 @@ use crate::volume::Volume;
 
 mod relocate;
 
+/// Most blocks that mapping one block takes: itself and the indirect blocks on the way to it.
+pub(crate) const WAY_LENGTH_MAX: u64 = 4;
+
 /// The way to a block: a pointer of the inode, then one in each indirect block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {

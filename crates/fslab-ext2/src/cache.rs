@@ -38,14 +38,21 @@ pub(crate) enum Role {
     Inodes,
     /// Directory blocks that names are added to.
     Directory,
-    /// Directory blocks that names are taken from, after they were added elsewhere.
-    DirectoryLate,
+    /// Directory blocks that names are taken from, after they were added elsewhere: to a block of
+    /// the step before, at most.
+    DirectoryLate(Step),
     /// Indirect blocks that lead to less than on the device: what they led to is needed until what
     /// replaces it is there.
     MapLate,
     /// Bitmaps, which can be made again from all the others.
     Bitmap,
 }
+
+/// A step among directory blocks that wait for each other, from 1 to [`STEPS_MAX`].
+pub(crate) type Step = u8;
+
+/// Most steps in which directory blocks are written one after the other; each costs a barrier.
+pub(crate) const STEPS_MAX: Step = 6;
 
 /// The cache. Reading shares it, changing has it alone: there is no lock of its own.
 pub(crate) struct BlockCache {
@@ -64,6 +71,8 @@ struct State {
     role: Role,
     /// Nothing on the device leads here.
     fresh: bool,
+    /// To be written even when it is freed before.
+    pinned: bool,
 }
 
 /// The same in each run, so that the same image is worked on in the same order.
@@ -79,7 +88,7 @@ fn hashing() -> Hashing {
 /// The role of a block that is changed once more.
 fn joined(before: Role, role: Role) -> Role {
     match (before, role) {
-        (Role::DirectoryLate, Role::Directory) => Role::DirectoryLate,
+        (Role::DirectoryLate(_), Role::Directory) => before,
         (before, role) => before.min(role),
     }
 }
@@ -177,7 +186,7 @@ impl BlockCache {
                 }
             }
         }
-        self.keep(block, slot, State { role, fresh: false });
+        self.keep(block, slot, State { role, fresh: false, pinned: false });
         Ok(slot)
     }
 
@@ -194,17 +203,30 @@ impl BlockCache {
         self.forget(block);
         let slot = self.arena.take();
         self.arena.get_mut(slot).fill(0);
-        self.keep(block, slot, State { role: Role::Map, fresh: true });
+        self.keep(block, slot, State { role: Role::Map, fresh: true, pinned: false });
     }
 
-    /// Lets a block of a directory, which is about to be changed, wait for the others. A new one is
-    /// written first all the same.
-    pub fn delay(&mut self, block: BlockNo) -> Result<()> {
+    /// Lets a block of a directory, which is about to be changed, wait for those of earlier steps.
+    /// A new one is written first all the same.
+    pub fn delay(&mut self, block: BlockNo, step: Step) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
-        if self.role(block) == Some(Role::Directory) {
-            self.set_role(block, Role::DirectoryLate);
+        if self.role(block).is_some_and(|role| role >= Role::Directory) {
+            let late = Role::DirectoryLate(step);
+            self.set_role(block, late.max(self.directory_role(block)));
         }
         Ok(())
+    }
+
+    /// When a directory block would be written that is changed now.
+    pub fn directory_role(&self, block: BlockNo) -> Role {
+        self.role(block).unwrap_or(Role::Directory)
+    }
+
+    /// Has a changed block written in its turn even if it is [released](Self::release) before.
+    pub fn pin(&mut self, block: BlockNo) {
+        if let Some(slot) = self.dirty.get(&block) {
+            self.states[slot.index()].pinned = true;
+        }
     }
 
     fn state(&self, block: BlockNo) -> Option<State> {
@@ -222,7 +244,14 @@ impl BlockCache {
         self.state(block).is_some_and(|state| state.role == Role::Map && !state.fresh)
     }
 
-    /// Drops a block that is no longer used.
+    /// Drops a block that a file no longer uses, and that the device still leads to.
+    pub fn release(&mut self, block: BlockNo) {
+        if self.state(block).is_none_or(|state| !state.pinned) {
+            self.forget(block);
+        }
+    }
+
+    /// Drops a block that nothing leads to.
     pub fn forget(&mut self, block: BlockNo) {
         if let Some(slot) = self.dirty.remove(&block) {
             self.arena.give_back(slot);

@@ -1,14 +1,16 @@
 //! The bytes of files: reading, writing, cutting, punching, reserving, seeking.
 //!
 //! Bytes go straight to the device; only the way to them is cached. A block that was a hole is
-//! written whole, so that nothing an earlier file left there is ever read. Bytes behind the end of
-//! a file are made zeros when they come to lie within it.
+//! written whole, so that nothing an earlier file left there is ever read: not after a power cut
+//! either, when a pointer may be on the device that the size doesn't know of yet. Bytes behind the
+//! end of a file are made zeros when they come to lie within it.
 
 use std::ops::Range;
 
 use fslab_vfs::{Errno, SeekTo};
 
 use crate::alloc::Clustering;
+use crate::block_map::WAY_LENGTH_MAX;
 use crate::error::{Error, Place, Result};
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
@@ -136,6 +138,7 @@ impl Volume {
         let clusters = self.options.clustering == Clustering::Smart;
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
+            self.put_down_before_flush(batch, data)?;
             let mapped = match self.map_for_writing(no, inode, piece.block, privileged) {
                 Ok(mapped) => mapped,
                 Err(error) if done == 0 || !error.is(Errno::NOSPC) => return Err(error),
@@ -155,6 +158,15 @@ impl Volume {
             }
         }
         Ok(done)
+    }
+
+    /// Where only blocks are left that wait to be usable, mapping the next one flushes. Pointers to
+    /// those mapped before are on the device then, and so must be their bytes.
+    fn put_down_before_flush(&mut self, batch: &mut Batch, data: &[u8]) -> Result<()> {
+        if self.space.has_blocks_now(WAY_LENGTH_MAX) {
+            return Ok(());
+        }
+        self.write_batch(&std::mem::take(batch), data)
     }
 
     /// Makes the rest of a block zeros that was a hole and is written in part.

@@ -80,6 +80,13 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
         Ok(())
     }
 
+    /// The names of two blocks are about to come together in one of them; answers in which. The
+    /// names of the other one are gone from it afterwards, as with
+    /// [`expect_names`](Self::expect_names).
+    fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
+        Ok(one.min(other))
+    }
+
     /// Makes a block, whose own names are elsewhere by now, hold what the last one does. That will
     /// be cut off next.
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {

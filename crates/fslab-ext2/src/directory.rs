@@ -136,11 +136,22 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
         self.volume.order_arrival(physical)
     }
 
+    fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
+        // Of two that are alike, the one that is farther from the end, where gaps are filled from.
+        let (near, far) = (one.min(other), one.max(other));
+        let blocks = (self.view().physical(near)?, self.view().physical(far)?);
+        if self.volume.keeps_names(blocks.0, blocks.1) {
+            self.volume.order_join(blocks.1, blocks.0)?;
+            return Ok(near);
+        }
+        self.volume.order_join(blocks.0, blocks.1)?;
+        Ok(far)
+    }
+
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
         let (to, from) = (self.view().physical(block)?, self.view().physical(last)?);
         self.volume.order_overwriting(to, from)?;
         let bytes = self.volume.cache.read(from)?;
-        self.volume.cache.delay(to)?;
         self.volume.cache.modify(to, Role::Directory, |target| target.copy_from_slice(&bytes))
     }
 

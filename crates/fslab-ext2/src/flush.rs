@@ -4,7 +4,8 @@
 //! 1. The superblock stops saying that all is in order.
 //! 2. New blocks and pointers ([`Role::Map`]): nothing on the device leads to what is new.
 //! 3. Inodes: they lead to what 2 wrote. Those that lose something wait until 5.
-//! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave.
+//! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave, in
+//!    as many steps as there are such pairs one after the other.
 //! 5. Inodes that lost their name or a part, indirect blocks that did, then bitmaps and counts.
 //!    Only now may what was freed be used again.
 //! 6. The superblock says that all is in order.
@@ -14,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cache::Role;
+use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
 use crate::format::{STATE_CLEAN, SUPERBLOCK_OFFSET};
 use crate::group::descriptor_table;
@@ -75,9 +76,11 @@ impl Volume {
         self.write_inodes_without_late()?;
         self.barrier()?;
         self.write_role(Role::Directory)?;
-        if self.cache.has(Role::DirectoryLate) {
-            self.barrier()?;
-            self.write_role(Role::DirectoryLate)?;
+        for step in 1..=STEPS_MAX {
+            if self.cache.has(Role::DirectoryLate(step)) {
+                self.barrier()?;
+                self.write_role(Role::DirectoryLate(step))?;
+            }
         }
         self.barrier()
     }
@@ -110,8 +113,7 @@ impl Volume {
 
     fn write_late(&mut self) -> Result<()> {
         // A failure before this leaves everything changed, so that it is written next time.
-        self.order.early_blocks.clear();
-        self.order.linked.clear();
+        self.order.settled();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);
         }

@@ -55,7 +55,7 @@ impl Volume {
         self.check_named(parent, no)
     }
 
-    fn check_named(&self, parent: InodeNo, no: InodeNo) -> Result<InodeNo> {
+    pub(crate) fn check_named(&self, parent: InodeNo, no: InodeNo) -> Result<InodeNo> {
         if self.geometry().is_usable(no) {
             return Ok(no);
         }
@@ -66,12 +66,11 @@ impl Volume {
     fn vacancy(&self, parent: InodeNo, name: Name<'_>) -> Result<Vacancy> {
         match self.search(parent, name)? {
             Search::Found(_) => Err(Errno::EXIST.into()),
-            Search::Absent(_) if self.inode(parent)?.links == 0 => Err(Errno::NOENT.into()),
             Search::Absent(vacancy) => Ok(vacancy),
         }
     }
 
-    /// Creates an inode under a new name.
+    /// Creates an inode under a name that is not there yet.
     pub(crate) fn create(
         &mut self,
         request: &Request,
@@ -81,14 +80,29 @@ impl Volume {
     ) -> Result<InodeNo> {
         self.begin(request.now)?;
         let vacancy = self.vacancy(parent, name)?;
+        self.create_at(request, parent, name, new, &vacancy)
+    }
+
+    /// Creates an inode under a new name, where a search said it could go; after
+    /// [`begin`](Self::begin).
+    pub(crate) fn create_at(
+        &mut self,
+        request: &Request,
+        parent: InodeNo,
+        name: Name<'_>,
+        new: &New<'_>,
+        vacancy: &Vacancy,
+    ) -> Result<InodeNo> {
         let is_directory = new.kind == FileKind::Directory;
-        if is_directory && self.inode(parent)?.links >= rules::LINKS_MAX {
-            return Err(Errno::MLINK.into());
+        match self.inode(parent)?.links {
+            0 => return Err(Errno::NOENT.into()),
+            links if is_directory && links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
+            _ => {}
         }
         let links = if is_directory { 2 } else { 1 };
         let no = self.make_inode(request, parent, new, links)?;
         let privileged = is_privileged(request);
-        if let Err(error) = self.add_name(parent, name, &vacancy, no, new.kind, privileged) {
+        if let Err(error) = self.add_name(parent, name, vacancy, no, new.kind, privileged) {
             self.abandon(no)?;
             return Err(error);
         }
@@ -335,6 +349,7 @@ impl Volume {
         let vacancy = self.vacancy(parent, name)?;
         let mut inode = self.inode(no)?;
         match inode.kind {
+            _ if self.inode(parent)?.links == 0 => return Err(Errno::NOENT.into()),
             FileKind::Directory => return Err(Errno::PERM.into()),
             _ if inode.links == 0 && !self.known.lock().is_linkable(no) => {
                 return Err(Errno::NOENT.into());

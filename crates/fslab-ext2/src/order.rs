@@ -10,11 +10,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fslab_vfs::Name;
 
-use crate::cache::Role;
-use crate::dir::DirectoryBlocks;
-use crate::directory::DirectoryView;
+use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::numbers::{BlockNo, InodeNo};
 use crate::space::Reuse;
 use crate::volume::Volume;
 
@@ -23,10 +21,22 @@ use crate::volume::Volume;
 pub(crate) struct Order {
     /// Inodes whose change must not be seen before the directories', as they were before it.
     pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
-    /// Directory blocks that names were moved to, or that lead to new directories.
+    /// Directory blocks that names were moved to, or that lead to new directories: others are
+    /// written after them.
     pub early_blocks: HashSet<BlockNo>,
     /// Inodes that were given one more name, and the block that it went to.
     pub linked: HashMap<InodeNo, BlockNo>,
+    /// Directories that names left for other places.
+    pub left: HashSet<InodeNo>,
+}
+
+impl Order {
+    /// All that waited for something was written after it.
+    pub fn settled(&mut self) {
+        self.early_blocks.clear();
+        self.linked.clear();
+        self.left.clear();
+    }
 }
 
 impl Volume {
@@ -49,13 +59,21 @@ impl Volume {
         }
     }
 
-    /// A name is about to move from one directory block to another: it must be on the device in
-    /// its new place before it leaves the old one.
-    pub fn order_move(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
+    /// A name is about to move from one block of directories to another: it must be on the device
+    /// in its new place before it leaves the old one, which is in `parent`.
+    pub fn order_move(&mut self, parent: InodeNo, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&from) {
             self.flush_within_operation()?;
         }
-        self.order_arrival(to)
+        self.order_arrival(to)?;
+        self.order_departure(parent, from)
+    }
+
+    /// A name that has come to another place is about to go from this block.
+    fn order_departure(&mut self, parent: InodeNo, from: BlockNo) -> Result<()> {
+        self.order.left.insert(parent);
+        // Before the name goes: what is joined with the block then must know that it waits.
+        self.cache.delay(from, 1)
     }
 
     /// Names of other directory blocks are about to come to this one, which must be on the device
@@ -68,16 +86,40 @@ impl Volume {
         Ok(())
     }
 
-    /// A directory block whose names were moved is about to be overwritten with those of the
-    /// directory's last block, which is cut off after it ([`make_late`](Self::make_late)). Names
-    /// that came to one of the two are on the device only where they came from, and that may be
-    /// written at the same time as this.
-    pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
-        let early = &self.order.early_blocks;
-        if early.contains(&block) || early.contains(&last) {
+    /// Which of two directory blocks, whose names are about to come together, gets those of the
+    /// other: the one that is written earlier. What waits for names that had come to the other is
+    /// then written later than that one, too, and nothing needs to be written now.
+    pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
+        self.cache.directory_role(one) <= self.cache.directory_role(other)
+    }
+
+    /// All names of a directory block are about to come to another, which is written no later
+    /// ([`keeps_names`](Self::keeps_names)): it must be on the device before they are gone here.
+    pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
+        if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;
         }
-        Ok(())
+        let step = match self.cache.directory_role(to) {
+            Role::DirectoryLate(step) => step + 1,
+            _ => 1,
+        };
+        self.order.early_blocks.remove(&from);
+        self.order.early_blocks.insert(to);
+        self.cache.delay(from, step)
+    }
+
+    /// A directory block whose names were moved is about to be overwritten with those of the
+    /// directory's last block, which is cut off after it ([`make_late`](Self::make_late)). Names
+    /// that came to the last one must not be on the device only where they came from: it is written
+    /// once more in its old place, which the device leads to until the directory is cut.
+    pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
+        if self.order.early_blocks.contains(&block) {
+            self.flush_within_operation()?;
+        }
+        if self.order.early_blocks.contains(&last) {
+            self.cache.pin(last);
+        }
+        self.cache.delay(block, 1)
     }
 
     /// A new directory was given this name, which what is moved into it needs as early as its own.
@@ -93,13 +135,7 @@ impl Volume {
     /// A directory is about to lose its name. Names that left it, and that the device may have
     /// nowhere else, must not go with it.
     pub fn order_removal(&mut self, no: InodeNo) -> Result<()> {
-        let inode = self.inode(no)?;
-        let view = DirectoryView::new(self, no, &inode)?;
-        let mut is_left = self.order.late_inodes.contains_key(&no);
-        for block in (0..view.count()).map(FileBlock) {
-            is_left |= self.is_late(view.physical(block)?);
-        }
-        if is_left { self.flush_within_operation() } else { Ok(()) }
+        if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }
 
     /// An inode was given one more name, in this block.
@@ -121,12 +157,12 @@ impl Volume {
             Some(block) if self.order.early_blocks.contains(&block) => {
                 self.flush_within_operation()
             }
-            Some(block) => self.cache.delay(block),
+            Some(block) => self.order_departure(parent, block),
             None => Ok(()),
         }
     }
 
     fn is_late(&self, block: BlockNo) -> bool {
-        self.cache.role(block) == Some(Role::DirectoryLate)
+        matches!(self.cache.role(block), Some(Role::DirectoryLate(_)))
     }
 }

@@ -171,9 +171,7 @@ impl Volume {
         let new = self.block_of_name(to.parent, to.name)?;
         let (Some(old), Some(new)) = (old, new) else { return Err(Errno::NOENT.into()) };
         if old != new {
-            self.order_move(old, new)?;
-            // Before the name goes: what is joined with the block then must know that it waits.
-            self.cache.delay(old)?;
+            self.order_move(from.parent, old, new)?;
         }
         self.remove_name(from.parent, from.name)
     }

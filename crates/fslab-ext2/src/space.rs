@@ -246,7 +246,7 @@ impl Space {
         freed.block_count += 1;
         self.waiting_blocks += 1;
         self.changed = true;
-        cache.forget(block);
+        cache.release(block);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ pub mod descriptor;
 pub mod file_handle;
 pub mod fuse_control;
 pub mod fuse_device;
+pub mod generation;
 pub mod id_map;
 pub mod identity;
 pub mod large_pages;

@@ -1,5 +1,5 @@
 //! Standard output: what a command tells. Whoever reads it may have read enough
-//! (`fslab … | head -1`): what comes then is left unsaid, and work that must be ended is ended.
+//! (`fslab ... | head -1`): what comes then is left unsaid, and work that must be ended is ended.
 //! Any other failure to write ends the command as failed, also where the text was only said.
 
 use std::fmt::Arguments;

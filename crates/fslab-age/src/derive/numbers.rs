@@ -18,8 +18,8 @@ pub struct Numbers {
     /// Inodes of which something is gone, so that whatever comes next needs a fresh number.
     used: HashSet<u64>,
     fresh: u64,
-    /// Directories that there are, by inode.
-    directories: HashMap<u64, u64>,
+    /// Directories that there are, by inode: their numbers, and the inodes they are in.
+    directories: HashMap<u64, (u64, u64)>,
     /// Directories that stand for many inodes each.
     flat: HashMap<u64, u64>,
     /// Whether the first snapshot is done.
@@ -48,26 +48,39 @@ impl Numbers {
         self.files.remove(&inode).unwrap_or(inode)
     }
 
-    /// The number of a new directory. Directories are told of before files: whether a file that has
-    /// the inode still will go is not known then, so that after the first snapshot they all get
-    /// fresh numbers.
-    pub fn begin_directory(&mut self, inode: u64) -> u64 {
+    /// The number of a new directory in the one of the inode `parent`. Directories are told of
+    /// before files: whether a file that has the inode still will go is not known then, so that
+    /// after the first snapshot they all get fresh numbers.
+    pub fn begin_directory(&mut self, inode: u64, parent: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
         // A damaged snapshot may have a file of the same inode.
         self.used.insert(inode);
-        self.directories.insert(inode, number);
+        self.directories.insert(inode, (number, parent));
         number
     }
 
     /// The number of a directory that goes; `None` for one that is not there.
     pub fn end_directory(&mut self, inode: u64) -> Option<u64> {
         self.used.insert(inode);
-        self.directories.remove(&inode)
+        self.directories.remove(&inode).map(|(number, _parent)| number)
+    }
+
+    /// The number of a directory that is moved into the one of the inode `parent`; `None` for one
+    /// that is not there.
+    pub fn move_directory(&mut self, inode: u64, parent: u64) -> Option<u64> {
+        let (number, place) = self.directories.get_mut(&inode)?;
+        *place = parent;
+        Some(*number)
+    }
+
+    /// The inode that a directory is in; `None` for one that is not there.
+    pub fn parent(&self, inode: u64) -> Option<u64> {
+        self.directories.get(&inode).map(|(_number, parent)| *parent)
     }
 
     /// The number of a directory; `None` for one that is not there.
     pub fn directory(&self, inode: u64) -> Option<u64> {
-        if inode == 0 { Some(0) } else { self.directories.get(&inode).copied() }
+        if inode == 0 { Some(0) } else { self.directories.get(&inode).map(|(number, _)| *number) }
     }
 
     /// The number of the directory that stands for a range of inodes, and whether it is new.

@@ -38,8 +38,15 @@ impl TreeChanges {
     }
 
     /// Makes and moves directories, each after the one it is in: so a directory never gets into
-    /// itself. Answers the operations, and how many have no directory to be in.
-    pub fn open(&mut self, numbers: &mut Numbers, time_ns: u64) -> (Vec<Operation>, u64) {
+    /// itself on the way. Answers the operations, and how many have no directory to be in.
+    ///
+    /// # Errors
+    /// The inode of a directory that lies in itself, which only those of a damaged snapshot do.
+    pub fn open(
+        &mut self,
+        numbers: &mut Numbers,
+        time_ns: u64,
+    ) -> Result<(Vec<Operation>, u64), u64> {
         // A new directory may have the inode of one that goes.
         for (entry, number) in &mut self.gone {
             *number = numbers.end_directory(entry.inode);
@@ -50,31 +57,36 @@ impl TreeChanges {
         inodes.sort_unstable();
         let mut done = HashSet::new();
         for inode in inodes {
-            for inode in self.chain(inode, &done) {
-                let Some((entry, is_new)) = self.placed.get(&inode) else { continue };
+            for inode in self.chain(inode, &done, numbers)? {
                 done.insert(inode);
+                let Some((entry, is_new)) = self.placed.get(&inode) else { continue };
                 let parent = numbers.directory(entry.directory);
                 orphans += u64::from(parent.is_none());
                 rows.push(place(entry, *is_new, parent.unwrap_or_default(), numbers, time_ns));
             }
         }
-        (rows, orphans)
+        Ok((rows, orphans))
     }
 
-    /// A directory and those above it that are placed too and not done yet, the topmost first.
-    fn chain(&self, inode: u64, done: &HashSet<u64>) -> Vec<u64> {
+    /// A directory and all those above it that are not done yet, the topmost first: also those that
+    /// stay where they are, since one above them may move.
+    ///
+    /// # Errors
+    /// The inode where the way up comes back to itself.
+    fn chain(&self, inode: u64, done: &HashSet<u64>, numbers: &Numbers) -> Result<Vec<u64>, u64> {
         let mut chain = Vec::new();
         let (mut at, mut seen) = (inode, HashSet::new());
-        // Damaged snapshots may go in circles.
-        while let Some((entry, _)) = self.placed.get(&at)
-            && !done.contains(&at)
-            && seen.insert(at)
-        {
+        while at != 0 && !done.contains(&at) {
+            if !seen.insert(at) {
+                return Err(at);
+            }
+            let placed = self.placed.get(&at).map(|(entry, _)| entry.directory);
+            let Some(above) = placed.or_else(|| numbers.parent(at)) else { break };
             chain.push(at);
-            at = entry.directory;
+            at = above;
         }
         chain.reverse();
-        chain
+        Ok(chain)
     }
 
     /// Removes directories, each after those within it.
@@ -108,12 +120,15 @@ fn place(
     numbers: &mut Numbers,
     time_ns: u64,
 ) -> Operation {
-    let known = numbers.directory(entry.inode).filter(|_| !is_new);
-    let (kind, file) = match known {
-        None => (OperationKind::MakeDirectory, numbers.begin_directory(entry.inode)),
+    let moved = if is_new { None } else { numbers.move_directory(entry.inode, entry.directory) };
+    let (kind, file) = match moved {
+        None => {
+            let number = numbers.begin_directory(entry.inode, entry.directory);
+            (OperationKind::MakeDirectory, number)
+        }
         Some(known) => (OperationKind::Rename, known),
     };
-    let is_new = known.is_none();
+    let is_new = moved.is_none();
     let name = unique_name(entry.name.bytes(), file).into();
     let (mode, uid, gid) = if is_new { (entry.mode, entry.uid, entry.gid) } else { (0, 0, 0) };
     Operation { time_ns, kind, file, directory, mode, uid, gid, name, ..Operation::default() }

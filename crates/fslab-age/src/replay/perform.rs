@@ -11,6 +11,7 @@ use fslab_vfs::{
 use parking_lot::Mutex;
 
 use super::batch::Step;
+use super::room::{Room, is_out_of_space};
 use super::{Data, Replayed, Settings, WhenFull, is_full};
 use crate::error::{Error, Result};
 use crate::workload::{Operation, OperationKind, Population};
@@ -33,12 +34,17 @@ pub struct Performer<'a> {
     directories: Mutex<HashMap<u64, Ino>>,
     /// Files that could not be made.
     missing: Mutex<HashSet<u64>>,
+    room: Room,
     noise: Vec<u8>,
 }
 
 /// How a step came out.
 enum Outcome {
     Done {
+        written: u64,
+    },
+    /// Done, but only after everything was written back: until then it did not fit.
+    DoneLate {
         written: u64,
     },
     /// The target is full.
@@ -60,6 +66,7 @@ impl<'a> Performer<'a> {
             owner: settings.owner.clone(),
             directories: Mutex::default(),
             missing: Mutex::default(),
+            room: Room::default(),
             noise,
         }
     }
@@ -127,6 +134,10 @@ impl<'a> Performer<'a> {
             replayed.operations += 1;
             match self.step(step, redo)? {
                 Outcome::Done { written } => replayed.bytes_written += written,
+                Outcome::DoneLate { written } => {
+                    replayed.bytes_written += written;
+                    replayed.late += 1;
+                }
                 Outcome::NoSpace => replayed.no_space += 1,
                 Outcome::LeftOut => replayed.left_out += 1,
                 Outcome::Repeated => replayed.repeated += 1,
@@ -147,10 +158,40 @@ impl<'a> Performer<'a> {
             return self.without_directory(step, redo);
         };
         match self.try_step(step, parent, redo) {
-            Ok(written) => Ok(Outcome::Done { written }),
+            Err(error) if is_out_of_space(&error) => self.step_again(step, parent, redo, error),
+            tried => self.outcome(step, redo, tried.map(|written| Outcome::Done { written })),
+        }
+    }
+
+    /// Does a step that did not fit once more, after everything was written back.
+    fn step_again(
+        &self,
+        step: &Step,
+        parent: Ino,
+        redo: bool,
+        error: fslab_vfs::Error,
+    ) -> Result<Outcome> {
+        // A part of it may have been done.
+        let again = || match self.try_step(step, parent, true) {
+            Err(error) if is_of_a_redo(&error) => Ok(0),
+            tried => tried,
+        };
+        let tried = self.room.again(error, || self.sync(), again)?;
+        self.outcome(step, redo, tried.map(|written| Outcome::DoneLate { written }))
+    }
+
+    fn outcome(&self, step: &Step, redo: bool, tried: VfsResult<Outcome>) -> Result<Outcome> {
+        let operation = &step.operation;
+        match tried {
+            Ok(outcome) => {
+                if operation.kind.may_free() {
+                    self.room.note_freed();
+                }
+                Ok(outcome)
+            }
             Err(error) if self.when_full == WhenFull::Skip && is_full(&error) => {
-                if step.operation.kind.makes() {
-                    self.missing.lock().insert(file);
+                if operation.kind.makes() {
+                    self.missing.lock().insert(operation.file);
                 }
                 Ok(Outcome::NoSpace)
             }

@@ -113,6 +113,8 @@ impl Scorer {
 pub(crate) struct Told {
     /// Where it lies.
     pub extents: Vec<Extent>,
+    /// FIEMAP's flags of each extent.
+    pub flags: Vec<u32>,
     /// Why no layout can be told of it.
     pub left_out: Option<&'static str>,
     /// Bytes that other files have too.
@@ -120,16 +122,27 @@ pub(crate) struct Told {
 }
 
 /// Asks for the extents of a file.
-pub(crate) fn extents_of(path: &Path) -> std::io::Result<Told> {
+fn extents_of(path: &Path) -> std::io::Result<Told> {
+    extents_of_file(&open_itself(path)?)
+}
+
+/// Opens what a path names, no link, and waits for nobody at the other end of a pipe.
+pub(crate) fn open_itself(path: &Path) -> std::io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let mut told = Told { extents: Vec::new(), left_out: None, shared_bytes: 0 };
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Asks for the extents of an open file.
+pub(crate) fn extents_of_file(file: &File) -> std::io::Result<Told> {
+    let (extents, flags) = (Vec::new(), Vec::new());
+    let mut told = Told { extents, flags, left_out: None, shared_bytes: 0 };
     for extent in Fiemap::with_flags(file, FiemapFlags::SYNC) {
         let extent = extent?;
         told.left_out = told.left_out.or(reason_against(&extent));
         if extent.fe_flags.contains(FiemapExtentFlags::SHARED) {
             told.shared_bytes += extent.fe_length;
         }
+        told.flags.push(extent.fe_flags.bits());
         told.extents.push(Extent {
             logical: extent.fe_logical,
             physical: extent.fe_physical,

@@ -6,19 +6,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use fslab_sys::generation;
 use parking_lot::Mutex;
 
-use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
+use super::{Entry, EntryKind, ExtentList, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
-use crate::score::{extents_of, layout_of};
+use crate::score::{FileLayout, extents_of_file, layout_of, open_itself};
+use crate::table::Text;
 use crate::walk::{present, walk};
 
 /// How a tree is captured.
 pub struct Capture {
     /// Threads.
     pub threads: usize,
-    /// Whether to ask where files lie.
+    /// Whether to ask what only an open file tells: where it lies, and the generation of its inode.
     pub layout: bool,
+    /// With `layout`, whether to keep the extents, and not only how many blocks and breaks there
+    /// are.
+    pub extents: bool,
     /// Hides names.
     pub key: Option<NameKey>,
     /// The time, in nanoseconds since 1970.
@@ -110,10 +115,8 @@ impl Capturer<'_> {
             kind if kind.is_symlink() => EntryKind::Symlink,
             _ => EntryKind::Other,
         };
-        let (blocks, breaks) = match kind {
-            EntryKind::File if self.options.layout => self.layout(path, status.len())?,
-            _ => (0, 0),
-        };
+        let asked = self.options.layout && matches!(kind, EntryKind::File | EntryKind::Directory);
+        let opened = if asked { self.opened(path, kind, status.len())? } else { Opened::default() };
         let hidden = self.options.key.as_ref().map(|key| key.hide(name));
         Ok(Entry {
             inode: status.ino(),
@@ -128,18 +131,42 @@ impl Capturer<'_> {
             uid: status.uid(),
             gid: status.gid(),
             links: u32::try_from(status.nlink()).unwrap_or(u32::MAX),
-            blocks,
-            breaks,
+            blocks: opened.blocks,
+            breaks: opened.breaks,
+            generation: opened.generation,
             name: hidden.unwrap_or_else(|| name.to_vec()).into(),
+            extents: opened.extents,
         })
     }
 
-    fn layout(&self, path: &Path, size: u64) -> Result<(u64, u64)> {
-        let told = present(extents_of(path)).map_err(Error::file(path))?;
-        let told = told.filter(|told| told.left_out.is_none());
-        let layout = told.map(|told| layout_of(&told.extents, size, self.block_bytes));
-        Ok(layout.map_or((0, 0), |layout| (layout.blocks, layout.breaks)))
+    /// What an open file or directory tells; nothing if it has gone.
+    fn opened(&self, path: &Path, kind: EntryKind, size: u64) -> Result<Opened> {
+        let Some(file) = present(open_itself(path)).map_err(Error::file(path))? else {
+            return Ok(Opened::default());
+        };
+        let generation = generation::of(&file).map_err(Error::file(path))?.unwrap_or_default();
+        if kind == EntryKind::Directory {
+            return Ok(Opened { generation, ..Opened::default() });
+        }
+        let told = extents_of_file(&file).map_err(Error::file(path))?;
+        let layout = match told.left_out {
+            None => layout_of(&told.extents, size, self.block_bytes),
+            Some(_) => FileLayout::default(),
+        };
+        let (blocks, breaks) = (layout.blocks, layout.breaks);
+        let list = ExtentList { extents: told.extents, flags: told.flags };
+        let extents = if self.options.extents { list.to_text() } else { Text::EMPTY };
+        Ok(Opened { generation, blocks, breaks, extents })
     }
+}
+
+/// What only an open file tells.
+#[derive(Default)]
+struct Opened {
+    generation: u32,
+    blocks: u64,
+    breaks: u64,
+    extents: Text,
 }
 
 fn nanoseconds(seconds: i64, rest: i64) -> i64 {

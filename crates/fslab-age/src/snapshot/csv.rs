@@ -100,9 +100,15 @@ impl Columns {
         let time = |column: Option<usize>| {
             let parse = |text: &str| {
                 let unfit = || wrong(format!("'{text}' are no seconds since 1970"));
-                text.parse::<f64>().map(|seconds| (seconds * 1e9) as i64).ok().ok_or_else(unfit)
+                // Nanoseconds of 64 bits go from 1677 to 2262.
+                let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
+                seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
             };
             cell(column).map_or(Ok(0), parse)
+        };
+        let owner = |column| {
+            let told = number(column, 10)?.unwrap_or_default();
+            u32::try_from(told).map_err(|error| wrong(format!("no owner is {told}: {error}")))
         };
         let path = cell(Some(self.path)).unwrap_or_default().trim_matches('/').as_bytes().to_vec();
         if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
@@ -116,16 +122,24 @@ impl Columns {
             other => return Err(wrong(format!("'{other}' is no kind: d, f, l or o"))),
         };
         let modified_ns = time(self.modified)?;
+        let size = match number(Some(self.size), 10)? {
+            None if kind == EntryKind::File => return Err(wrong("it tells no size".to_owned())),
+            told => told.unwrap_or_default(),
+        };
+        let inode = match number(self.inode, 10)? {
+            Some(0) => return Err(wrong("the inode 0 stands for the root".to_owned())),
+            told => told.unwrap_or_else(|| number_of(&path, b"f")),
+        };
         let entry = Entry {
-            inode: number(self.inode, 10)?.unwrap_or_else(|| number_of(&path, b"f")),
+            inode,
             kind,
-            size: number(Some(self.size), 10)?.unwrap_or_default(),
+            size,
             modified_ns,
             changed_ns: if self.changed.is_some() { time(self.changed)? } else { modified_ns },
             born_ns: time(self.born)?,
             mode: number(self.mode, 8)?.unwrap_or(0o644) as u32 & 0o7777,
-            uid: number(self.uid, 10)?.unwrap_or_default() as u32,
-            gid: number(self.gid, 10)?.unwrap_or_default() as u32,
+            uid: owner(self.uid)?,
+            gid: owner(self.gid)?,
             links: 1,
             ..Entry::default()
         };

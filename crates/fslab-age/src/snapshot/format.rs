@@ -1,11 +1,12 @@
 //! The columns of a snapshot; described in `docs/formats/snapshot.md`.
 
-use crate::table::{Layout, NumberColumn, NumberKind, Numbers, Row, Text};
+use super::ExtentList;
+use crate::table::{Layout, NumberColumn, NumberKind, Numbers, Row, Text, TextColumn, Texts};
 
 /// What a snapshot is like.
 pub const SNAPSHOT: Layout = Layout {
     name: "snapshot",
-    version: 1,
+    version: 2,
     numbers: &[
         column("inode", NumberKind::U64, true),
         column("directory", NumberKind::U64, false),
@@ -21,14 +22,15 @@ pub const SNAPSHOT: Layout = Layout {
         column("links", NumberKind::U32, false),
         column("blocks", NumberKind::U64, false),
         column("breaks", NumberKind::U64, false),
+        NumberColumn { since: 2, ..column("generation", NumberKind::U32, false) },
     ],
-    bytes: "name",
+    texts: &[TextColumn { name: "name", since: 1 }, TextColumn { name: "extents", since: 2 }],
     // Names of others' files: for who took it alone.
     mode: 0o600,
 };
 
 const fn column(name: &'static str, kind: NumberKind, rising: bool) -> NumberColumn {
-    NumberColumn { name, kind, rising }
+    NumberColumn { name, kind, rising, since: 1 }
 }
 
 /// What something is.
@@ -76,8 +78,13 @@ pub struct Entry {
     pub blocks: u64,
     /// Those of them that do not follow their predecessor.
     pub breaks: u64,
+    /// The generation of its inode, which is another when the inode is used again; 0 where the file
+    /// system does not tell.
+    pub generation: u32,
     /// Its name.
     pub name: Text,
+    /// Where it lies, where that was asked for: see [`ExtentList`].
+    pub extents: Text,
 }
 
 impl Entry {
@@ -88,18 +95,20 @@ impl Entry {
     }
 
     /// Whether this and an entry of a later snapshot with the same inode are one file: an inode
-    /// whose birth is another is used again.
+    /// whose birth or generation is another is used again.
     #[must_use]
     pub fn is_same_file(&self, later: &Self) -> bool {
+        let (generation, later_one) = (self.generation, later.generation);
         self.kind == later.kind
             && (self.born_ns == later.born_ns || self.born_ns == 0 || later.born_ns == 0)
+            && (generation == later_one || generation == 0 || later_one == 0)
     }
 }
 
 impl Row for Entry {
     const LAYOUT: &'static Layout = &SNAPSHOT;
 
-    fn to_cells(&self) -> (Numbers, &Text) {
+    fn to_cells(&self) -> (Numbers, Texts) {
         let mut numbers = [0; crate::table::NUMBERS_MAX];
         let cells = [
             self.inode.cast_signed(),
@@ -116,14 +125,19 @@ impl Row for Entry {
             self.links.into(),
             self.blocks.cast_signed(),
             self.breaks.cast_signed(),
+            self.generation.into(),
         ];
         numbers[..cells.len()].copy_from_slice(&cells);
-        (numbers, &self.name)
+        (numbers, [self.name.clone(), self.extents.clone()])
     }
 
-    fn from_cells(numbers: &Numbers, name: Text) -> Result<Self, &'static str> {
+    fn text_bytes(&self) -> usize {
+        self.name.bytes().len() + self.extents.bytes().len()
+    }
+
+    fn from_cells(numbers: &Numbers, [name, extents]: Texts) -> Result<Self, &'static str> {
         let [inode, directory, kind, size, stored, modified, changed, born, rest @ ..] = *numbers;
-        let [mode, uid, gid, links, blocks, breaks, ..] = rest;
+        let [mode, uid, gid, links, blocks, breaks, generation, ..] = rest;
         let kind = match kind {
             1 => EntryKind::Directory,
             2 => EntryKind::File,
@@ -133,6 +147,9 @@ impl Row for Entry {
         };
         if inode <= 0 || directory < 0 || size < 0 {
             return Err("an inode number or the size is beyond 63 bits, or the inode is 0");
+        }
+        if !extents.is_empty() && ExtentList::parse(&extents).is_none() {
+            return Err("its extents are no list of LOGICAL:PHYSICAL:LENGTH:FLAGS in their order");
         }
         Ok(Self {
             inode: inode.cast_unsigned(),
@@ -149,7 +166,9 @@ impl Row for Entry {
             links: links as u32,
             blocks: blocks.cast_unsigned(),
             breaks: breaks.cast_unsigned(),
+            generation: generation as u32,
             name,
+            extents,
         })
     }
 }

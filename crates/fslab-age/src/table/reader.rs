@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::KeyValue;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use super::{Batch, NumberKind, Row, Text};
+use super::{Batch, NumberColumn, NumberKind, Row, TEXTS_MAX, Text, Texts};
 use crate::error::{Error, Found, Result};
 
 /// A row group with more rows than this is not ours.
@@ -81,31 +81,17 @@ impl<R: Row> Reader<R> {
         let facts = told.key_value_metadata().cloned().unwrap_or_default();
         let total = u64::try_from(told.num_rows()).unwrap_or_default();
         let rows = Vec::new().into_iter();
-        let decoder =
-            Decoder { path: path.to_owned(), reader, group: 0, first_row: 0, row: PhantomData };
-        let groups = groups(decoder)?;
-        let reader = Self { path: path.to_owned(), facts, total, groups, rows };
-        reader.check_version()?;
-        Ok(reader)
-    }
-
-    fn check_version(&self) -> Result<()> {
-        let version = self.fact("version").and_then(|text| text.parse().ok());
-        match version {
-            None => Err(not_ours::<R>(&self.path, "its footer does not say so")),
-            Some(found) if found > R::LAYOUT.version => {
-                let (path, known) = (self.path.clone(), R::LAYOUT.version);
-                Err(Error::NewerFormat { path, found, known })
-            }
-            Some(_) => Ok(()),
-        }
+        let (path, row) = (path.to_owned(), PhantomData);
+        let version = version_of::<R>(&path, fact_of::<R>(&facts, "version"))?;
+        let (group, first_row) = (0, 0);
+        let decoder = Decoder { path: path.clone(), version, reader, group, first_row, row };
+        Ok(Self { path, facts, total, groups: groups(decoder)?, rows })
     }
 
     /// What the file says about itself; the key without the format's prefix.
     #[must_use]
     pub fn fact(&self, key: &str) -> Option<&str> {
-        let key = format!("fslab.{}.{key}", R::LAYOUT.name);
-        self.facts.iter().find(|pair| pair.key == key)?.value.as_deref()
+        fact_of::<R>(&self.facts, key)
     }
 
     /// Likewise, as a text that must be there.
@@ -160,6 +146,23 @@ impl<R: Row> Iterator for Reader<R> {
     }
 }
 
+fn fact_of<'a, R: Row>(facts: &'a [KeyValue], key: &str) -> Option<&'a str> {
+    let key = format!("fslab.{}.{key}", R::LAYOUT.name);
+    facts.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+fn version_of<R: Row>(path: &Path, told: Option<&str>) -> Result<u32> {
+    let known = R::LAYOUT.version;
+    match told.and_then(|text| text.parse().ok()) {
+        None => Err(not_ours::<R>(path, "its footer does not say so")),
+        Some(0) => Err(not_ours::<R>(path, "it says that it is of version 0, which never was")),
+        Some(found) if found > known => {
+            Err(Error::NewerFormat { path: path.to_owned(), found, known })
+        }
+        Some(found) => Ok(found),
+    }
+}
+
 fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: R::LAYOUT.name, what }
 }
@@ -167,6 +170,8 @@ fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
 /// Decodes row groups in their order; none follows one that can't be read.
 struct Decoder<R: Row> {
     path: PathBuf,
+    /// The version of the format that the file has.
+    version: u32,
     reader: SerializedFileReader<File>,
     /// The next one.
     group: usize,
@@ -182,9 +187,7 @@ impl<R: Row> Iterator for Decoder<R> {
         if self.group >= self.reader.num_row_groups() {
             return None;
         }
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            read_group::<R>(&self.reader, self.group, &self.path, self.first_row)
-        }));
+        let read = catch_unwind(AssertUnwindSafe(|| read_group::<R>(self)));
         let damaged = "it is damaged beyond reading";
         let rows = read.unwrap_or_else(|_panic| Err(not_ours::<R>(&self.path, damaged)));
         self.first_row += rows.as_ref().map_or(0, Vec::len) as u64;
@@ -203,71 +206,113 @@ fn decode_ahead<R: Row>(mut decoder: Decoder<R>) -> Result<Receiver<Result<Vec<R
     Ok(receiver)
 }
 
-fn read_group<R: Row>(
-    reader: &SerializedFileReader<File>,
-    group: usize,
-    path: &Path,
-    first_row: u64,
-) -> Result<Vec<R>> {
-    let group = reader.get_row_group(group).map_err(Error::parquet(path))?;
+fn read_group<R: Row>(decoder: &Decoder<R>) -> Result<Vec<R>> {
+    let Decoder { path, version, reader, group, first_row, .. } = decoder;
+    let group = reader.get_row_group(*group).map_err(Error::parquet(path))?;
     let told = group.metadata();
     let (rows, bytes) = (told.num_rows(), told.total_byte_size());
     if !(0..=GROUP_ROWS_MAX).contains(&rows) || !(0..=GROUP_BYTES_MAX).contains(&bytes) {
         return Err(not_ours::<R>(path, "a row group claims more than one may hold"));
     }
-    let batch = read_columns::<R>(&*group, rows as usize).map_err(Error::parquet(path))?;
+    let batch =
+        read_columns::<R>(&*group, rows as usize, *version).map_err(Error::parquet(path))?;
     let batch = batch.ok_or_else(|| not_ours::<R>(path, "it lacks a column of that format"))?;
-    rows_of(&batch, path, first_row)
+    rows_of(&batch, path, *first_row)
 }
 
 fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>> {
-    let mut rows = Vec::with_capacity(batch.rows());
+    let mut rows = Vec::with_capacity(batch.rows);
     let mut numbers = [0; super::NUMBERS_MAX];
-    for (row, bytes) in batch.bytes.iter().enumerate() {
+    for row in 0..batch.rows {
+        // A column that the file's version did not have yet is empty.
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
-            *number = column[row];
+            *number = column.get(row).copied().unwrap_or_default();
+        }
+        let mut texts: Texts = [const { Text::EMPTY }; TEXTS_MAX];
+        for (text, column) in texts.iter_mut().zip(&batch.texts) {
+            // Nothing shares the page of no bytes.
+            if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
+                *text = Text(Some(bytes.clone()));
+            }
         }
         let wrong = |what| Error::Row { path: path.to_owned(), row: first_row + row as u64, what };
-        rows.push(R::from_cells(&numbers, Text(bytes.clone())).map_err(wrong)?);
+        rows.push(R::from_cells(&numbers, texts).map_err(wrong)?);
     }
     Ok(rows)
 }
 
-/// `None` where a column is missing or has another type.
-fn read_columns<R: Row>(group: &dyn RowGroupReader, rows: usize) -> ParquetResult<Option<Batch>> {
-    let schema = group.metadata().schema_descr();
-    let find = |name: &str, physical: Physical| {
-        (0..schema.num_columns()).find(|index| {
-            let column = schema.column(*index);
-            column.path().parts() == [name]
-                && column.physical_type() == physical
-                && column.max_def_level() == 0
-        })
-    };
-    let mut batch = Batch::new(R::LAYOUT);
+/// `None` where a column is missing or has another type; one that came with a later version than
+/// the file has stays empty.
+fn read_columns<R: Row>(
+    group: &dyn RowGroupReader,
+    rows: usize,
+    version: u32,
+) -> ParquetResult<Option<Batch>> {
+    let mut batch = Batch { rows, ..Batch::new(R::LAYOUT) };
     for (column, values) in R::LAYOUT.numbers.iter().zip(&mut batch.numbers) {
-        let physical = match column.kind {
-            NumberKind::U32 => Physical::INT32,
-            NumberKind::U64 | NumberKind::I64 => Physical::INT64,
-        };
-        let Some(index) = find(column.name, physical) else { return Ok(None) };
-        *values = match group.get_column_reader(index)? {
-            ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows)?,
-            ColumnReader::Int32ColumnReader(reader) => {
-                let narrow: Vec<i32> = read_values(reader, rows)?;
-                narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()
-            }
-            _ => return Ok(None),
-        };
+        if column.since > version {
+            continue;
+        }
+        match read_numbers(group, column, rows)? {
+            Some(read) => *values = read,
+            None => return Ok(None),
+        }
     }
-    let Some(index) = find(R::LAYOUT.bytes, Physical::BYTE_ARRAY) else { return Ok(None) };
-    if let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(index)? {
-        batch.bytes = read_values::<parquet::data_type::ByteArrayType>(reader, rows)?;
-        if batch.bytes.iter().any(|bytes| *bytes == ByteArray::new()) {
-            return Ok(None);
+    for (column, values) in R::LAYOUT.texts.iter().zip(&mut batch.texts) {
+        if column.since > version {
+            continue;
+        }
+        match read_texts(group, column.name, rows)? {
+            Some(read) => *values = read,
+            None => return Ok(None),
         }
     }
     Ok(Some(batch))
+}
+
+/// Where a column of no nulls is.
+fn find(group: &dyn RowGroupReader, name: &str, physical: Physical) -> Option<usize> {
+    let schema = group.metadata().schema_descr();
+    (0..schema.num_columns()).find(|index| {
+        let column = schema.column(*index);
+        column.path().parts() == [name]
+            && column.physical_type() == physical
+            && column.max_def_level() == 0
+    })
+}
+
+fn read_numbers(
+    group: &dyn RowGroupReader,
+    column: &NumberColumn,
+    rows: usize,
+) -> ParquetResult<Option<Vec<i64>>> {
+    let physical = match column.kind {
+        NumberKind::U32 => Physical::INT32,
+        NumberKind::U64 | NumberKind::I64 => Physical::INT64,
+    };
+    let Some(index) = find(group, column.name, physical) else { return Ok(None) };
+    match group.get_column_reader(index)? {
+        ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows).map(Some),
+        ColumnReader::Int32ColumnReader(reader) => {
+            let narrow: Vec<i32> = read_values(reader, rows)?;
+            Ok(Some(narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn read_texts(
+    group: &dyn RowGroupReader,
+    name: &str,
+    rows: usize,
+) -> ParquetResult<Option<Vec<ByteArray>>> {
+    let Some(index) = find(group, name, Physical::BYTE_ARRAY) else { return Ok(None) };
+    let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(index)? else {
+        return Ok(None);
+    };
+    let values = read_values::<ByteArrayType>(reader, rows)?;
+    // One without a value is none that the library has read.
+    Ok(values.iter().all(|bytes| *bytes != ByteArray::new()).then_some(values))
 }
 
 fn read_values<T: DataType>(

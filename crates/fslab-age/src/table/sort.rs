@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// Rows sorted in memory at a time.
 const RUN_ROWS: usize = 1 << 20;
 
+/// Bytes of their texts, at most about.
+const RUN_TEXT_BYTES: usize = 256 << 20;
+
 /// Rows of a row group of a run. All runs are merged at once, each with one group in memory: those
 /// of 100 million rows take some 150 MiB.
 const RUN_GROUP_ROWS: usize = 1 << 13;
@@ -22,6 +25,7 @@ pub struct Sorter<R: Row, K: Ord> {
     key: fn(&R) -> K,
     run: Vec<R>,
     run_rows: usize,
+    run_text_bytes: usize,
     directory: Option<TempDir>,
     beside: PathBuf,
     files: Vec<PathBuf>,
@@ -35,13 +39,16 @@ impl<R: Row, K: Ord> Sorter<R, K> {
 
     fn with_runs_of(run_rows: usize, beside: &Path, key: fn(&R) -> K) -> Self {
         let beside = beside.to_owned();
-        Self { key, run: Vec::new(), run_rows, directory: None, beside, files: Vec::new() }
+        let (run, files, run_text_bytes) = (Vec::new(), Vec::new(), 0);
+        Self { key, run, run_rows, run_text_bytes, directory: None, beside, files }
     }
 
     /// Takes a row.
     pub fn push(&mut self, row: R) -> Result<()> {
+        self.run_text_bytes += row.text_bytes();
         self.run.push(row);
-        if self.run.len() >= self.run_rows { self.spill() } else { Ok(()) }
+        let is_full = self.run.len() >= self.run_rows || self.run_text_bytes >= RUN_TEXT_BYTES;
+        if is_full { self.spill() } else { Ok(()) }
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -54,6 +61,7 @@ impl<R: Row, K: Ord> Sorter<R, K> {
         };
         let path = directory.join(self.files.len().to_string());
         self.run.sort_by_key(self.key);
+        self.run_text_bytes = 0;
         let mut writer = Writer::with_groups_of(RUN_GROUP_ROWS, &path)?;
         for row in self.run.drain(..) {
             writer.push(&row)?;

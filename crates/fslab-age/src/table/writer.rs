@@ -15,7 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
 use tempfile::TempPath;
 
-use super::{Batch, GROUP_ROWS, Layout, NumberColumn, NumberKind, Row};
+use super::{Batch, GROUP_ROWS, GROUP_TEXT_BYTES, Layout, NumberColumn, NumberKind, Row};
 use crate::error::{Error, Result};
 
 /// Writes rows to a file that appears when it is whole.
@@ -60,7 +60,9 @@ impl<R: Row> Writer<R> {
     pub fn push(&mut self, row: &R) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
-        if self.batch.rows() >= self.group_rows { self.write_group() } else { Ok(()) }
+        let is_whole =
+            self.batch.rows >= self.group_rows || self.batch.text_bytes >= GROUP_TEXT_BYTES;
+        if is_whole { self.write_group() } else { Ok(()) }
     }
 
     /// Rows so far.
@@ -88,7 +90,7 @@ impl<R: Row> Writer<R> {
     }
 
     fn write_group(&mut self) -> Result<()> {
-        if self.batch.rows() == 0 {
+        if self.batch.rows == 0 {
             return Ok(());
         }
         let written = write_group(&mut self.file, &self.batch);
@@ -99,7 +101,7 @@ impl<R: Row> Writer<R> {
 
 fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetResult<()> {
     let mut group = file.next_row_group()?;
-    let mut numbers = batch.numbers.iter();
+    let (mut numbers, mut texts) = (batch.numbers.iter(), batch.texts.iter());
     while let Some(mut column) = group.next_column()? {
         let missing = || ParquetError::General("a column too many".to_owned());
         match column.untyped() {
@@ -113,7 +115,7 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
                 out.write_batch(&narrow, None, None)?
             }
             ColumnWriter::ByteArrayColumnWriter(out) => {
-                out.write_batch(&batch.bytes, None, None)?
+                out.write_batch(texts.next().ok_or_else(missing)?, None, None)?
             }
             _ => return Err(missing()),
         };
@@ -127,8 +129,10 @@ fn schema(layout: &Layout) -> ParquetResult<Type> {
     for column in layout.numbers {
         fields.push(Arc::new(number_field(column)?));
     }
-    let bytes = Type::primitive_type_builder(layout.bytes, Physical::BYTE_ARRAY);
-    fields.push(Arc::new(bytes.with_repetition(Repetition::REQUIRED).build()?));
+    for column in layout.texts {
+        let bytes = Type::primitive_type_builder(column.name, Physical::BYTE_ARRAY);
+        fields.push(Arc::new(bytes.with_repetition(Repetition::REQUIRED).build()?));
+    }
     Type::group_type_builder(layout.name).with_fields(fields).build()
 }
 
@@ -147,8 +151,10 @@ fn number_field(column: &NumberColumn) -> ParquetResult<Type> {
 fn properties(layout: &Layout) -> ParquetResult<WriterProperties> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_column_dictionary_enabled(ColumnPath::from(layout.bytes), false);
+        .set_statistics_enabled(EnabledStatistics::Chunk);
+    for column in layout.texts {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(column.name), false);
+    }
     for column in layout.numbers.iter().filter(|column| column.rising) {
         properties = properties
             .set_column_dictionary_enabled(ColumnPath::from(column.name), false)

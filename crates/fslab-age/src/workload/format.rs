@@ -1,6 +1,6 @@
 //! The columns of a workload file; described in `docs/formats/workload.md`.
 
-use crate::table::{Layout, NumberColumn, NumberKind, Numbers, Row, Text};
+use crate::table::{Layout, NumberColumn, NumberKind, Numbers, Row, Text, TextColumn, Texts};
 
 /// What a workload file is like.
 pub const WORKLOAD: Layout = Layout {
@@ -17,12 +17,12 @@ pub const WORKLOAD: Layout = Layout {
         column("uid", NumberKind::U32, false),
         column("gid", NumberKind::U32, false),
     ],
-    bytes: "name",
+    texts: &[TextColumn { name: "name", since: 1 }],
     mode: 0o666,
 };
 
 const fn column(name: &'static str, kind: NumberKind, rising: bool) -> NumberColumn {
-    NumberColumn { name, kind, rising }
+    NumberColumn { name, kind, rising, since: 1 }
 }
 
 /// One operation.
@@ -113,6 +113,12 @@ impl OperationKind {
         matches!(self, Self::MakeDirectory | Self::RemoveDirectory | Self::Rename)
     }
 
+    /// Whether space may become free by it.
+    #[must_use]
+    pub fn may_free(self) -> bool {
+        matches!(self, Self::Truncate | Self::Remove | Self::RemoveDirectory)
+    }
+
     fn from_number(number: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as i64 == number)
     }
@@ -152,7 +158,7 @@ impl Operation {
 impl Row for Operation {
     const LAYOUT: &'static Layout = &WORKLOAD;
 
-    fn to_cells(&self) -> (Numbers, &Text) {
+    fn to_cells(&self) -> (Numbers, Texts) {
         let mut numbers = [0; crate::table::NUMBERS_MAX];
         let cells = [
             self.time_ns.cast_signed(),
@@ -166,10 +172,14 @@ impl Row for Operation {
             self.gid.into(),
         ];
         numbers[..cells.len()].copy_from_slice(&cells);
-        (numbers, &self.name)
+        (numbers, [self.name.clone(), Text::EMPTY])
     }
 
-    fn from_cells(numbers: &Numbers, name: Text) -> Result<Self, &'static str> {
+    fn text_bytes(&self) -> usize {
+        self.name.bytes().len()
+    }
+
+    fn from_cells(numbers: &Numbers, [name, _]: Texts) -> Result<Self, &'static str> {
         let [time, kind, file, directory, offset, length, mode, uid, gid, ..] = *numbers;
         let operation = Self {
             time_ns: time.cast_unsigned(),

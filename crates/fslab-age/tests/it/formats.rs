@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fslab_age::snapshot::{Entry, SnapshotReader};
+use fslab_age::snapshot::{Entry, EntryKind, ExtentList, SnapshotReader, SnapshotWriter, Taken};
 use fslab_age::table::{Row, Writer};
 use fslab_age::workload::{
     Operation, OperationKind, Population, Provenance, WorkloadReader, hash_of_file, write,
@@ -64,6 +64,85 @@ fn the_golden_file_of_version_1_is_read() {
     every_kind().iter().for_each(|operation| population.apply(operation).unwrap());
     assert_eq!(population.path(2).unwrap(), b"new");
     assert_eq!((population.len(), population.get(2).unwrap().size), (1, 9010));
+}
+
+fn golden_snapshot(version: u32) -> PathBuf {
+    let name = format!("testdata/snapshot-v{version}.parquet");
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn read_snapshot(path: &Path) -> (Taken, Vec<Entry>) {
+    let reader = SnapshotReader::open(path).unwrap();
+    (reader.taken().clone(), reader.map(|entry| entry.unwrap()).collect())
+}
+
+/// A file of version 1 has neither generations nor extents: nobody knows them. It was made by the
+/// last fslab that wrote version 1, of a list.
+#[test]
+fn the_golden_snapshot_of_version_1_is_read() {
+    let (taken, entries) = read_snapshot(&golden_snapshot(1));
+    assert_eq!((taken.taken_ns, taken.source.as_str()), (1_000_000_000_000, "CSV list.csv"));
+    let told = |entry: &Entry| (entry.inode, entry.size, entry.mode, entry.uid, entry.born_ns);
+    let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    assert_eq!(
+        files.map(told).collect::<Vec<_>>(),
+        [(3, 123_456_789, 0o4755, 1000, 50_000_000_000), (7, 100, 0o600, 3, 4_500_000_000)]
+    );
+    assert_eq!(entries.len(), 5);
+    assert!(entries.iter().all(|entry| entry.generation == 0 && entry.extents.is_empty()));
+}
+
+/// Made by `FSLAB_BLESS=1`, as that of workloads.
+#[test]
+fn the_golden_snapshot_of_version_2_is_read() {
+    let extents = ExtentList::parse(&b"0:8192:4096:0 8192:65536:4096:2049".to_vec().into());
+    let file = Entry {
+        inode: 12,
+        directory: 11,
+        size: 12_288,
+        stored: 8192,
+        modified_ns: 7,
+        changed_ns: 8,
+        born_ns: 6,
+        mode: 0o644,
+        uid: 1,
+        gid: 2,
+        links: 1,
+        blocks: 2,
+        breaks: 1,
+        generation: u32::MAX,
+        name: b"a \xff name".to_vec().into(),
+        extents: extents.unwrap().to_text(),
+        ..Entry::default()
+    };
+    let kind = EntryKind::Directory;
+    let directory = Entry { inode: 11, kind, generation: 3, ..Entry::default() };
+    let expected = [directory, file];
+    let taken = Taken { taken_ns: 9, source: "a test".to_owned(), ..Taken::default() };
+    let path = golden_snapshot(2);
+    if std::env::var_os("FSLAB_BLESS").is_some() {
+        let mut writer = SnapshotWriter::new(&path);
+        expected.iter().for_each(|entry| writer.push(entry.clone()).unwrap());
+        writer.finish(&taken).unwrap();
+    }
+    assert_eq!(read_snapshot(&path), (taken, expected.to_vec()));
+}
+
+/// What is no list of extents is refused where it is read, by its row.
+#[test]
+fn snapshots_with_other_extents_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("snapshot");
+    for (extents, good) in [("0:1:2:3", true), ("0:1:2", false), ("0:1:2:3 1:1:2:3", false)] {
+        let extents = extents.as_bytes().to_vec().into();
+        let mut writer = SnapshotWriter::new(&path);
+        writer.push(Entry { inode: 1, extents, ..Entry::default() }).unwrap();
+        writer.finish(&Taken::default()).unwrap();
+        let answer = SnapshotReader::open(&path).unwrap().next().unwrap();
+        assert_eq!(answer.is_ok(), good, "{answer:?}");
+        let Err(error) = answer else { continue };
+        assert!(matches!(error, Error::Row { row: 0, .. }), "{error}");
+    }
 }
 
 fn any_operation() -> impl Strategy<Value = Operation> {

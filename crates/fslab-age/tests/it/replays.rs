@@ -1,11 +1,11 @@
 //! Replays: any number of threads, any target, any kill, one tree.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fslab_age::Error;
-use fslab_age::replay::{Data, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Rules, score_tree, tree_checksum};
 use fslab_age::workload::{Operation, OperationKind, Population};
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
@@ -87,6 +87,34 @@ fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
     }
 }
 
+/// Notes the days on which it is called.
+#[derive(Default)]
+struct Days(Vec<u64>);
+
+impl Observer for Days {
+    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
+        Ok(true)
+    }
+
+    fn day(&mut self, day: u64) -> fslab_age::Result<()> {
+        self.0.push(day);
+        Ok(())
+    }
+}
+
+/// Twelve days: what is looked at last is what the workload leaves.
+#[test]
+fn an_observer_sees_every_so_many_days_and_the_end() {
+    let operations = operations(small("developer"), 3);
+    for (every, expected) in [(0, &[][..]), (5, &[5, 10, 12]), (6, &[6, 12]), (40, &[12])] {
+        let memory = MemFs::default();
+        let settings = Settings { observe_every_days: every, ..settings(1) };
+        let mut days = Days::default();
+        Replayer::new(&memory, settings).run(stream(&operations), &mut days).unwrap();
+        assert_eq!(days.0, expected, "every {every} days");
+    }
+}
+
 #[test]
 fn an_aged_engine_has_a_score() {
     let ext2 = engine(64 << 20);
@@ -114,6 +142,136 @@ fn a_full_target_stops_or_is_counted() {
     let replayed =
         replay(&tight(), &operations, Settings { when_full: WhenFull::Skip, ..settings(2) });
     assert!(replayed.no_space > 0 && replayed.operations == operations.len() as u64);
+}
+
+/// A disk that gives the place of what was removed or cut back when it is synced, and not before,
+/// as Btrfs does.
+struct Pinning<'a> {
+    inner: &'a MemFs,
+    bytes: u64,
+    /// Serialises changes, and holds the bytes that wait for a sync.
+    pinned: Mutex<u64>,
+    syncs: AtomicU64,
+}
+
+impl<'a> Pinning<'a> {
+    fn new(inner: &'a MemFs, bytes: u64) -> Self {
+        Self { inner, bytes, pinned: Mutex::new(0), syncs: AtomicU64::new(0) }
+    }
+
+    fn used(&self, request: &Request) -> Answer<u64> {
+        let told = self.inner.statfs(request, Ino::ROOT)?;
+        Ok((told.blocks - told.blocks_free) * u64::from(told.fragment_size))
+    }
+
+    /// A change that takes at most so many bytes; what it gives back stays taken.
+    fn change<T>(
+        &self,
+        request: &Request,
+        bytes: u64,
+        change: impl FnOnce() -> Answer<T>,
+    ) -> Answer<T> {
+        let mut pinned = self.pinned.lock().unwrap();
+        let before = self.used(request)?;
+        if before + *pinned + bytes > self.bytes {
+            return Err(Errno::NOSPC.into());
+        }
+        let answer = change();
+        *pinned += before.saturating_sub(self.used(request)?);
+        answer
+    }
+}
+
+impl FileSystem for Pinning<'_> {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(self.inner)
+    }
+
+    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Answer<()> {
+        self.change(request, 0, || self.inner.unlink(request, parent, name))
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Answer<Attr> {
+        self.change(request, 0, || self.inner.setattr(request, ino, handle, changes))
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Answer<usize> {
+        let bytes = data.len() as u64 + 4096;
+        self.change(request, bytes, || {
+            self.inner.write(request, ino, handle, offset, data, options)
+        })
+    }
+
+    fn syncfs(&self, request: &Request, ino: Ino) -> Answer<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        *self.pinned.lock().unwrap() = 0;
+        self.inner.syncfs(request, ino)
+    }
+}
+
+/// Files of 1 MiB that are made, cut and removed, never more than `living` of them at once.
+fn churn(files: u64, living: u64) -> Vec<Operation> {
+    let mut operations = Vec::new();
+    let mut push = |file: u64, kind| {
+        let time_ns = operations.len() as u64;
+        let length = if kind == OperationKind::Write { 1 << 20 } else { 0 };
+        operations.push(Operation { time_ns, kind, file, length, ..Operation::default() });
+    };
+    for file in 1..=files {
+        if file > living {
+            let oldest = file - living;
+            if file % 3 == 0 {
+                push(oldest, OperationKind::Truncate);
+            }
+            push(oldest, OperationKind::Remove);
+        }
+        push(file, OperationKind::Create);
+        push(file, OperationKind::Write);
+    }
+    operations
+}
+
+/// Seen to catch: a full disk was believed at the first word.
+#[test]
+fn what_fits_after_writing_back_is_no_full_target() {
+    let operations = churn(200, 10);
+    let expected = checksum(&operations);
+    for threads in [1, 4] {
+        let memory = MemFs::default();
+        let disk = Pinning::new(&memory, 16 << 20);
+        // Nothing is written back on account of the time.
+        let settings = Settings { sync_every_ns: u64::MAX / 4, ..settings(threads) };
+        let replayed = replay(&disk, &operations, settings);
+        assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{threads} threads");
+        assert!(replayed.late > 10 && replayed.no_space == 0, "{replayed:?}");
+    }
+}
+
+/// One that is full indeed is not synced for each operation.
+#[test]
+fn a_full_target_is_seldom_written_back() {
+    let operations = churn(1000, 1000);
+    let memory = MemFs::default();
+    let disk = Pinning::new(&memory, 16 << 20);
+    let sync_every_ns = u64::MAX / 4;
+    let settings = Settings { sync_every_ns, when_full: WhenFull::Skip, ..settings(1) };
+    let replayed = replay(&disk, &operations, settings);
+    let syncs = disk.syncs.load(Ordering::Relaxed);
+    assert!(replayed.no_space > 900 && syncs < 10, "{syncs} syncs, {replayed:?}");
 }
 
 /// Lets some changes through, then fails everything, as a kill would.

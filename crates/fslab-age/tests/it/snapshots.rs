@@ -11,8 +11,8 @@ use fslab_age::diff::{Change, Diff, Differences, Summary};
 use fslab_age::replay::Replayer;
 use fslab_age::score::tree_checksum;
 use fslab_age::snapshot::{
-    Capture, Entry, EntryKind, Every, History, NameKey, SnapshotReader, SnapshotWriter, Taken,
-    capture, import_csv, write_synthetic_pair,
+    Capture, Entry, EntryKind, Every, ExtentList, History, NameKey, SnapshotReader, SnapshotWriter,
+    Taken, capture, import_csv, write_synthetic_pair,
 };
 use fslab_age::verify::{Limits, verify};
 use fslab_age::workload::{OperationKind, Population, WorkloadReader};
@@ -262,6 +262,80 @@ fn directories_may_trade_places() {
     assert_eq!(population.len(), 4);
 }
 
+fn directory(inode: u64, parent: u64) -> Entry {
+    let name = format!("d{inode}").into_bytes().into();
+    Entry {
+        inode,
+        directory: parent,
+        kind: EntryKind::Directory,
+        born_ns: 1,
+        name,
+        ..Entry::default()
+    }
+}
+
+/// Directories by inode and the inode that each is in, now and a day later.
+fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Population, String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
+    let entries = |list: &[(u64, u64)]| -> Vec<_> {
+        list.iter().map(|(inode, parent)| directory(*inode, *parent)).collect()
+    };
+    write(&one, 0, &entries(before));
+    write(&two, 1, &entries(after));
+    let derived = derive(&[one, two], &output, &options());
+    derived.map(|_derived| population_of(&output)).map_err(|error| error.to_string())
+}
+
+/// One moves to below another that stays where it is, but whose own directory comes from below it.
+/// Seen to catch: directories were moved in the order of their inodes, below themselves.
+#[test]
+fn a_directory_moves_below_what_was_below_it() {
+    let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();
+    assert_eq!(population.path(1).unwrap(), b"d2~2/d3~3/d1~1");
+}
+
+#[test]
+fn snapshots_whose_directories_go_in_circles_are_refused() {
+    let two = [(1, 2), (2, 1)];
+    let below_itself = [(1, 3), (2, 1), (3, 2)];
+    for (before, after, name) in [
+        (&two[..], &[][..], "/1"),
+        (&[(1, 1)], &[], "/1"),
+        (&[(1, 0), (2, 1)], &two, "/2"),
+        // 2 and 3 stay where they are.
+        (&[(1, 0), (2, 1), (3, 2)], &below_itself, "/2"),
+        (&[(7, 0)], &[(4, 5), (5, 6), (6, 4), (7, 0)], "/2"),
+    ] {
+        let message = derived_from(before, after).unwrap_err();
+        assert!(message.contains(&format!("{name}: the directory with the inode")), "{message}");
+        assert!(message.contains("lies in itself") && message.lines().count() == 1, "{message}");
+    }
+    // Directories of ranges of inodes come from no circle.
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, output] = ["1", "w"].map(|name| scratch.path().join(name));
+    let file = Entry { inode: 9, directory: 1, size: 5, ..Entry::default() };
+    write(&one, 0, &[directory(1, 2), directory(2, 1), file]);
+    let flat = Options { inodes_per_directory: NonZeroU64::new(64), ..options() };
+    derive(&[one], &output, &flat).unwrap();
+    assert_eq!(files_and_bytes(&population_of(&output)), (1, 5));
+}
+
+/// Where nobody knows the birth, the generation tells an inode that is used again.
+#[test]
+fn another_generation_is_another_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [one, two] = ["1", "2"].map(|name| scratch.path().join(name));
+    let of = |generation| Entry { inode: 5, size: 10, generation, ..Entry::default() };
+    for (before, after, is_same) in [(7, 7, true), (7, 8, false), (0, 8, true), (7, 0, true)] {
+        write(&one, 0, &[of(before)]);
+        write(&two, 1, &[of(after)]);
+        let summary = diff(&one, &two).1;
+        let told = (summary.unchanged, summary.deleted, summary.created);
+        assert_eq!(told, if is_same { (1, 0, 0) } else { (0, 1, 1) }, "{before} {after}");
+    }
+}
+
 /// An inode that a file leaves and a directory takes, and the other way round, within an interval.
 #[test]
 fn inodes_change_between_files_and_directories() {
@@ -335,7 +409,7 @@ fn a_live_tree_is_captured_and_verified() {
         fslab_vfs::testing::skip::skip("fslab_age::snapshots", "no FIEMAP here: without layout");
     }
     let capture_to = |path: &Path, key| {
-        let options = Capture { threads: 3, layout, key, now_ns: DAY_NS };
+        let options = Capture { threads: 3, layout, extents: layout, key, now_ns: DAY_NS };
         capture(&tree, path, &options).unwrap()
     };
     assert_eq!(capture_to(&plain, None), 43);
@@ -344,6 +418,14 @@ fn a_live_tree_is_captured_and_verified() {
     assert_eq!(named("a").unwrap().directory, 0);
     assert_eq!(named("b").unwrap().directory, named("a").unwrap().inode);
     assert_eq!(named("file39").unwrap().size, 11_700);
+    // What the kernel says of the same file, asked here.
+    let file = fs::File::open(tree.join("a/b/file39")).unwrap();
+    let generation = fslab_sys::generation::of(&file).unwrap().unwrap_or_default();
+    let found = named("file39").unwrap();
+    assert_eq!(found.generation, if layout { generation } else { 0 });
+    let list = ExtentList::parse(&found.extents).unwrap();
+    let placed: u64 = list.extents.iter().map(|extent| extent.length).sum();
+    assert!(if layout { placed >= 11_700 } else { placed == 0 }, "{list:?}");
     assert_eq!(named("link").unwrap().kind, EntryKind::Symlink);
     fs::write(&key, "too short").unwrap();
     assert!(NameKey::read(&key).is_err());
@@ -378,6 +460,11 @@ fn lists_are_imported_and_bad_lines_named() {
         ("path,size\n../a,1\n", "dots"),
         ("path,size,kind\na,1,q\n", "no kind"),
         ("path,size\na\n", "line 2"),
+        ("path,size\na,\n", "no size"),
+        ("path,size,uid\na,1,4294967296\n", "no owner"),
+        ("path,size,inode\na,1,0\n", "the root"),
+        ("path,size,modified\na,1,nan\n", "no seconds"),
+        ("path,size,modified\na,1,1e11\n", "no seconds"),
     ] {
         fs::write(&input, text).unwrap();
         let message = import_csv(&input, &output, None, 0).unwrap_err().to_string();

@@ -77,13 +77,13 @@ fn settle<B: DirectoryBlocksMut>(
     };
     let mut beside = *path;
     if beside.retreat(blocks)? && fits(blocks, &beside)? {
-        join_leaves(blocks, rules, beside.leaf(), path)?;
+        join_leaves(blocks, rules, &beside, path)?;
     } else {
         beside = *path;
         if !beside.advance(blocks)? || !fits(blocks, &beside)? {
             return lower(blocks, rules);
         }
-        join_leaves(blocks, rules, path.leaf(), &beside)?;
+        join_leaves(blocks, rules, path, &beside)?;
     }
     for level in (1..path.frames().len()).rev() {
         join_nodes(blocks, rules, hash, level)?;
@@ -95,32 +95,47 @@ fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> 
     read_checked(blocks, leaf, |bytes| entry::live_bytes(bytes, 0))
 }
 
-/// Moves the names of the right leaf to the left one and takes the right one out of the tree.
+/// Brings the names of two leaves side by side together in one of them, and takes the other out
+/// of the tree.
 fn join_leaves<B: DirectoryBlocksMut>(
     blocks: &mut B,
     rules: &Rules,
-    left: FileBlock,
+    left: &Path,
     right: &Path,
 ) -> Result<()> {
-    if left == right.leaf() {
-        return Err(damaged(blocks, left, "an index leads to a leaf twice"));
+    let (one, other) = (left.leaf(), right.leaf());
+    if one == other {
+        return Err(damaged(blocks, one, "an index leads to a leaf twice"));
     }
-    let moved = read_checked(blocks, right.leaf(), |bytes| Ok(bytes.to_vec()))?;
-    blocks.expect_names(left)?;
-    write_checked(blocks, left, |bytes| {
-        let kept = bytes.to_vec();
-        let both = Entries::of(&kept).chain(Entries::of(&moved));
+    let copy = |leaf| read_checked(&*blocks, leaf, |bytes| Ok(bytes.to_vec()));
+    let (low, high) = (copy(one)?, copy(other)?);
+    let keeper = blocks.join(one, other)?;
+    write_checked(blocks, keeper, |bytes| {
+        let both = Entries::of(&low).chain(Entries::of(&high));
         htree::pack(bytes, both.filter(|entry| entry.as_ref().map_or(true, |e| e.is_live())))
     })?;
+    if keeper == other {
+        lead_to(blocks, left, keeper)?;
+    }
     let mut freed = unlink(blocks, right)?;
+    freed.push(if keeper == one { other } else { one });
     // From the end, so that what moves into a gap is not itself one.
     freed.sort_unstable_by(|one, other| other.cmp(one));
     freed.into_iter().try_for_each(|block| fill_gap(blocks, rules, block))
 }
 
-/// Takes a leaf out of the index, and the nodes that lead to nothing then. Answers all of them.
+/// Makes the index entry at the end of a path lead to another leaf.
+fn lead_to<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path, leaf: FileBlock) -> Result<()> {
+    let (bottom, level) = (path.bottom(), path.frames().len() - 1);
+    write_checked(blocks, bottom.block, |bytes| {
+        TableMut::of_level(bytes, level)?.set_block(bottom.at, leaf);
+        Ok(())
+    })
+}
+
+/// Takes the entry of a leaf out of the index. Answers the nodes that lead to nothing then.
 fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<FileBlock>> {
-    let mut freed = vec![path.leaf()];
+    let mut freed = Vec::new();
     let frames = path.frames();
     let Some(level) = frames.iter().rposition(|frame| frame.count > 1) else {
         return Err(damaged(blocks, path.leaf(), "the only leaf of an index has a neighbour"));

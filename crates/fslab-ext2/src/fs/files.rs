@@ -8,6 +8,7 @@ use fslab_vfs::{
 use super::handles::Open;
 use super::{Ext2, VfsResult};
 use crate::attributes::{access_is_due, check_changeable, check_regular};
+use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
 use crate::names::{New, is_privileged};
@@ -70,17 +71,18 @@ impl Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let existing = match volume.child(parent, name) {
-            Ok(no) => Some(no),
-            Err(error) if error.is(Errno::NOENT) => None,
-            Err(error) => return Err(error.into()),
-        };
-        let (no, handle) = match existing {
-            Some(_) if flags.contains(OpenMode::EXCLUSIVE) => return Err(Errno::EXIST.into()),
-            Some(no) => (no, self.open_in(&mut volume, request, no, flags)?),
-            None => {
+        let (no, handle) = match volume.search(parent, name)? {
+            Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
+                return Err(Errno::EXIST.into());
+            }
+            Search::Found(found) => {
+                let no = volume.check_named(parent, found.inode())?;
+                (no, self.open_in(&mut volume, request, no, flags)?)
+            }
+            Search::Absent(vacancy) => {
+                volume.begin(request.now)?;
                 let new = New::of_kind(FileKind::Regular, mode);
-                let no = volume.create(request, parent, name, &new)?;
+                let no = volume.create_at(request, parent, name, &new, &vacancy)?;
                 let flags = flags - OpenMode::TRUNCATE;
                 (no, self.add_handle(&volume, Open::File { no, mode: flags }))
             }

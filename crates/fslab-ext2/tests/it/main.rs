@@ -13,6 +13,7 @@ mod images;
 mod kernel;
 mod model;
 mod mounted;
+mod order;
 mod power;
 mod script;
 mod speed;

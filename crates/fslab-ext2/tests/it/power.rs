@@ -39,20 +39,51 @@ struct Choice {
     path: String,
     /// These are there.
     bytes: Vec<u8>,
-    /// Some of these may follow, in order.
-    appended: Vec<u8>,
+    /// Some of these writes may follow, whole, in order.
+    appended: Vec<Vec<u8>>,
 }
 
 impl Choice {
-    fn is(&self, contents: &[u8]) -> bool {
-        let rest = contents.strip_prefix(self.bytes.as_slice());
-        rest.is_some_and(|rest| self.appended.starts_with(rest))
+    /// Whether these are the bytes, or what e2fsck may make of them. A pointer in an indirect
+    /// block reaches the device before the inode with its size, and e2fsck makes a size that is too
+    /// small the end of the last block: zeros follow then what was written, and nothing else.
+    fn is(&self, contents: &[u8], block_bytes: usize) -> bool {
+        let Some(mut rest) = contents.strip_prefix(self.bytes.as_slice()) else { return false };
+        for written in &self.appended {
+            let Some(behind) = rest.strip_prefix(written.as_slice()) else { break };
+            rest = behind;
+        }
+        let is_rounded = contents.len().is_multiple_of(block_bytes) && !self.appended.is_empty();
+        let is_slack = rest.len() < block_bytes && rest.iter().all(|byte| *byte == 0);
+        rest.is_empty() || (is_rounded && is_slack)
     }
 
     /// What an fsync makes of it.
     fn settled(mut self) -> Self {
-        self.bytes.append(&mut self.appended);
+        self.bytes.extend(std::mem::take(&mut self.appended).into_iter().flatten());
         self
+    }
+}
+
+#[test]
+fn only_zeros_to_the_end_of_a_block_may_follow_what_was_written() {
+    let appended = vec![vec![2; 700], vec![3; 200]];
+    let choice = Choice { path: String::new(), bytes: vec![1; 1000], appended };
+    let with = |tail: &[(u8, usize)]| {
+        let bytes = tail.iter().flat_map(|(byte, count)| vec![*byte; *count]);
+        choice.is(&[vec![1; 1000], bytes.collect()].concat(), 1024)
+    };
+    for right in [&[][..], &[(2, 700)], &[(2, 700), (3, 200)], &[(2, 700), (3, 200), (0, 148)]] {
+        assert!(with(right), "{right:?}");
+    }
+    for wrong in [
+        &[(2, 699)][..],
+        &[(2, 700), (3, 199), (0, 149)],
+        &[(2, 700), (3, 200), (0, 147)],
+        &[(2, 700), (3, 200), (4, 148)],
+        &[(2, 700), (3, 200), (0, 148 + 1024)],
+    ] {
+        assert!(!with(wrong), "{wrong:?}");
     }
 }
 
@@ -205,7 +236,7 @@ impl Work<'_> {
         let mut offset = self.client.attr(ino).unwrap().size;
         for (bytes, directory, noise) in pieces {
             for choice in &mut choices {
-                choice.appended.extend_from_slice(&bytes);
+                choice.appended.push(bytes.clone());
             }
             // Said first: some of it may be there before the write returns.
             self.promises.set(file, before, choices.clone());
@@ -320,12 +351,12 @@ impl Work<'_> {
 }
 
 /// The state as an image in a file, for e2fsck.
-fn image_of(state: &DeviceState) -> Image {
+pub fn image_of(state: &DeviceState, bytes: u64) -> Image {
     const PAGE: usize = 4096;
-    let (image, memory) = (Image::empty(IMAGE_BYTES), state.open().unwrap());
+    let (image, memory) = (Image::empty(bytes), state.open().unwrap());
     let device = image.device();
     let mut page = [0; PAGE];
-    for offset in (0..IMAGE_BYTES).step_by(PAGE) {
+    for offset in (0..bytes).step_by(PAGE) {
         memory.read_at(offset, &mut page).unwrap();
         if page != [0; PAGE] {
             device.write_at(offset, &page).unwrap();
@@ -334,7 +365,7 @@ fn image_of(state: &DeviceState) -> Image {
     image
 }
 
-fn repair(image: &Image) -> Result<(), String> {
+pub fn repair(image: &Image) -> Result<(), String> {
     let output = Command::new("e2fsck").arg("-fy").arg(image.path()).output().unwrap();
     match output.status.code() {
         Some(0 | 1) => Ok(()),
@@ -342,11 +373,17 @@ fn repair(image: &Image) -> Result<(), String> {
     }
 }
 
-fn keeps_promises(image: &Image, promises: &Promises, position: usize) -> Result<(), String> {
+fn keeps_promises(
+    image: &Image,
+    block_bytes: usize,
+    promises: &Promises,
+    position: usize,
+) -> Result<(), String> {
     let ext2 = image.open();
     let client = Client::new(&ext2);
     let holds = |choice: &Choice| {
-        found(&client, choice).is_ok_and(|ino| choice.is(&client.contents(ino).unwrap()))
+        found(&client, choice)
+            .is_ok_and(|ino| choice.is(&client.contents(ino).unwrap(), block_bytes))
     };
     for choices in promises.holding_at(position) {
         if !choices.iter().any(holds) {
@@ -369,7 +406,8 @@ fn told(client: &Client<'_>, choice: &Choice) -> String {
         Ok(ino) => format!("there are {}", client.contents(ino).unwrap().len()),
         Err(error) => error.to_string(),
     };
-    format!("{path}, {} bytes and up to {} more: {found}", bytes.len(), appended.len())
+    let more = appended.concat().len();
+    format!("{path}, {} bytes and up to {more} more: {found}", bytes.len())
 }
 
 /// Some of the points of the work.
@@ -412,10 +450,10 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
     let plan = Plan { seed, subsets: 4, prefixes: 2 };
     let states = log
         .for_each_state(&plan, &|point| wanted.contains(&point), &mut |state| {
-            let image = image_of(state);
+            let image = image_of(state, IMAGE_BYTES);
             repair(&image)?;
             image.check("repaired by e2fsck");
-            keeps_promises(&image, &work.promises, state.point)
+            keeps_promises(&image, block_bytes as usize, &work.promises, state.point)
         })
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"));
     assert!(states > cuts.min(wanted.len()) * 2, "{states} states of {} points", wanted.len());

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::{fslab, run};
 
 /// A fresh file system of a kind; everything is undone when this goes.
-struct Fresh {
+pub struct Fresh {
     mount: Option<Mount>,
     _device: LoopDevice,
     scratch: TempDir,
@@ -20,7 +20,7 @@ struct Fresh {
 
 impl Fresh {
     /// `None`, aloud, where it can't be made here.
-    fn new(kind: Kind) -> Option<Self> {
+    pub fn new(kind: Kind) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
             fslab_vfs::testing::skip::skip(test, "not root");
@@ -41,7 +41,8 @@ impl Fresh {
         Some(Self { mount: Some(mount), _device: device, scratch })
     }
 
-    fn root(&self) -> PathBuf {
+    /// Where it is mounted.
+    pub fn root(&self) -> PathBuf {
         self.scratch.path().join("point")
     }
 }
@@ -54,15 +55,17 @@ impl Drop for Fresh {
     }
 }
 
+/// What the program says where it must succeed.
 #[track_caller]
-fn works(arguments: &[&str]) -> String {
+pub fn works(arguments: &[&str]) -> String {
     let output = fslab(arguments).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{arguments:?}: {message}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn text(path: &Path) -> &str {
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -123,7 +126,7 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "8");
     for (kind, threads) in
-        [(Kind::Ext4, "1"), (Kind::Ext4, "4"), (Kind::Xfs, "4"), (Kind::Btrfs, "1")]
+        [(Kind::Ext4, "1"), (Kind::Ext4, "4"), (Kind::Xfs, "4"), (Kind::Btrfs, "4")]
     {
         let Some(fresh) = Fresh::new(kind) else { continue };
         let root = fresh.root().join("aged");
@@ -233,13 +236,13 @@ fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
 }
 
 /// Copies a tree as a user would.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
     assert!(done.success());
 }
 
 /// Some of this project's own sources.
-fn sources(name: &str) -> PathBuf {
+pub fn sources(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab-age").join(name)
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod aging;
+mod aging_churn;
 mod boundary;
 mod command_line;
 mod comparing;

@@ -17,6 +17,10 @@ pub struct Days {
     days: Vec<Vec<Brief>>,
 }
 
+/// No recording is longer, in days: what somebody numbered wrong is not to decide how much memory
+/// is taken.
+const DAYS_MAX: u64 = 36_500;
+
 /// A file that has not gone yet.
 #[derive(Clone, Copy)]
 struct Living {
@@ -37,14 +41,16 @@ impl Days {
         for operation in operations {
             let operation = operation?;
             last_day = operation.time_ns / DAY_NS;
+            if last_day >= DAYS_MAX {
+                return Err(too_long(last_day));
+            }
             note(&operation, &mut living, &mut gone);
         }
         if gone.is_empty() {
             let what = "none of its files lived less than a day: there is nothing to take from it";
             return Err(Error::parameter(what));
         }
-        // What an importer numbers is not to decide how much memory is taken: days are few.
-        let days = (0..=last_day.min(36_500)).map(|day| gone.remove(&day).unwrap_or_default());
+        let days = (0..=last_day).map(|day| gone.remove(&day).unwrap_or_default());
         Ok(Self { days: days.map(|files| ranked(&files)).collect() })
     }
 
@@ -58,6 +64,13 @@ impl Days {
     pub(super) fn draw(&self, random: &mut Pcg64) -> &[Brief] {
         &self.days[random.random_range(0..self.days.len())]
     }
+}
+
+fn too_long(last_day: u64) -> Error {
+    Error::parameter(format!(
+        "the recording goes on to its day {last_day}, and days are taken from no more than \
+         {DAYS_MAX} (100 years): its times are wrong, or cut it into shorter ones"
+    ))
 }
 
 fn note(
@@ -145,5 +158,20 @@ mod tests {
         assert_eq!(told(0), [(1, 1, 10, 1), (1, 2, 20, 0), (5, 1, 30, 0)]);
         assert_eq!((told(1), told(2)), (vec![(23, 3, 50, 0)], vec![]));
         assert!(Days::of(std::iter::empty()).is_err());
+    }
+
+    /// Nothing of a recording is left out in silence.
+    #[test]
+    fn a_recording_of_more_than_a_hundred_years_is_refused() {
+        let of = |day: u64| {
+            let made_ns = day * DAY_NS;
+            let files = [file(1, 7, HOUR, 10, 2 * HOUR), file(2, 7, made_ns, 20, made_ns + HOUR)];
+            Days::of(files.concat().into_iter().map(Ok))
+        };
+        assert_eq!(of(DAYS_MAX - 1).unwrap().counts(), (36_500, 2));
+        for day in [DAYS_MAX, DAYS_MAX + 1, u64::MAX / DAY_NS - 1] {
+            let message = of(day).unwrap_err().to_string();
+            assert!(message.contains(&format!("its day {day}")), "{message}");
+        }
     }
 }

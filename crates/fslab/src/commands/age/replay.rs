@@ -49,7 +49,7 @@ pub struct Args {
     /// Operations from one checkpoint to the next
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
-    /// Take the score at the end of every so many days
+    /// Take the score at the end of every so many days, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
     /// Write a picture of these scores here
@@ -209,15 +209,17 @@ struct Ended {
 
 impl Ended {
     fn print(&self, data: DataArg) {
-        let Replayed { operations, bytes_written, no_space, left_out, repeated } = self.replayed;
+        let Replayed { operations, bytes_written, late, no_space, left_out, repeated } =
+            self.replayed;
         let data = match data {
             DataArg::Real => "written",
             DataArg::Fallocate => "reserved, not written",
             DataArg::None => "of sizes alone, not written",
         };
         say!(
-            "{operations} operations in {}, {} {data}; {no_space} did not fit, {left_out} left \
-             out for that, {repeated} repeated after a kill{}",
+            "{operations} operations in {}, {} {data}; {late} fitted only after writing back, \
+             {no_space} did not fit, {left_out} left out for that, {repeated} repeated after a \
+             kill{}",
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
             if self.ended { "" } else { "; not at the end yet" },
@@ -263,8 +265,9 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     if tree_checksum(target, false)? == empty {
         return Ok(());
     }
-    let message = "the target holds something already; a workload begins with nothing (to go on \
-                   with a replay, give its --checkpoint)";
+    let message = "the target holds something already (a fresh ext4 has lost+found); a workload \
+                   begins with nothing: name an empty directory, or, to go on with a replay, its \
+                   --checkpoint";
     Err(Coded { code: Code::BadInput, message: message.to_owned() }.into())
 }
 

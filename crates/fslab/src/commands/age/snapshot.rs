@@ -39,9 +39,13 @@ pub struct Args {
     /// Replace names by hashes with the key in this file
     #[arg(long, value_name = "KEYFILE")]
     anonymise: Option<PathBuf>,
-    /// Of a tree: do not ask where files lie, which takes longest
-    #[arg(long)]
+    /// Of a tree: do not ask what only open files tell, which takes longest: where they lie, and
+    /// the generations of their inodes
+    #[arg(long, conflicts_with = "extents")]
     no_layout: bool,
+    /// Of a tree: keep where each file lies, extent by extent
+    #[arg(long, conflicts_with_all = ["csv", "repo", "p9trace"])]
+    extents: bool,
     /// Of a tree: threads
     #[arg(long, default_value_t = 4)]
     threads: usize,
@@ -82,7 +86,8 @@ impl Args {
             import_csv(&self.input, &self.output, key.as_ref(), taken_ns)?
         } else {
             let layout = !self.no_layout;
-            let options = Capture { threads: self.threads, layout, key, now_ns };
+            let (threads, extents) = (self.threads, self.extents);
+            let options = Capture { threads, layout, extents, key, now_ns };
             capture(&self.input, &self.output, &options)?
         };
         say!("{entries} entries in {}", self.output.display());

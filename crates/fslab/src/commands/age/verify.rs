@@ -86,8 +86,11 @@ impl Args {
 fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
+    // Counts without decimals, shares and scores with them.
+    let is_count = reference.fract() == 0.0 && aged.fract() == 0.0 && reference.max(*aged) > 1.0;
+    let places = if is_count { 0 } else { 4 };
     say!(
-        "{verdict:<5} {what}: {reference:.4} in the reference, {aged:.4} aged; {distance:.4} \
-         apart, {limit} allowed"
+        "{verdict:<5} {what}: {reference:.places$} in the reference, {aged:.places$} aged; \
+         {distance:.4} apart, {limit} allowed"
     );
 }

@@ -1,0 +1,82 @@
+//! Where a file lies, as a text that any engine of tables can take apart:
+//! `LOGICAL:PHYSICAL:LENGTH:FLAGS`, in bytes, the flags FIEMAP's, all of them decimal, with a blank
+//! from one extent to the next.
+
+use fslab_vfs::Extent;
+
+use crate::table::Text;
+
+/// The extents of a file in logical order, with what FIEMAP says of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentList {
+    /// The extents.
+    pub extents: Vec<Extent>,
+    /// FIEMAP's flags of each.
+    pub flags: Vec<u32>,
+}
+
+impl ExtentList {
+    /// The list that a text stands for; `None` for one that is no list, or out of order.
+    #[must_use]
+    pub fn parse(text: &Text) -> Option<Self> {
+        let mut list = Self::default();
+        let mut end = 0;
+        for one in std::str::from_utf8(text.bytes()).ok()?.split(' ').filter(|one| !one.is_empty())
+        {
+            let mut numbers = one.split(':').map(|number| number.parse::<u64>().ok());
+            let mut next = || numbers.next().flatten();
+            let (logical, physical, length) = (next()?, next()?, next()?);
+            let flags = u32::try_from(next()?).ok()?;
+            if numbers.next().is_some() || logical < end || length == 0 {
+                return None;
+            }
+            end = logical.checked_add(length)?;
+            physical.checked_add(length)?;
+            list.extents.push(Extent { logical, physical, length });
+            list.flags.push(flags);
+        }
+        Some(list)
+    }
+
+    /// The text that stands for the list.
+    #[must_use]
+    pub fn to_text(&self) -> Text {
+        let one = |(extent, flags): (&Extent, &u32)| {
+            let Extent { logical, physical, length } = extent;
+            format!("{logical}:{physical}:{length}:{flags}")
+        };
+        let all: Vec<_> = self.extents.iter().zip(&self.flags).map(one).collect();
+        all.join(" ").into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_comes_back_from_its_text_and_nothing_else_is_one() {
+        let extent = |logical, physical, length| Extent { logical, physical, length };
+        let extents = vec![extent(0, 8192, 4096), extent(8192, 4096, 12_288)];
+        let list = ExtentList { extents, flags: vec![0, 0x801] };
+        let text = list.to_text();
+        assert_eq!(text.bytes(), b"0:8192:4096:0 8192:4096:12288:2049");
+        assert_eq!(ExtentList::parse(&text).unwrap(), list);
+        assert_eq!(ExtentList::parse(&Text::EMPTY).unwrap(), ExtentList::default());
+        for wrong in [
+            "x",
+            "0:1",
+            "0:1:2:3:4",
+            "0:1:0:0",
+            "0:1:2:4294967296",
+            "4:1:4:0 0:9:4:0",
+            "0:9:8:0 4:9:8:0",
+            "0:18446744073709551615:2:0",
+            "18446744073709551615:0:2:0",
+            "\u{fe}",
+        ] {
+            let text = wrong.as_bytes().to_vec().into();
+            assert_eq!(ExtentList::parse(&text), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What reaches the device when: that deletion in masses needs no order to make durable on its way,
+//! and keeps what it must; and that bytes of one file never come to light in another.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
+use fslab_vfs::testing::environment::seed;
+use fslab_vfs::{BlockDevice, Ino, OpenMode};
+
+use crate::power::{image_of, repair};
+use crate::support::{Image, has, options};
+
+const BLOCK: usize = 1024;
+
+/// A new file system on a device that records.
+fn recorded(bytes: u64, options: &MkfsOptions) -> (Arc<CrashDevice>, Ext2) {
+    let device = Arc::new(CrashDevice::new(bytes, BLOCK as u64).unwrap());
+    mkfs(&*device, options).unwrap();
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    (device, Ext2::open(shared, VolumeOptions::default()).unwrap())
+}
+
+/// Looks at what power cuts after `begin` leave, repaired; answers how many there were.
+#[track_caller]
+fn after_cuts(
+    device: &CrashDevice,
+    bytes: u64,
+    begin: usize,
+    look: &mut dyn FnMut(&Client<'_>) -> Result<(), String>,
+) -> usize {
+    let seed = seed();
+    let log = device.log();
+    let points: HashSet<usize> =
+        log.points_before_flushes().into_iter().filter(|point| *point > begin).collect();
+    let mut see = |state: &DeviceState| {
+        let image: Image = image_of(state, bytes);
+        repair(&image)?;
+        image.check("repaired by e2fsck");
+        look(&Client::new(&image.open()))
+    };
+    let plan = Plan { seed, subsets: 6, prefixes: 2 };
+    log.for_each_state(&plan, &|point| points.contains(&point), &mut |state| see(state))
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
+}
+
+/// Leaves are joined all the time then, and gaps filled from the directory's end.
+#[test]
+fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
+    const NAMES: u32 = 3000;
+    const BYTES: u64 = 8 << 20;
+    if !has("e2fsck") {
+        return;
+    }
+    let (device, ext2) =
+        recorded(BYTES, &MkfsOptions { bytes_per_inode: 1024, ..options(BLOCK as u32) });
+    let name = |index: u32| format!("name{index:06}-of-some-length");
+    let client = Client::new(&ext2);
+    let names = client.mkdir(Ino::ROOT, "names").unwrap();
+    for index in 0..NAMES {
+        client.file(names, name(index), b"").unwrap();
+    }
+    let gone = client.mkdir(Ino::ROOT, "gone").unwrap();
+    for index in 0..NAMES / 10 {
+        client.file(gone, name(index), b"").unwrap();
+    }
+    // Nobody remembers the files, so that they are deleted with their names.
+    drop(client);
+    ext2.sync().unwrap();
+    let client = Client::new(&ext2);
+    let (begin, full) = (device.position(), client.attr(names).unwrap().size);
+    let is_kept = |index: u32| index % (NAMES / 30) == 0;
+    for index in (0..NAMES).filter(|index| !is_kept(*index)) {
+        client.unlink(names, name(index)).unwrap();
+    }
+    // And a directory of many blocks goes with all its names.
+    (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
+    client.rmdir(Ino::ROOT, "gone").unwrap();
+    let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
+    assert_eq!(flushed.count(), 0, "orders to make durable while names were deleted");
+    let size = client.attr(names).unwrap().size;
+    assert!(size <= 8 * BLOCK as u64, "30 names of {NAMES} take {size} bytes of {full}");
+    ext2.sync().unwrap();
+    after_cuts(&device, BYTES, begin, &mut |client| {
+        let names = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
+        let lost = (0..NAMES)
+            .filter(|index| is_kept(*index))
+            .find(|index| !client.exists(names, name(*index)).unwrap());
+        lost.map_or(Ok(()), |index| Err(format!("{} is lost", name(index))))
+    });
+}
+
+/// A write that has to wait, in its middle, for blocks of a removed file: what it had mapped by
+/// then is on the device before its size is, and e2fsck makes the size fit.
+#[test]
+fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
+    const BYTES: u64 = 2 << 20;
+    const KEPT: usize = 20 * BLOCK;
+    const ADDED: usize = 64 * BLOCK;
+    if !has("e2fsck") {
+        return;
+    }
+    let (device, ext2) =
+        recorded(BYTES, &MkfsOptions { reserved_percent: 0, ..options(BLOCK as u32) });
+    let client = Client::new(&ext2);
+    let kept = client.file(Ino::ROOT, "kept", &[b'k'; KEPT]).unwrap();
+    client.file(Ino::ROOT, "small", &[b'-'; 6 * BLOCK]).unwrap();
+    let (_, secret) = client.create(Ino::ROOT, "secret", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    let mut size = 0;
+    while let Ok(length) = secret.write(size, &[b's'; BLOCK]) {
+        size += length as u64;
+    }
+    secret.close().unwrap();
+    client.unlink(Ino::ROOT, "small").unwrap();
+    // Nobody remembers the files, so that they are deleted with their names.
+    drop(client);
+    ext2.sync().unwrap();
+    let client = Client::new(&ext2);
+    client.unlink(Ino::ROOT, "secret").unwrap();
+    let begin = device.position();
+    let handle = client.open(kept, OpenMode::READ_WRITE).unwrap();
+    handle.write_all(KEPT as u64, &[b'a'; ADDED]).unwrap();
+    handle.fsync(false).unwrap();
+    let mut rounded = 0;
+    after_cuts(&device, BYTES, begin, &mut |client| {
+        let kept = client.lookup(Ino::ROOT, "kept").map_err(|error| error.to_string())?.ino;
+        let contents = client.contents(kept).map_err(|error| error.to_string())?;
+        let (before, added) = contents.split_at(KEPT);
+        rounded += u32::from(!added.is_empty() && added.len() < ADDED);
+        let foreign = added.iter().filter(|byte| **byte != b'a').count();
+        match foreign {
+            0 if before == [b'k'; KEPT] => Ok(()),
+            _ => Err(format!("{foreign} of {} added bytes were never written", added.len())),
+        }
+    });
+    assert!(rounded > 0, "no cut fell between the pointers and the size");
+}

@@ -1,0 +1,47 @@
+//! The generation of an inode, by FS_IOC_GETVERSION: a number that is another when the inode is
+//! used again. ext2, ext3, ext4, xfs and btrfs tell it, to everybody who may open the file.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use rustix::io::Errno;
+
+/// `FS_IOC_GETVERSION`, which says that it is about a `long`.
+const GET_VERSION: libc::c_ulong = 0x8008_7601;
+
+/// The generation of a file's or directory's inode; `None` where the file system does not tell.
+///
+/// # Errors
+/// What the system answers else.
+pub fn of(file: &File) -> Result<Option<u32>, Errno> {
+    // File systems write an `int` there, FUSE as much as the number of the call says.
+    let mut generation = [0_u32; 2];
+    // SAFETY: the descriptor is open, and the buffer has the 8 bytes that the call's number claims,
+    // which is the most that the kernel writes.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), GET_VERSION, generation.as_mut_ptr()) };
+    if answer == 0 {
+        return Ok(Some(generation[0]));
+    }
+    match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
+        Some(error) => Err(error),
+        None => Err(Errno::IO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system that tells keeps the number; one that does not is no error.
+    #[test]
+    fn a_generation_stays_or_is_not_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let made = File::create(&path).unwrap();
+        let first = of(&made).unwrap();
+        assert_eq!(of(&File::open(&path).unwrap()).unwrap(), first);
+        assert_eq!(of(&File::open("/proc/self/status").unwrap()).unwrap(), None);
+        assert_eq!(of(&File::open(directory.path()).unwrap()).unwrap().is_some(), first.is_some());
+    }
+}
