@@ -42,7 +42,7 @@ fn after_cuts(
         look(&Client::new(&image.open()))
     };
     let plan = Plan { seed, subsets: 6, prefixes: 2 };
-    log.for_each_state(&plan, &|point| points.contains(&point), &mut |state| see(state))
+    log.for_each_state(&plan, &|point| points.contains(&point), &mut see)
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
