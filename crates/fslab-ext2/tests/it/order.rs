@@ -71,7 +71,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
     let (begin, full) = (device.position(), client.attr(names).unwrap().size);
-    let is_kept = |index: u32| index % (NAMES / 30) == 0;
+    let is_kept = |index: u32| index.is_multiple_of(NAMES / 30);
     for index in (0..NAMES).filter(|index| !is_kept(*index)) {
         client.unlink(names, name(index)).unwrap();
     }
