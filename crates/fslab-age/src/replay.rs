@@ -81,7 +81,7 @@ pub struct Replayed {
     pub operations: u64,
     /// Bytes written, or reserved.
     pub bytes_written: u64,
-    /// Operations that were done after everything was written back, and did not fit before.
+    /// Operations that did not fit until everything was written back and other threads waited.
     #[serde(default)]
     pub late: u64,
     /// Operations that did not fit: no space, no inode, a quota.

@@ -1,18 +1,29 @@
 //! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
 //! and its daemon is asked, or not.
+//!
+//! `moving`: what is done to single files. `showing`: what is only told. `upkeep`: what looks at
+//! everything.
 
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileKind, Ino, Request, XattrMode};
+use fslab_vfs::{FileKind, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Archived, Place, Tier, Visit};
+use crate::engine::{Place, Tier, Visit};
 use crate::error::{Error, Result, shown};
-use crate::lower::Found;
-use crate::queue::Class;
+use crate::limit::Limit;
 use crate::stored::BLOCK_BYTES;
-use crate::stored::format::blocks_met;
-use crate::stored::residency::{self, Residency};
+
+mod moving;
+mod showing;
+mod upkeep;
+
+use moving::{archive, pin, recall};
+use showing::{queue, states, usage, versions};
+use upkeep::{scan, scrub};
+
+pub(crate) use moving::is_pinned;
+pub(crate) use showing::state_of;
 
 /// The xattr that says that a file stays here, whatever the policy.
 pub const PIN_NAME: &str = "user.fslab.pin";
@@ -25,6 +36,9 @@ pub enum Command {
     Archive {
         /// Files, or directories with all that is in them.
         paths: Vec<Vec<u8>>,
+        /// Bytes a second, beside the tier's own limit; 0 for any.
+        #[serde(default)]
+        rate: u64,
     },
     /// Free the bytes of archived files.
     Release {
@@ -39,6 +53,9 @@ pub enum Command {
         paths: Vec<Vec<u8>>,
         /// Where in the file, in bytes; nothing for all of it.
         range: Option<(u64, u64)>,
+        /// Bytes a second, beside the tier's own limit; 0 for any.
+        #[serde(default)]
+        rate: u64,
     },
     /// Where the bytes of files are.
     State {
@@ -199,11 +216,11 @@ pub fn execute(
     tell: &mut Tell<'_>,
 ) -> Result<()> {
     match command {
-        Command::Archive { paths } => {
+        Command::Archive { paths, rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
             each_file(tier, paths, request, tell, &mut |place, tell| {
-                archive(tier, place, request, tell)
-            })?;
-            Ok(())
+                archive(tier, place, limit.as_ref(), request, tell)
+            })
         }
         Command::Release { paths, keep_bytes } => {
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
@@ -215,9 +232,10 @@ pub fn execute(
                 bytes => tell_done(tell, "released", place, bytes),
             })
         }
-        Command::Recall { paths, range } => {
+        Command::Recall { paths, range, rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
             each_file(tier, paths, request, tell, &mut |place, tell| {
-                recall(tier, place, *range, request, tell)
+                recall(tier, place, *range, limit.as_ref(), request, tell)
             })
         }
         Command::State { paths, recursive } => states(tier, paths, *recursive, request, tell),
@@ -295,221 +313,4 @@ pub(crate) fn each_file(
         })?;
     }
     Ok(())
-}
-
-fn archive(
-    tier: &Arc<Tier>,
-    place: &Place<'_>,
-    request: &Request,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    match tier.archive(place.found.ino(), place.path, request)? {
-        Archived::Now { bytes } => tell_done(tell, "archived", place, bytes),
-        Archived::Before => Ok(()),
-    }
-}
-
-fn recall(
-    tier: &Arc<Tier>,
-    place: &Place<'_>,
-    range: Option<(u64, u64)>,
-    request: &Request,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
-    let used = tier.enter(place.found.ino());
-    let below = || Error::below(place.path);
-    let before = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    tier.recall(&used.file, blocks, request, Class::Bulk).map_err(|error| match error.errno() {
-        Errno::INTR => Error::Interrupted,
-        _ => Error::below(place.path)(error),
-    })?;
-    let after = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    if after == before { Ok(()) } else { tell_done(tell, "recalled", place, after - before) }
-}
-
-fn states(
-    tier: &Arc<Tier>,
-    paths: &[Vec<u8>],
-    recursive: bool,
-    request: &Request,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    for path in paths {
-        tier.walk(path, request, &mut |place| {
-            if place.found.attr.kind == FileKind::Regular {
-                go_on(tell(Event::State(state_of(tier, &place)?)))?;
-            }
-            let is_inner = !recursive && place.path != &path[..];
-            Ok(if is_inner { Visit::Past } else { Visit::Into })
-        })?;
-    }
-    Ok(())
-}
-
-/// Where the bytes of a file are.
-pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
-    let attr = &place.found.attr;
-    let known = tier.residency_of(attr.ino);
-    let path = shown(place.path);
-    let known = match known {
-        Ok(known) => known,
-        Err(residency::Unreadable::Corrupt(_)) => {
-            return Ok(State { state: "damaged".to_owned(), ..plain_state(path, attr.size) });
-        }
-        Err(residency::Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
-    };
-    let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
-    let is_own =
-        known.tier == tier.settings().tier && known.inode == (tier.surroundings().tell)(attr);
-    Ok(if is_own || known.offline.is_empty() {
-        tiered_state(path, attr.size, &known)
-    } else {
-        State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }
-    })
-}
-
-fn plain_state(path: String, bytes: u64) -> State {
-    State {
-        path,
-        state: "resident".to_owned(),
-        bytes,
-        resident_bytes: bytes,
-        changed: false,
-        copies: Vec::new(),
-    }
-}
-
-fn tiered_state(path: String, bytes: u64, known: &Residency) -> State {
-    let resident_bytes = resident(bytes, known);
-    let state = match (known.offline.is_empty(), known.changed) {
-        (true, true) => "changed",
-        (true, false) => "archived",
-        (false, _) if resident_bytes == 0 => "offline",
-        (false, _) => "partly-resident",
-    };
-    let copies = known.version.copies.iter().map(ToString::to_string).collect();
-    let (state, changed) = (state.to_owned(), known.changed);
-    State { path, state, bytes, resident_bytes, changed, copies }
-}
-
-/// Bytes of a file that are here; holes count.
-pub(crate) fn resident(bytes: u64, known: &Residency) -> u64 {
-    let offline = known.offline.iter().map(|run| {
-        let end = (run.end * BLOCK_BYTES).min(bytes);
-        end.saturating_sub(run.start * BLOCK_BYTES)
-    });
-    bytes - offline.sum::<u64>().min(bytes)
-}
-
-fn usage(tier: &Arc<Tier>, path: &[u8], request: &Request, tell: &mut Tell<'_>) -> Result<()> {
-    let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
-    tier.walk(path, request, &mut |place| {
-        if place.found.attr.kind == FileKind::Regular {
-            let state = state_of(tier, &place)?;
-            files += 1;
-            bytes += state.bytes;
-            resident_bytes += state.resident_bytes;
-            let is_archived = !state.copies.is_empty() && !state.changed;
-            archived_bytes += if is_archived { state.bytes } else { 0 };
-        }
-        Ok(Visit::Into)
-    })?;
-    let path = shown(path);
-    go_on(tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes }))
-}
-
-fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
-    let now_ns = tier.surroundings().clock.now_ns();
-    for recall in tier.recalls() {
-        let ino = recall.file.ino();
-        let path = tier.lower().path_below(ino);
-        let path =
-            path.map_or_else(|| format!("inode {}", ino.0), |path| path.display().to_string());
-        go_on(tell(Event::Waiting {
-            path,
-            block: recall.block,
-            class: recall.class().name().to_owned(),
-            user: recall.user,
-            waiters: recall.waiters() as u64,
-            waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
-        }))?;
-    }
-    Ok(())
-}
-
-fn pin(tier: &Arc<Tier>, place: &Place<'_>, stays: bool, tell: &mut Tell<'_>) -> Result<()> {
-    let (lower, request, ino) = (tier.lower(), tier.request(), place.found.ino());
-    let name = std::ffi::OsStr::new(PIN_NAME);
-    let done = if stays {
-        lower.setxattr(&request, ino, name, b"1", XattrMode::empty())
-    } else {
-        match lower.removexattr(&request, ino, name) {
-            Err(error) if error.errno() == Errno::NODATA => Ok(()),
-            done => done,
-        }
-    };
-    done.map_err(Error::below(place.path))?;
-    tell_done(tell, if stays { "pinned" } else { "unpinned" }, place, place.found.attr.size)
-}
-
-/// Whether a file stays here, whatever the policy.
-pub(crate) fn is_pinned(tier: &Tier, found: &Found) -> bool {
-    is_pinned_ino(tier, found.ino())
-}
-
-fn is_pinned_ino(tier: &Tier, ino: Ino) -> bool {
-    tier.lower().getxattr(&tier.request(), ino, std::ffi::OsStr::new(PIN_NAME)).is_ok()
-}
-
-fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
-    use crate::catalogue::ObjectState;
-    tier.catalogue().for_each(&mut |row| {
-        let is_below = row
-            .path
-            .strip_prefix(path)
-            .is_some_and(|rest| path.is_empty() || rest.is_empty() || rest[0] == b'/');
-        if !is_below {
-            return Ok(());
-        }
-        let state = match row.state {
-            ObjectState::Pending => "pending",
-            ObjectState::Live => "live",
-            ObjectState::Replaced => "replaced",
-            ObjectState::Removed => "removed",
-        };
-        go_on(tell(Event::Version {
-            object: row.version.object.to_string(),
-            path: shown(&row.path),
-            bytes: row.version.size,
-            state: state.to_owned(),
-            since: row.since.seconds,
-        }))
-    })
-}
-
-fn scan(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> Result<()> {
-    let scanned = tier.scan(request)?;
-    for what in scanned.damaged {
-        go_on(tell(Event::Problem { what }))?;
-    }
-    total(
-        tell,
-        &[
-            ("files", scanned.files),
-            ("archived", scanned.archived),
-            ("offline", scanned.offline),
-            ("mended", scanned.mended),
-            ("unneeded", scanned.unneeded),
-        ],
-    )
-}
-
-fn scrub(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> Result<()> {
-    let scrubbed = tier.scrub(request)?;
-    let damaged = scrubbed.damaged.len() as u64;
-    for what in scrubbed.damaged {
-        go_on(tell(Event::Problem { what }))?;
-    }
-    total(tell, &[("copies", scrubbed.copies), ("mended", scrubbed.mended), ("damaged", damaged)])
 }

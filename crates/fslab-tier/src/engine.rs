@@ -20,10 +20,13 @@ use quick_cache::sync::Cache;
 
 use crate::archive::Archive;
 use crate::catalogue::Catalogue;
+use crate::deny::Deny;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
-use crate::queue::Queue;
+use crate::queue::{Fifo, Order, Queue};
+use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Version, residency};
 use crate::surroundings::Surroundings;
@@ -48,6 +51,8 @@ mod walk;
 pub use archiving::Archived;
 pub use file::{FileUse, Known, TieredFile};
 pub use recall::Recall;
+#[cfg(test)]
+pub(crate) use recall::recall_of;
 pub use releasing::Released;
 pub use scanning::Scanned;
 pub use scrubbing::Scrubbed;
@@ -69,10 +74,18 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// What it is answered then.
     pub late: Errno,
+    /// Programs that do not recall, and are answered that at once.
+    pub deny: Deny,
+    /// In which order recalls of a user are served.
+    pub order: Arc<dyn Order>,
     /// Threads that recall.
     pub movers: usize,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
+    /// Bytes a second that archiving writes and reads back; 0 for any.
+    pub archive_rate: u64,
+    /// Bytes a second that recalls read; 0 for any.
+    pub recall_rate: u64,
     /// Where its usual policy is.
     pub policy: Option<PathBuf>,
 }
@@ -88,8 +101,12 @@ impl Settings {
             keep: Duration::from_secs(30 * 24 * 3600),
             patience: None,
             late: Errno::AGAIN,
+            deny: Deny::default(),
+            order: Arc::new(Fifo),
             movers: 4,
             ahead: 4,
+            archive_rate: 0,
+            recall_rate: 0,
             policy: None,
         }
     }
@@ -111,6 +128,9 @@ pub struct Tier {
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     counted: counts::Counted,
     moves: moves::Moves,
+    rounds: Arc<Rounds>,
+    archive_limit: Option<Limit>,
+    recall_limit: Option<Arc<Limit>>,
     /// The last use did not end in order, and not every file was looked at since.
     in_doubt: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
@@ -135,6 +155,9 @@ impl Tier {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier)?;
         let movers = settings.movers;
+        let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
+        let archive_limit = Limit::new(settings.archive_rate, &around.clock);
+        let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
@@ -143,11 +166,14 @@ impl Tier {
             catalogue,
             around,
             files: file::Files::default(),
-            queue: Arc::default(),
+            queue,
             readers: Cache::new(READERS),
             movers: Mutex::default(),
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
+            rounds: Arc::default(),
+            archive_limit,
+            recall_limit,
             in_doubt: AtomicBool::new(true),
             has_acted: AtomicBool::new(false),
         });
@@ -194,6 +220,16 @@ impl Tier {
         &self.around
     }
 
+    /// What it does by itself.
+    pub(crate) fn rounds(&self) -> &Arc<Rounds> {
+        &self.rounds
+    }
+
+    /// What it has counted.
+    pub(crate) fn counted(&self) -> &counts::Counted {
+        &self.counted
+    }
+
     /// A request of the engine's own.
     pub(crate) fn request(&self) -> Request {
         request_at(&*self.around.calendar)
@@ -234,8 +270,14 @@ impl Tier {
         let mut movers = self.movers.lock();
         for number in 0..count {
             let (queue, tier) = (Arc::clone(&self.queue), Arc::downgrade(self));
+            let limit = self.recall_limit.clone();
+            // Waits before it chooses: who comes meanwhile may be more urgent.
+            let next = move || {
+                limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
+                queue.next()
+            };
             let work = move || {
-                while let Some(recall) = queue.next() {
+                while let Some(recall) = next() {
                     match tier.upgrade() {
                         Some(tier) => tier.serve(&recall),
                         None => return,
@@ -256,6 +298,7 @@ impl Tier {
     /// # Errors
     /// What the file system below answers.
     pub fn shutdown(&self) -> fslab_vfs::Result<()> {
+        let has_stopped = self.rounds.stop();
         self.queue.close();
         self.queue.list().iter().for_each(|recall| {
             if self.queue.cancel(recall) {
@@ -266,6 +309,12 @@ impl Tier {
         self.files.all().iter().try_for_each(|file| self.settle(file))?;
         if self.has_acted.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
+        }
+        if !has_stopped {
+            tracing::warn!(
+                "an archive holds the policy up; the next expiry will scan the tree first"
+            );
+            return Ok(());
         }
         if let Err(error) = self.catalogue.end_use() {
             tracing::warn!(%error, "the next expiry will scan the tree first");

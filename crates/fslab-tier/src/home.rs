@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::archive::Archive;
 use crate::archive::directory::{DirectoryArchive, write_durably};
 use crate::catalogue::Catalogue;
+use crate::deny::{Deny, Programs};
 use crate::engine::{Settings, Tier, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -47,6 +48,9 @@ pub struct Description {
     /// How long what was replaced or removed is kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
+    /// Programs that do not recall, as [`Deny::new`] takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
     /// Its archives, in the order in which they take copies.
     #[serde(default, rename = "archive")]
     pub archives: Vec<Attached>,
@@ -135,6 +139,7 @@ impl Home {
             copies: wish.copies,
             zstd_level: wish.zstd_level,
             keep_seconds: wish.keep.as_secs(),
+            deny: Vec::new(),
             archives: Vec::new(),
         };
         Ok(Self { path, description })
@@ -271,6 +276,20 @@ impl Home {
             policy: Some(self.path.join(POLICY)),
             ..Settings::of(self.description.tier)
         }
+    }
+
+    /// Programs that do not recall.
+    ///
+    /// # Errors
+    /// Names the file, the line and what is wrong with an entry.
+    pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<Deny> {
+        Deny::new(&self.description.deny, programs).map_err(|what| {
+            let path = self.path.join(SETTINGS);
+            // The file was read just now; where it is gone, what is wrong is still said.
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let start = text.find("deny").unwrap_or(0);
+            Error::Settings { path, line: line_of(&text, Some(start..start)), what }
+        })
     }
 
     /// Puts the engine over the tree.

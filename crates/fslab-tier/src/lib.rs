@@ -5,8 +5,10 @@
 //! survives a crash at any moment, and an archive alone is enough to make the tree again.
 //!
 //! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
-//! - `engine`: moves bytes. `queue`: in which order. `layer`: the tree as programs see it.
-//! - `policy`: decides what goes. `rebuild`: a tree from archives alone.
+//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast, `deny`: not for whom.
+//!   `layer`: the tree as programs see it.
+//! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from
+//!   archives alone.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
@@ -17,19 +19,23 @@
 pub mod archive;
 pub mod catalogue;
 pub mod command;
+mod deny;
 mod engine;
 mod error;
 pub mod home;
 mod id;
 mod layer;
+pub mod limit;
 mod lower;
 pub mod policy;
 pub mod queue;
 pub mod rebuild;
+mod rounds;
 mod runs;
 pub mod stored;
 mod surroundings;
 
+pub use deny::{Deny, Program, Programs};
 pub use engine::{
     Archived, Expired, Known, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit,
     age,

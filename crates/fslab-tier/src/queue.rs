@@ -1,8 +1,9 @@
 //! One queue for all recalls: those that somebody waits for, bulk ones, and what is read ahead.
 //!
 //! Order: the most urgent class first; in it users take turns, so that one who asks for much holds
-//! up nobody else; of one user's, what was asked first. What an archive says of positions is kept
-//! with each entry, for orders that go by it.
+//! up nobody else; of one user's, what an [`Order`] says that knows where each block lies: what was
+//! asked for first, at present. Every eighth turn is that of what has waited for longest, whatever
+//! class, user and place, so that nothing waits for ever.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,6 +11,13 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Recall;
+
+mod order;
+
+pub use order::{Fifo, Order, Position};
+
+/// One turn of so many is that of what has waited for longest.
+const OLDEST_EVERY: u64 = 8;
 
 /// How urgent a recall is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,16 +43,19 @@ impl Class {
 }
 
 /// Recalls that were asked for and not begun.
-#[derive(Default)]
 pub struct Queue {
     waiting: Mutex<Pending>,
     came: Condvar,
 }
 
-#[derive(Default)]
 struct Pending {
+    order: Arc<dyn Order>,
     /// By class and user.
     recalls: BTreeMap<Class, Users>,
+    /// How many were taken.
+    turns: u64,
+    /// Where the last one lay.
+    last: Option<Position>,
     is_closed: bool,
 }
 
@@ -52,6 +63,13 @@ struct Pending {
 type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
 
 impl Queue {
+    /// An empty one.
+    #[must_use]
+    pub fn new(order: Arc<dyn Order>) -> Self {
+        let waiting = Pending::new(order);
+        Self { waiting: Mutex::new(waiting), came: Condvar::new() }
+    }
+
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
@@ -93,6 +111,11 @@ impl Queue {
         users.flat_map(|(_, recalls)| recalls.iter().cloned()).collect()
     }
 
+    /// Whether all waiting has ended.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().is_closed
+    }
+
     /// Ends all waiting, now and later.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
@@ -101,6 +124,10 @@ impl Queue {
 }
 
 impl Pending {
+    fn new(order: Arc<dyn Order>) -> Self {
+        Self { order, recalls: BTreeMap::new(), turns: 0, last: None, is_closed: false }
+    }
+
     fn push(&mut self, recall: Arc<Recall>) {
         let users = self.recalls.entry(recall.class()).or_default();
         let user = recall.user;
@@ -111,13 +138,31 @@ impl Pending {
     }
 
     fn next(&mut self) -> Option<Arc<Recall>> {
+        let is_for_oldest = (self.turns + 1).is_multiple_of(OLDEST_EVERY);
+        let next = if is_for_oldest { self.oldest()? } else { self.in_turn()? };
+        self.turns += 1;
+        self.last = Some(next.position);
+        Some(next)
+    }
+
+    fn in_turn(&mut self) -> Option<Arc<Recall>> {
         let users = self.recalls.values_mut().find(|users| !users.is_empty())?;
         let (user, mut recalls) = users.pop_front()?;
-        let next = recalls.pop_front();
+        let mut positions = recalls.iter().map(|recall| recall.position);
+        let index = self.order.next(&mut positions, self.last);
+        // An order that names none is taken to mean the last.
+        let next = recalls.remove(index.min(recalls.len().saturating_sub(1)));
         if !recalls.is_empty() {
             users.push_back((user, recalls));
         }
         next
+    }
+
+    fn oldest(&mut self) -> Option<Arc<Recall>> {
+        let all = self.recalls.values().flatten().flat_map(|(_, recalls)| recalls);
+        let oldest = Arc::clone(all.min_by_key(|recall| recall.asked_ns)?);
+        self.take(&oldest);
+        Some(oldest)
     }
 
     fn take(&mut self, recall: &Arc<Recall>) -> bool {
@@ -134,5 +179,92 @@ impl Pending {
             users.remove(place);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::recall_of;
+
+    fn pending(order: Arc<dyn Order>, asked: &[(u64, u32, Class)]) -> Pending {
+        let mut pending = Pending::new(order);
+        for (number, (block, user, class)) in asked.iter().enumerate() {
+            pending.push(recall_of(*block, *user, *class, number as u64));
+        }
+        pending
+    }
+
+    fn blocks(mut pending: Pending) -> Vec<u64> {
+        std::iter::from_fn(|| pending.next()).map(|recall| recall.block).collect()
+    }
+
+    #[test]
+    fn urgent_classes_come_first_and_users_take_turns() {
+        use Class::{Ahead, Bulk, Waiting};
+        let asked = [
+            (1, 7, Ahead),
+            (2, 7, Bulk),
+            (3, 7, Bulk),
+            (4, 7, Bulk),
+            (5, 8, Bulk),
+            (6, 9, Waiting),
+        ];
+        assert_eq!(blocks(pending(Arc::new(Fifo), &asked)), [6, 2, 5, 3, 4, 1]);
+    }
+
+    /// Programs ask for more and more, and what was asked for in advance comes all the same.
+    #[test]
+    fn nothing_waits_for_ever() {
+        let mut pending =
+            pending(Arc::new(Fifo), &[(1000, 7, Class::Ahead), (1001, 8, Class::Bulk)]);
+        let mut served = Vec::new();
+        for number in 0..16 {
+            pending.push(recall_of(number, 9, Class::Waiting, 100 + number));
+            served.push(pending.next().unwrap().block);
+        }
+        let turn_of = |block| served.iter().position(|served| *served == block);
+        assert_eq!((turn_of(1000), turn_of(1001)), (Some(7), Some(15)));
+    }
+
+    /// The nearest that lies behind the last one; then from the beginning.
+    #[derive(Debug)]
+    struct OneWay;
+
+    impl Order for OneWay {
+        fn next(
+            &self,
+            waiting: &mut dyn Iterator<Item = Position>,
+            last: Option<Position>,
+        ) -> usize {
+            let is_behind = |position: Position| Some(position) <= last;
+            let nearest =
+                waiting.enumerate().min_by_key(|(_, position)| (is_behind(*position), *position));
+            nearest.map_or(0, |(index, _)| index)
+        }
+    }
+
+    #[test]
+    fn an_order_by_position_plugs_in() {
+        let asked = [5, 9, 2, 7, 3].map(|block| (block, 7, Class::Bulk));
+        assert_eq!(blocks(pending(Arc::new(OneWay), &asked)), [2, 3, 5, 7, 9]);
+        let mut pending = pending(Arc::new(OneWay), &asked);
+        pending.last = Some(recall_of(6, 7, Class::Bulk, 0).position);
+        assert_eq!(blocks(pending), [7, 9, 2, 3, 5]);
+    }
+
+    #[test]
+    fn what_becomes_urgent_changes_its_class_and_what_is_cancelled_goes() {
+        let queue = Queue::new(Arc::new(Fifo));
+        let recalls = [1, 2, 3].map(|block| recall_of(block, 7, Class::Ahead, block));
+        recalls.iter().for_each(|recall| queue.push(Arc::clone(recall)));
+        queue.hurry(&recalls[2], Class::Waiting);
+        queue.hurry(&recalls[2], Class::Bulk);
+        assert!(queue.cancel(&recalls[0]) && !queue.cancel(&recalls[0]));
+        let next = || queue.next().map(|recall| (recall.block, recall.class()));
+        assert_eq!(next(), Some((3, Class::Waiting)));
+        assert_eq!(next(), Some((2, Class::Ahead)));
+        queue.close();
+        assert_eq!(next(), None);
     }
 }

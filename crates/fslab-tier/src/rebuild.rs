@@ -374,6 +374,7 @@ impl<'a> Rebuilder<'a> {
                 inode: (self.around.tell)(attr),
                 changed: false,
                 moving: false,
+                touched_seconds: 0,
                 offline: Runs::of(0..blocks),
                 version: version.clone(),
             };

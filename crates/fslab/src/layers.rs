@@ -18,6 +18,8 @@ use fslab_tier::{
 };
 use fslab_vfs::{Cancellation, Errno, FileSystem, Request, Timestamp};
 
+use crate::programs::Running;
+
 /// Until its long proofs have run (see docs/STATUS.md).
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
@@ -58,6 +60,25 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
             default: "4",
             value: ValueKind::Count { least: 0, most: 1024 },
         },
+        OptionSpec {
+            name: "archive-rate",
+            help: "bytes a second that archiving writes and reads back; 0 for any",
+            default: "0",
+            value: ValueKind::Bytes { least: 0, most: u64::MAX },
+        },
+        OptionSpec {
+            name: "recall-rate",
+            help: "bytes a second that recalls read, what programs wait for first; 0 for any",
+            default: "0",
+            value: ValueKind::Bytes { least: 0, most: u64::MAX },
+        },
+        OptionSpec {
+            name: "every",
+            help: "how often the mount does what the tier's policy says and expires old versions; \
+                   0s for never",
+            default: "0s",
+            value: ValueKind::Duration,
+        },
     ],
     build,
 }];
@@ -91,11 +112,19 @@ fn open(
     let settings = Settings {
         patience: (!wait.is_zero()).then_some(wait),
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
+        deny: home.deny(Arc::new(Running))?,
         movers: usize::try_from(options.number("movers")).unwrap_or(1),
         ahead: options.number("ahead"),
+        archive_rate: options.number("archive-rate"),
+        recall_rate: options.number("recall-rate"),
         ..home.settings()
     };
-    home.open(inner, settings, around(surroundings))
+    let tier = home.open(inner, settings, around(surroundings))?;
+    let every = options.duration("every");
+    if !every.is_zero() {
+        tier.start_rounds(every)?;
+    }
+    Ok(tier)
 }
 
 /// The home that a tree was given to.

@@ -10,6 +10,7 @@ mod commands;
 mod exit;
 mod layers;
 mod leaves;
+mod programs;
 mod runtime;
 mod surroundings;
 mod units;

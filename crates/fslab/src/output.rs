@@ -22,7 +22,7 @@ macro_rules! say {
 pub fn print(text: Arguments<'_>) {
     if FAILURE.get().is_none() {
         // A failure is noted by the writer.
-        let _ = output().write_fmt(text);
+        output().write_fmt(text).ok();
     }
 }
 
@@ -37,7 +37,7 @@ pub struct Output(StdoutLock<'static>);
 impl Output {
     fn noted<T>(answer: io::Result<T>) -> io::Result<T> {
         answer.inspect_err(|error| {
-            let _ = FAILURE.set(io::Error::new(error.kind(), error.to_string()));
+            FAILURE.set(io::Error::new(error.kind(), error.to_string())).ok();
         })
     }
 }
@@ -55,7 +55,7 @@ impl Write for Output {
 /// How a command ended, given what became of its output.
 pub fn ended(result: Result<()>) -> Result<()> {
     // Noted.
-    let _ = output().flush();
+    output().flush().ok();
     match (FAILURE.get(), result) {
         (None, result) => result,
         (Some(failure), Err(error)) if failure.kind() == ErrorKind::BrokenPipe => {

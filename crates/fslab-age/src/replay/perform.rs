@@ -43,7 +43,7 @@ enum Outcome {
     Done {
         written: u64,
     },
-    /// Done, but only after everything was written back: until then it did not fit.
+    /// Done, but only alone and after everything was written back: until then it did not fit.
     DoneLate {
         written: u64,
     },
@@ -157,13 +157,13 @@ impl<'a> Performer<'a> {
         let Some(parent) = self.directory(step.directory) else {
             return self.without_directory(step, redo);
         };
-        match self.try_step(step, parent, redo) {
+        match self.room.beside_others(|| self.try_step(step, parent, redo)) {
             Err(error) if is_out_of_space(&error) => self.step_again(step, parent, redo, error),
             tried => self.outcome(step, redo, tried.map(|written| Outcome::Done { written })),
         }
     }
 
-    /// Does a step that did not fit once more, after everything was written back.
+    /// Does a step that did not fit once more, alone, after everything was written back.
     fn step_again(
         &self,
         step: &Step,

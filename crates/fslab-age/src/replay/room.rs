@@ -1,20 +1,20 @@
-//! Room that a target gives back only when it writes back: Btrfs frees the place of what was
-//! removed when it commits, and not before.
+//! Room that a target gives back only when it writes back, and nobody else wants any: Btrfs frees
+//! the place of what was removed when it commits, and holds space aside for whatever is under way.
 //!
-//! What does not fit is therefore tried again after everything was written back, before anybody is
-//! told that the target is full. On one that is full indeed that would be a sync for each
-//! operation; so after each that made no room, twice as much must have been removed before the
-//! next.
+//! What does not fit is therefore tried again, alone, after everything was written back, before
+//! anybody is told that the target is full. On one that is full indeed that would be a sync for
+//! each operation; so after each that made no room, twice as much must have been removed before
+//! the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_vfs::Errno;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 use crate::error::Result;
 
-/// An operation is tried again so often: what one thread made room for, another may take.
-const TRIES: u32 = 3;
+/// An operation is tried again so often: some room is made behind the back of a sync.
+const TRIES: u32 = 2;
 
 /// After so many vain tries in a row, no more must have been removed before the next.
 const VAIN_MAX: u32 = 12;
@@ -24,7 +24,8 @@ const VAIN_MAX: u32 = 12;
 pub struct Room {
     /// Operations that gave space back, or will when it is written back.
     freed: AtomicU64,
-    past: Mutex<Past>,
+    /// Held for reading by every operation, and for changing by one that is done alone.
+    past: RwLock<Past>,
 }
 
 #[derive(Default)]
@@ -47,8 +48,14 @@ impl Room {
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tries an operation again that did not fit, after `sync` wrote everything back. The other
-    /// threads that are full wait meanwhile, so that they do not all write back at once.
+    /// Does an operation beside those of other threads.
+    pub fn beside_others<T>(&self, operation: impl FnOnce() -> T) -> T {
+        let _no_one_is_alone = self.past.read();
+        operation()
+    }
+
+    /// Tries an operation again that did not fit, after `sync` wrote everything back. All other
+    /// threads wait meanwhile.
     ///
     /// # Errors
     /// Those of `sync`; the operation's are within the answer.
@@ -58,7 +65,7 @@ impl Room {
         sync: impl Fn() -> Result<()>,
         operation: impl Fn() -> fslab_vfs::Result<T>,
     ) -> Result<fslab_vfs::Result<T>> {
-        let mut past = self.past.lock();
+        let mut past = self.past.write();
         if !past.is_worth_a_try(self.freed.load(Ordering::Relaxed)) {
             return Ok(Err(first));
         }

@@ -245,7 +245,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
     operations
 }
 
-/// Seen to catch: a full disk was believed at the first word.
+/// A full disk is not believed at the first word.
 #[test]
 fn what_fits_after_writing_back_is_no_full_target() {
     let operations = churn(200, 10);

@@ -288,7 +288,6 @@ fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Populatio
 }
 
 /// One moves to below another that stays where it is, but whose own directory comes from below it.
-/// Seen to catch: directories were moved in the order of their inodes, below themselves.
 #[test]
 fn a_directory_moves_below_what_was_below_it() {
     let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();

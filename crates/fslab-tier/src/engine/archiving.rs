@@ -17,6 +17,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
+use crate::limit::{Limit, Pace};
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::attributes::Attributes;
@@ -39,6 +40,7 @@ pub enum Archived {
 
 /// A file on its way into archives.
 struct Job<'a> {
+    pace: Pace<'a>,
     file: &'a Arc<TieredFile>,
     path: &'a [u8],
     /// What the state of changes was when it began.
@@ -49,14 +51,17 @@ struct Job<'a> {
 }
 
 /// All archives that take a copy, as one sink.
-struct Copies {
+struct Copies<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
+    pace: Pace<'a>,
+    request: &'a Request,
 }
 
-impl Sink for Copies {
+impl Sink for Copies<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         for (archive, upload) in &mut self.uploads {
+            self.pace.pass(bytes.len() as u64, self.request)?;
             upload.write(bytes).map_err(failed(archive, self.container))?;
         }
         Ok(())
@@ -75,10 +80,25 @@ impl Tier {
     /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
     /// as it was.
     pub fn archive(self: &Arc<Self>, ino: Ino, path: &[u8], request: &Request) -> Result<Archived> {
+        self.archive_within(ino, path, request, None)
+    }
+
+    /// The same within a limit, beside the tier's own.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn archive_within(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
+        request: &Request,
+        limit: Option<&Limit>,
+    ) -> Result<Archived> {
         let file_use = self.enter(ino);
         let Some(job) = self.begin_job(&file_use, path, request)? else {
             return Ok(Archived::Before);
         };
+        let job = Job { pace: Pace([self.archive_limit.as_ref(), limit]), ..job };
         let archived = self.copy_out(&job, request);
         file_use.file.lock().is_archiving = false;
         archived
@@ -120,7 +140,8 @@ impl Tier {
             state.is_archiving = true;
             let identity = before.as_ref().map(|before| before.file);
             let identity = identity.unwrap_or_else(|| self.around.identities.make());
-            return Ok(Some(Job { file, path, changes: state.changes, attr, identity, before }));
+            let (pace, changes) = (Pace::default(), state.changes);
+            return Ok(Some(Job { pace, file, path, changes, attr, identity, before }));
         }
     }
 
@@ -187,14 +208,14 @@ impl Tier {
             let upload = archive.begin(ContainerKind::Files, container);
             uploads.push((label.to_owned(), upload.map_err(failed(label, container))?));
         }
-        let mut copies = Copies { uploads, container };
+        let mut copies = Copies { uploads, container, pace: job.pace, request };
         let (length, root) = self.write_object(job, row, &mut copies, request)?;
         for (archive, upload) in copies.uploads {
             upload.finish().map_err(failed(&archive, container))?;
         }
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        archives.iter().try_for_each(|archive| verify(archive, &version, request))?;
+        archives.iter().try_for_each(|archive| verify(archive, &version, request, job.pace))?;
         Ok(version)
     }
 
@@ -287,6 +308,7 @@ impl Tier {
             inode: row.inode,
             changed: false,
             moving: false,
+            touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
             version: version.clone(),
             offline: Runs::new(),
         };
@@ -364,11 +386,13 @@ pub(super) fn verify(
     archive: &Arc<dyn Archive>,
     version: &Version,
     request: &Request,
+    pace: Pace<'_>,
 ) -> Result<()> {
     let reader = ObjectReader::open(archive, version)?;
     for block in 0..reader.blocks() {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         if !reader.is_zeros(block)? {
+            pace.pass(reader.stored_bytes(block)?, request)?;
             reader.block(block)?;
         }
     }

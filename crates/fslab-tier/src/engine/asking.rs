@@ -24,6 +24,12 @@ impl Tier {
         Ok(size - offline.sum::<u64>().min(size))
     }
 
+    /// Whether a block of a file in use is here.
+    pub(crate) fn is_here(&self, file: &TieredFile, block: u64) -> Result<bool> {
+        let state = self.state(file)?;
+        Ok(state.known().is_none_or(|known| !known.offline.contains(block)))
+    }
+
     /// Where the bytes of a file in use are now.
     pub(super) fn present_residency(
         &self,

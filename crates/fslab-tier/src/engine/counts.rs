@@ -15,6 +15,10 @@ pub struct Counted {
     archived_files: AtomicU64,
     archived_bytes: AtomicU64,
     released_bytes: AtomicU64,
+    refused_recalls: AtomicU64,
+    expired_objects: AtomicU64,
+    rounds: AtomicU64,
+    round_problems: AtomicU64,
 }
 
 impl Counted {
@@ -31,6 +35,19 @@ impl Counted {
     pub(super) fn released(&self, bytes: u64) {
         self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+
+    pub(super) fn refused(&self) {
+        self.refused_recalls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn expired(&self, objects: u64) {
+        self.expired_objects.fetch_add(objects, Ordering::Relaxed);
+    }
+
+    pub(crate) fn round(&self, problems: u64) {
+        self.round_problems.fetch_add(problems, Ordering::Relaxed);
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Tier {
@@ -43,9 +60,21 @@ impl Tier {
         vec![
             ("tier_recalled_bytes", "bytes brought back, in whole blocks", recalled),
             ("tier_failed_recalls", "blocks that no archive gave", value(&counted.failed_recalls)),
+            (
+                "tier_refused_recalls",
+                "reads and writes of programs that do not recall",
+                value(&counted.refused_recalls),
+            ),
             ("tier_archived_files", "files copied to archives", value(&counted.archived_files)),
             ("tier_archived_bytes", "bytes of these", value(&counted.archived_bytes)),
             ("tier_released_bytes", "bytes freed", value(&counted.released_bytes)),
+            (
+                "tier_expired_objects",
+                "replaced and removed versions that were kept for long enough and are gone",
+                value(&counted.expired_objects),
+            ),
+            ("tier_rounds", "times the mount did what the policy says", value(&counted.rounds)),
+            ("tier_round_problems", "what failed of that", value(&counted.round_problems)),
         ]
     }
 }

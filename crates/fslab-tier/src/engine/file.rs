@@ -225,6 +225,13 @@ impl Tier {
     }
 }
 
+#[cfg(test)]
+impl Default for TieredFile {
+    fn default() -> Self {
+        Self { ino: Ino::ROOT, state: Mutex::default() }
+    }
+}
+
 impl TieredFile {
     /// Its inode.
     #[must_use]

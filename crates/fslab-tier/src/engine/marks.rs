@@ -49,8 +49,16 @@ impl Tier {
             known.offline.joined(PIECES_MAX)
         };
         known.offline = offline.clone();
-        let residency = Residency { offline, moving: false, ..known.recorded.clone() };
+        let touched_seconds = self.now_seconds();
+        let recorded = known.recorded.clone();
+        let residency = Residency { offline, moving: false, touched_seconds, ..recorded };
         self.write_mark(file, state, residency, durable)
+    }
+
+    /// When something is touched now, as residencies say it.
+    pub(super) fn now_seconds(&self) -> u32 {
+        let seconds = self.around.calendar.now().seconds;
+        seconds.clamp(0, u32::MAX.into()) as u32
     }
 
     /// Writes a residency, and remembers that there is something to be synced at the end.
@@ -87,7 +95,9 @@ impl Tier {
         let Some(known) = state.known().filter(|known| !known.recorded.changed) else {
             return Ok(());
         };
-        let residency = Residency { changed: true, moving: false, ..known.recorded.clone() };
+        let touched_seconds = self.now_seconds();
+        let recorded = known.recorded.clone();
+        let residency = Residency { changed: true, moving: false, touched_seconds, ..recorded };
         self.write_mark(file, state, residency, Durable::Now)
     }
 

@@ -13,9 +13,9 @@ use super::Tier;
 use super::file::{FileState, FileUse, TieredFile};
 use super::marks::Durable;
 use crate::lower::OwnFile;
-use crate::queue::Class;
+use crate::queue::{Class, Position};
 use crate::stored::writer::is_zero;
-use crate::stored::{BLOCK_BYTES, Residency, Version};
+use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
 /// How often somebody who waits looks whether he has been signalled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -34,6 +34,8 @@ pub struct Recall {
     pub user: u32,
     /// When, by the engine's clock.
     pub asked_ns: u64,
+    /// Where it lies.
+    pub position: Position,
     class: AtomicU8,
     /// Programs that wait for it.
     waiters: AtomicUsize,
@@ -106,6 +108,7 @@ impl Tier {
                 let mut state = self.state(file)?;
                 let Some(known) = state.known() else { return Ok(()) };
                 let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(()) };
+                self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class);
                 if class == Class::Waiting {
@@ -119,6 +122,21 @@ impl Tier {
                 None => return Err(Errno::IO.into()),
             }
         }
+    }
+
+    /// Some programs do not recall: they are told so at once.
+    fn check_program(&self, file: &TieredFile, request: &Request, class: Class) -> Result<()> {
+        if class != Class::Waiting {
+            return Ok(());
+        }
+        let settings = &self.settings;
+        let Some(program) = settings.deny.refused(request.pid) else { return Ok(()) };
+        self.counted.refused();
+        if settings.deny.is_first(&program) {
+            let (name, file) = (program.name, self.name(file.ino()));
+            tracing::warn!("{file}: {name} (process {}) does not recall here", request.pid);
+        }
+        Err(settings.late.into())
     }
 
     fn ask(
@@ -136,11 +154,14 @@ impl Tier {
                 self.queue.hurry(recall, class);
                 continue;
             }
+            let version = state.known().map(|known| &known.recorded.version);
+            let position = version.map(|version| self.position(version, block));
             let recall = Arc::new(Recall {
                 file: Arc::clone(file),
                 block,
                 user: request.credentials.uid,
                 asked_ns: self.around.clock.now_ns(),
+                position: position.unwrap_or_default(),
                 class: AtomicU8::new(class as u8),
                 waiters: AtomicUsize::new(0),
                 used: Mutex::new(Some(tier.enter(file.ino()))),
@@ -150,6 +171,16 @@ impl Tier {
             state.flight.insert(block, Arc::clone(&recall));
             self.queue.push(recall);
         }
+    }
+
+    /// Where a block lies in the archive that will be asked first.
+    fn position(&self, version: &Version, block: u64) -> Position {
+        let Some(archive) = self.holders(version).into_iter().next() else {
+            return Position::default();
+        };
+        let Location { container, offset, .. } = version.location;
+        let (medium, place) = archive.position(container, offset + block * BLOCK_BYTES);
+        Position { archive: archive.id(), medium, place }
     }
 
     /// Who reads in order will want what follows.
@@ -225,7 +256,12 @@ impl Tier {
             tracing::error!("{}: no archive that holds it is attached", self.name(file.ino()));
         }
         for archive in holders {
-            let read = self.reader(&archive, version).and_then(|reader| reader.block(block));
+            let read = self.reader(&archive, version).and_then(|reader| {
+                if let Some(limit) = &self.recall_limit {
+                    limit.charge(reader.stored_bytes(block)?);
+                }
+                reader.block(block)
+            });
             match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
@@ -273,7 +309,8 @@ impl Tier {
         let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
         let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
         let Some(recorded) = recorded else { return Ok(()) };
-        let residency = Residency { moving: true, ..recorded.clone() };
+        let touched_seconds = self.now_seconds();
+        let residency = Residency { moving: true, touched_seconds, ..recorded.clone() };
         self.write_mark(file, state, residency, Durable::Later)
     }
 }
@@ -300,4 +337,21 @@ fn fill(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
         Some(ready) => own.write(offset + ready.start as u64, &bytes[ready]),
         None => Ok(()),
     }
+}
+
+/// A recall of no file, for tests of queues.
+#[cfg(test)]
+pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
+    Arc::new(Recall {
+        file: Arc::default(),
+        block,
+        user,
+        asked_ns,
+        position: Position { place: block, ..Position::default() },
+        class: AtomicU8::new(class as u8),
+        waiters: AtomicUsize::new(0),
+        used: Mutex::new(None),
+        outcome: Mutex::new(None),
+        done: Condvar::new(),
+    })
 }

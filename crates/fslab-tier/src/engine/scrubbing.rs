@@ -10,6 +10,7 @@ use super::archiving::verify;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
+use crate::limit::Pace;
 
 /// What scrubbing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Tier {
         let mut damaged = Vec::new();
         for archive in holders {
             scrubbed.copies += 1;
-            match verify(&archive, &row.version, request) {
+            match verify(&archive, &row.version, request, Pace::default()) {
                 Ok(()) => whole = Some(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => damaged.push((archive, error)),
@@ -98,5 +99,5 @@ fn mend(
         offset += count as u64;
     }
     upload.finish().map_err(failed(to))?;
-    verify(to, &row.version, request)
+    verify(to, &row.version, request, Pace::default())
 }

@@ -120,6 +120,7 @@ impl Tier {
         let due = self.due()?;
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         let containers = self.delete_rows(&due)?;
+        self.counted.expired(due.len() as u64);
         Ok(Expired { objects: due.len() as u64, containers })
     }
 

@@ -21,6 +21,7 @@ pub fn residency(residency: &Residency) -> String {
         ("file", residency.file.to_string()),
         ("changed", residency.changed.to_string()),
         ("moving", residency.moving.to_string()),
+        ("touched", residency.touched_seconds.to_string()),
         ("object", version.object.to_string()),
         (
             "location",

@@ -94,7 +94,9 @@ pub struct ResidencyRecord {
     pub runs: U32,
     /// Hash of the object's description and table of blocks.
     pub root: [u8; 32],
-    pub zero_2: U32,
+    /// When bytes last came back, or somebody began to change the file: seconds since 1970, 0 where
+    /// that was never or before this was noted.
+    pub touched_seconds: U32,
     /// CRC32C of the whole value with this field zero.
     pub crc: U32,
 }

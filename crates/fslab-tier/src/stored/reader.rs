@@ -184,6 +184,15 @@ impl ObjectReader {
         Ok(bytes)
     }
 
+    /// Bytes that an archive gives for a block.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub fn stored_bytes(&self, number: u64) -> crate::Result<u64> {
+        let entry = self.entry(number)?;
+        Ok(if entry.form == FORM_ZEROS { 0 } else { entry.stored_length.get().into() })
+    }
+
     /// Whether a block is stored as zeros.
     ///
     /// # Errors

@@ -62,6 +62,9 @@ pub struct Residency {
     pub changed: bool,
     /// Blocks were on their way: the time of modification below is not the file's.
     pub moving: bool,
+    /// When bytes last came back, or somebody began to change the file: seconds since 1970, 0 where
+    /// that is not known.
+    pub touched_seconds: u32,
     /// The last archived version.
     pub version: Version,
     /// Blocks that are only in archives.
@@ -92,7 +95,7 @@ impl Residency {
             modified_nanoseconds: modified.nanoseconds.into(),
             runs: u32::try_from(self.offline.pieces()).ok()?.into(),
             root: *root,
-            zero_2: 0.into(),
+            touched_seconds: self.touched_seconds.into(),
             crc: 0.into(),
         };
         let mut value = record.as_bytes().to_vec();
@@ -155,6 +158,7 @@ impl Residency {
             inode: Id(record.inode),
             changed: record.flags & FLAG_CHANGED != 0,
             moving: record.flags & FLAG_MOVING != 0,
+            touched_seconds: record.touched_seconds.get(),
             version,
             offline,
         })
@@ -318,6 +322,7 @@ pub(crate) mod tests {
             inode: Id([3; 16]),
             changed: true,
             moving: false,
+            touched_seconds: 1_790_000_000,
             version: Version {
                 object: Id([4; 16]),
                 location: Location { container: Id([5; 16]), offset: 7, length: 8 },

@@ -4,10 +4,13 @@
 mod archives;
 mod conformance;
 mod crashes;
+mod denied;
 mod drill;
 mod golden;
+mod limits;
 mod measure;
 mod offline;
 mod opening;
 mod rebuilding;
+mod rounds;
 mod support;

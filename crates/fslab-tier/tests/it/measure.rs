@@ -162,6 +162,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
             inode: by_number_and_birth(&attr),
             changed: false,
             moving: false,
+            touched_seconds: 0,
             version: Version {
                 object: id(2),
                 location: Location { container: id(3), offset: 0, length: SIZE },

@@ -159,6 +159,68 @@ fn files_that_nobody_may_write_to_go_and_come_back() {
     assert_eq!(client.attr(ino).unwrap().permissions.bits(), 0o400);
 }
 
+/// What came back or was written is not released by a policy until it has stayed for long enough,
+/// by what its xattr says; who asks for it himself may.
+#[test]
+fn what_came_back_stays_as_long_as_the_policy_says() {
+    const HOUR: u64 = 3600;
+    let mut bench = Bench::new();
+    let data = noise(68, 2 * MIB);
+    let rules = "stay = '1h'\n[[rule]]\naction = 'release'\n";
+    bench.client().file(Ino::ROOT, "file", &data).unwrap();
+    assert_eq!(totals(&bench, rules), (1, 0), "it was made just now");
+    bench.dates.0.fetch_add(HOUR, Ordering::SeqCst);
+    assert_eq!(totals(&bench, rules), (0, 1));
+    bench.dates.0.fetch_add(HOUR, Ordering::SeqCst);
+    let read = |bench: &Bench| {
+        let ino = bench.client().lookup(Ino::ROOT, "file").unwrap().ino;
+        assert!(bench.client().contents(ino).unwrap() == data);
+        ino
+    };
+    read(&bench);
+    // The time outlives the engine and the catalogue.
+    bench.restart();
+    bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);
+    assert_eq!(totals(&bench, rules), (0, 0));
+    bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);
+    assert_eq!(totals(&bench, rules), (0, 1));
+    let ino = read(&bench);
+    assert_eq!(totals(&bench, rules), (0, 0));
+    assert!(bench.release(ino, "file").unwrap().bytes > 0, "a user asks for it");
+}
+
+/// `rsync --times` and the like leave an old time on what they wrote just now.
+#[test]
+fn a_time_that_was_set_back_does_not_hide_a_write() {
+    let bench = Bench::new();
+    let ino = archived(&bench, Some(LONG_AGO));
+    bench.dates.0.fetch_add(3600, Ordering::SeqCst);
+    let rules = "stay = '1h'\n[[rule]]\naction = 'release'\n";
+    let client = bench.client();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"new").unwrap();
+    file.close().unwrap();
+    set_time(&bench, ino, LONG_AGO);
+    assert_eq!(totals(&bench, rules), (1, 0));
+    assert_eq!(totals(&bench, "[[rule]]\naction = 'release'\n"), (0, 1));
+}
+
+/// Files that a policy archives and releases.
+fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
+    let rules = Some((rules.to_owned(), "test".to_owned()));
+    let command = Command::Policy { rules, dry_run: false };
+    let mut figures = Vec::new();
+    let mut tell = |event| {
+        if let Event::Total { figures: told } = event {
+            figures = told;
+        }
+        true
+    };
+    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+    let figure = |name: &str| figures.iter().find(|(found, _)| found == name).unwrap().1;
+    (figure("archived"), figure("released"))
+}
+
 /// Copies are made while the file system is fuller than `premigrate`, and not before.
 #[test]
 fn a_policy_archives_from_a_share_on() {
@@ -169,18 +231,7 @@ fn a_policy_archives_from_a_share_on() {
     let archived = || {
         let rules = "[watermarks]\nhigh = 0.9\nlow = 0.8\npremigrate = 0.5\n\
                      [[rule]]\naction = 'release'\n";
-        let rules = Some((rules.to_owned(), "test".to_owned()));
-        let command = Command::Policy { rules, dry_run: false };
-        let mut figures = Vec::new();
-        let mut tell = |event| {
-            if let Event::Total { figures: told } = event {
-                figures = told;
-            }
-            true
-        };
-        execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
-        let figure = |name: &str| figures.iter().find(|(found, _)| found == name).unwrap().1;
-        (figure("archived"), figure("released"))
+        totals(&bench, rules)
     };
     assert_eq!(archived(), (0, 0));
     client.file(Ino::ROOT, "more", &noise(66, 3 * MIB)).unwrap();

@@ -13,7 +13,7 @@ use fslab_tier::{
     by_number_and_birth, own_request,
 };
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, Timestamp};
+use fslab_vfs::{Clock, FileSystem, Ino, MemFs, MonotonicClock, Timestamp};
 use rand::{Rng, SeedableRng};
 
 pub const TIER: Id = Id([0x77; 16]);
@@ -26,6 +26,22 @@ impl Calendar for Dates {
     fn now(&self) -> Timestamp {
         let ahead = Duration::from_secs(self.0.load(Ordering::SeqCst));
         Timestamp::from(SystemTime::now() + ahead)
+    }
+}
+
+/// A clock that a test moves, in nanoseconds.
+#[derive(Default)]
+pub struct Hands(AtomicU64);
+
+impl Hands {
+    pub fn turn(&self, by: Duration) {
+        self.0.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
     }
 }
 
@@ -59,9 +75,18 @@ impl Bench {
     }
 
     pub fn with(lower: Arc<dyn FileSystem>, settings: Settings, archives: u8) -> Self {
+        Self::by_clock(lower, settings, archives, Arc::new(MonotonicClock))
+    }
+
+    pub fn by_clock(
+        lower: Arc<dyn FileSystem>,
+        settings: Settings,
+        archives: u8,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let dates = Arc::new(Dates(AtomicU64::new(0)));
         let around = Surroundings {
-            clock: Arc::new(MonotonicClock),
+            clock,
             calendar: dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(0))),
             tell: by_number_and_birth,
@@ -119,6 +144,12 @@ impl Bench {
     pub fn is_changed(&self, ino: Ino) -> bool {
         let known = residency::read(&*self.lower, &own_request(), ino).unwrap();
         known.is_some_and(|known| known.changed)
+    }
+
+    /// One of the engine's counters.
+    pub fn counted(&self, name: &str) -> u64 {
+        let counts = self.tier.counts();
+        counts.iter().find(|(found, ..)| *found == name).unwrap().2
     }
 
     pub fn bytes_recalled(&self) -> u64 {

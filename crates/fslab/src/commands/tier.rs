@@ -39,6 +39,9 @@ enum Action {
         /// Files and directories, in the mount or in a tree that is not mounted
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        /// Bytes a second at most, written and read back, beside the limit of the mount; 0 for any
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        rate: ByteSize,
     },
     /// Free the bytes of archived files
     Release {
@@ -58,6 +61,9 @@ enum Action {
         /// A part of each file only, as OFFSET+LENGTH
         #[arg(long, value_parser = parse_range)]
         range: Option<(u64, u64)>,
+        /// Bytes a second at most, beside the limit of the mount; 0 for any
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        rate: ByteSize,
     },
     /// Show where the bytes of files are
     #[command(alias = "ls")]
@@ -168,13 +174,17 @@ impl Action {
         };
         let of_tree = |tree: PathBuf, command: Command| Ok((Access::to(&tree)?.0, command));
         match self {
-            Self::Archive { paths } => of_paths(&paths, &|paths| Command::Archive { paths }),
+            Self::Archive { paths, rate } => {
+                let rate = rate.as_u64();
+                of_paths(&paths, &|paths| Command::Archive { paths, rate })
+            }
             Self::Release { paths, keep } => {
                 let keep_bytes = keep.as_u64();
                 of_paths(&paths, &|paths| Command::Release { paths, keep_bytes })
             }
-            Self::Recall { paths, range } => {
-                of_paths(&paths, &|paths| Command::Recall { paths, range })
+            Self::Recall { paths, range, rate } => {
+                let rate = rate.as_u64();
+                of_paths(&paths, &|paths| Command::Recall { paths, range, rate })
             }
             Self::State { paths, recursive } => {
                 of_paths(&paths, &|paths| Command::State { paths, recursive })

@@ -349,6 +349,34 @@ fn a_policy_decides_and_says_what_it_would_do() {
 }
 
 #[test]
+fn programs_that_are_denied_do_not_recall() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let settings = tiered.beside.join("home/tier.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, format!("deny = ['bin/tail']\n{text}")).unwrap();
+    let (lower, point) = (&tiered.place.lower, &tiered.place.point);
+    let arguments = ["mount", "-l", "tier", lower.to_str().unwrap(), point.to_str().unwrap()];
+    let (code, message) = run(&arguments);
+    assert!(code == 3 && message.contains("tier.toml, line 1: 'bin/tail' is no name"), "{message}");
+    fs::write(&settings, format!("deny = ['tail']\n{text}")).unwrap();
+    tiered.place.mount(&["-l", "tier"]);
+    let file = tiered.path("file");
+    fs::write(&file, noise(7, 2 * MIB)).unwrap();
+    tiered.of("archive", "file");
+    tiered.of("release", "file");
+    let tail = || Command::new("tail").args(["-c", "1"]).arg(&file).output().unwrap();
+    let denied = tail();
+    assert!(!denied.status.success());
+    let said = String::from_utf8_lossy(&denied.stderr).into_owned();
+    assert!(said.contains("Resource temporarily unavailable"), "{said}");
+    assert!(tiered.of("state", "file").starts_with("A offline "));
+    assert_eq!(fs::read(&file).unwrap(), noise(7, 2 * MIB));
+    assert!(tail().status.success(), "it is here");
+    tiered.place.umount();
+}
+
+#[test]
 fn a_removed_file_comes_back() {
     require_mounting!();
     let tiered = Tiered::mounted();

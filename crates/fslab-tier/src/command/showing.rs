@@ -1,0 +1,152 @@
+//! What users are shown: where bytes are, who waits for them, and which versions there were.
+
+use std::sync::Arc;
+
+use fslab_vfs::{FileKind, Request};
+
+use super::{Event, State, Tell, go_on};
+use crate::engine::{Place, Tier, Visit};
+use crate::error::{Error, Result, shown};
+use crate::stored::BLOCK_BYTES;
+use crate::stored::residency::{self, Residency};
+
+pub(super) fn states(
+    tier: &Arc<Tier>,
+    paths: &[Vec<u8>],
+    recursive: bool,
+    request: &Request,
+    tell: &mut Tell<'_>,
+) -> Result<()> {
+    for path in paths {
+        tier.walk(path, request, &mut |place| {
+            if place.found.attr.kind == FileKind::Regular {
+                go_on(tell(Event::State(state_of(tier, &place)?)))?;
+            }
+            let is_inner = !recursive && place.path != &path[..];
+            Ok(if is_inner { Visit::Past } else { Visit::Into })
+        })?;
+    }
+    Ok(())
+}
+
+/// Where the bytes of a file are.
+pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
+    let attr = &place.found.attr;
+    let known = tier.residency_of(attr.ino);
+    let path = shown(place.path);
+    let known = match known {
+        Ok(known) => known,
+        Err(residency::Unreadable::Corrupt(_)) => {
+            return Ok(State { state: "damaged".to_owned(), ..plain_state(path, attr.size) });
+        }
+        Err(residency::Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
+    };
+    let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
+    let is_own =
+        known.tier == tier.settings().tier && known.inode == (tier.surroundings().tell)(attr);
+    Ok(if is_own || known.offline.is_empty() {
+        tiered_state(path, attr.size, &known)
+    } else {
+        State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }
+    })
+}
+
+fn plain_state(path: String, bytes: u64) -> State {
+    State {
+        path,
+        state: "resident".to_owned(),
+        bytes,
+        resident_bytes: bytes,
+        changed: false,
+        copies: Vec::new(),
+    }
+}
+
+fn tiered_state(path: String, bytes: u64, known: &Residency) -> State {
+    let resident_bytes = resident(bytes, known);
+    let state = match (known.offline.is_empty(), known.changed) {
+        (true, true) => "changed",
+        (true, false) => "archived",
+        (false, _) if resident_bytes == 0 => "offline",
+        (false, _) => "partly-resident",
+    };
+    let copies = known.version.copies.iter().map(ToString::to_string).collect();
+    let (state, changed) = (state.to_owned(), known.changed);
+    State { path, state, bytes, resident_bytes, changed, copies }
+}
+
+/// Bytes of a file that are here; holes count.
+fn resident(bytes: u64, known: &Residency) -> u64 {
+    let offline = known.offline.iter().map(|run| {
+        let end = (run.end * BLOCK_BYTES).min(bytes);
+        end.saturating_sub(run.start * BLOCK_BYTES)
+    });
+    bytes - offline.sum::<u64>().min(bytes)
+}
+
+pub(super) fn usage(
+    tier: &Arc<Tier>,
+    path: &[u8],
+    request: &Request,
+    tell: &mut Tell<'_>,
+) -> Result<()> {
+    let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+    tier.walk(path, request, &mut |place| {
+        if place.found.attr.kind == FileKind::Regular {
+            let state = state_of(tier, &place)?;
+            files += 1;
+            bytes += state.bytes;
+            resident_bytes += state.resident_bytes;
+            let is_archived = !state.copies.is_empty() && !state.changed;
+            archived_bytes += if is_archived { state.bytes } else { 0 };
+        }
+        Ok(Visit::Into)
+    })?;
+    let path = shown(path);
+    go_on(tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes }))
+}
+
+pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
+    let now_ns = tier.surroundings().clock.now_ns();
+    for recall in tier.recalls() {
+        let ino = recall.file.ino();
+        let path = tier.lower().path_below(ino);
+        let path =
+            path.map_or_else(|| format!("inode {}", ino.0), |path| path.display().to_string());
+        go_on(tell(Event::Waiting {
+            path,
+            block: recall.block,
+            class: recall.class().name().to_owned(),
+            user: recall.user,
+            waiters: recall.waiters() as u64,
+            waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
+        }))?;
+    }
+    Ok(())
+}
+
+pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
+    use crate::catalogue::ObjectState;
+    tier.catalogue().for_each(&mut |row| {
+        let is_below = row
+            .path
+            .strip_prefix(path)
+            .is_some_and(|rest| path.is_empty() || rest.is_empty() || rest[0] == b'/');
+        if !is_below {
+            return Ok(());
+        }
+        let state = match row.state {
+            ObjectState::Pending => "pending",
+            ObjectState::Live => "live",
+            ObjectState::Replaced => "replaced",
+            ObjectState::Removed => "removed",
+        };
+        go_on(tell(Event::Version {
+            object: row.version.object.to_string(),
+            path: shown(&row.path),
+            bytes: row.version.size,
+            state: state.to_owned(),
+            since: row.since.seconds,
+        }))
+    })
+}

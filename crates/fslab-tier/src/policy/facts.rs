@@ -1,0 +1,81 @@
+//! What a policy asks about a file, and about the file system that it is on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{Attr, Ino, Timestamp};
+
+use super::{Facts, Policy, Watermarks};
+use crate::command::is_pinned;
+use crate::engine::{Place, Tier, age};
+use crate::error::{Error, Result};
+use crate::lower::own_request;
+
+pub(super) fn last_use(attr: &Attr) -> Timestamp {
+    attr.accessed.max(attr.modified)
+}
+
+/// What decides about a file.
+pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Facts {
+    let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
+    Facts {
+        path: place.path.to_vec(),
+        size: attr.size,
+        uid: attr.uid,
+        unchanged: age(attr.modified, now),
+        unused: age(last_use(attr), now),
+        here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
+        is_pinned: is_pinned(tier, place.found),
+        xattrs: policy.xattr_names().filter_map(|name| xattr_of(tier, place, name)).collect(),
+    }
+}
+
+/// How long ago the bytes of a file came here. Times of modification can be set back by who writes
+/// (`cp -p`, `tar`), so the birth of the file counts too, and what its residency says of recalls
+/// and of writers. A residency that can't be read is not what a release is refused for.
+pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
+    let known = tier.residency_of(attr.ino).ok().flatten();
+    let touched = known.map_or(0, |known| known.touched_seconds);
+    let touched = Timestamp { seconds: touched.into(), nanoseconds: 0 };
+    let came = attr.modified.max(attr.created.unwrap_or_default()).max(touched);
+    age(came, tier.surroundings().calendar.now())
+}
+
+/// What can't be read is not there for a rule.
+fn xattr_of(tier: &Tier, place: &Place<'_>, name: &str) -> Option<(String, Vec<u8>)> {
+    let value = tier.lower().getxattr(&tier.request(), place.found.ino(), name.as_ref());
+    Some((name.to_owned(), value.ok()?))
+}
+
+/// Bytes that must be freed: all there are where no watermarks are given.
+pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
+    let Some(Watermarks { high, low, .. }) = policy.watermarks else { return Ok(u64::MAX) };
+    let full = fullness(tier)?;
+    if full.share() <= high {
+        return Ok(0);
+    }
+    Ok((full.used - low * full.all) as u64)
+}
+
+/// Bytes of the file system below.
+pub(super) struct Fullness {
+    used: f64,
+    all: f64,
+}
+
+impl Fullness {
+    /// Used space, from 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        if self.all > 0.0 { self.used / self.all } else { 0.0 }
+    }
+}
+
+/// How full the file system below is.
+pub(super) fn fullness(tier: &Tier) -> Result<Fullness> {
+    let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
+    let bytes = |blocks: u64| blocks as f64 * f64::from(stat.fragment_size);
+    Ok(Fullness {
+        used: bytes(stat.blocks.saturating_sub(stat.blocks_free)),
+        all: bytes(stat.blocks),
+    })
+}

@@ -1,0 +1,54 @@
+//! What processes run, as /proc shows it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use fslab_tier::{Program, Programs};
+
+/// What the kernel adds to the path of a file that was removed, as by an upgrade.
+const REMOVED: &str = " (deleted)";
+
+/// The programs of this machine.
+pub struct Running;
+
+impl Programs for Running {
+    /// The kernel tells threads; a program is known by the name of its first one.
+    fn of(&self, pid: u32) -> Option<Program> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let first = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();
+        let name = fs::read_to_string(format!("/proc/{first}/comm")).ok()?;
+        let groups = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
+        Some(Program {
+            name: name.trim_end_matches('\n').to_owned(),
+            executable: fs::read_link(format!("/proc/{first}/exe")).ok().map(without_mark),
+            groups: groups.lines().filter_map(group_of).map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// A line is `HIERARCHY:CONTROLLERS:PATH`.
+fn group_of(line: &str) -> Option<&str> {
+    line.splitn(3, ':').nth(2)
+}
+
+fn without_mark(path: PathBuf) -> PathBuf {
+    match path.to_str().and_then(|text| text.strip_suffix(REMOVED)) {
+        Some(text) => text.into(),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_is_known() {
+        let own = Running.of(std::process::id()).unwrap();
+        assert_eq!(own.executable, std::env::current_exe().ok());
+        assert!(!own.name.is_empty() && own.name.len() <= 15, "{own:?}");
+        assert!(own.groups.iter().all(|group| group.starts_with('/')), "{own:?}");
+        assert_eq!(Running.of(0), None);
+        assert_eq!(without_mark("/bin/a (deleted)".into()), PathBuf::from("/bin/a"));
+    }
+}
