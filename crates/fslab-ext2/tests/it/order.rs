@@ -99,8 +99,8 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     });
 }
 
-/// Leaves are split, joined, and moved from the directory's end into gaps, all between two orders to
-/// make durable: the names that were there all the time are there behind every power cut.
+/// Leaves are split, joined, and moved from the directory's end into gaps, all between two orders
+/// to make durable: names that were there all the time are there behind every power cut.
 #[test]
 fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     const KEPT: u32 = 900;
