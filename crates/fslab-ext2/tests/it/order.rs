@@ -9,11 +9,16 @@ use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Ino, OpenMode};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 
 use crate::power::{image_of, repair};
 use crate::support::{Image, has, options};
 
 const BLOCK: usize = 1024;
+/// Points at which the power is cut, at most.
+const CUTS: usize = 16;
 
 /// A new file system on a device that records.
 fn recorded(bytes: u64, options: &MkfsOptions) -> (Arc<CrashDevice>, Ext2) {
@@ -33,8 +38,10 @@ fn after_cuts(
 ) -> usize {
     let seed = seed();
     let log = device.log();
-    let points: HashSet<usize> =
+    let all: Vec<usize> =
         log.points_before_flushes().into_iter().filter(|point| *point > begin).collect();
+    let mut random = Pcg64::seed_from_u64(seed);
+    let points: HashSet<usize> = all.sample(&mut random, CUTS).copied().collect();
     let mut see = |state: &DeviceState| {
         let image: Image = image_of(state, bytes);
         repair(&image)?;
@@ -90,6 +97,125 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
             .find(|index| !client.exists(names, name(*index)).unwrap());
         lost.map_or(Ok(()), |index| Err(format!("{} is lost", name(index))))
     });
+}
+
+/// Leaves are split, joined, and moved from the directory's end into gaps, all between two orders
+/// to make durable: names that were there all the time are there behind every power cut.
+#[test]
+fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
+    const KEPT: u32 = 900;
+    const PASSING: u32 = 1800;
+    const BYTES: u64 = 8 << 20;
+    if !has("e2fsck") {
+        return;
+    }
+    let (device, ext2) =
+        recorded(BYTES, &MkfsOptions { bytes_per_inode: 1024, ..options(BLOCK as u32) });
+    let mut random = Pcg64::seed_from_u64(seed());
+    let kept = |index: u32| format!("kept{index:06}-of-some-length");
+    let client = Client::new(&ext2);
+    let names = client.mkdir(Ino::ROOT, "names").unwrap();
+    for index in 0..KEPT {
+        client.file(names, kept(index), b"").unwrap();
+    }
+    drop(client);
+    ext2.sync().unwrap();
+    let begin = device.position();
+    // So many new names, and how many of the old ones go with them.
+    for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
+        let mut gone: Vec<String> =
+            (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
+        for name in &gone {
+            // One client each: nobody remembers the files.
+            Client::new(&ext2).file(names, name, b"").unwrap();
+        }
+        gone.extend((0..KEPT).filter(|index| index % 4 == goes).map(kept));
+        gone.shuffle(&mut random);
+        for name in &gone {
+            Client::new(&ext2).unlink(names, name).unwrap();
+        }
+    }
+    ext2.sync().unwrap();
+    after_cuts(&device, BYTES, begin, &mut |client| {
+        let names = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
+        let lost = (0..KEPT)
+            .filter(|index| index % 4 < 2)
+            .find(|index| !client.exists(names, kept(*index)).unwrap());
+        lost.map_or(Ok(()), |index| Err(format!("{} is lost", kept(index))))
+    });
+}
+
+/// Names go from block to block, and others come to the blocks that they left.
+#[test]
+fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
+    const FILES: usize = 120;
+    const MOVES: usize = 100;
+    const BYTES: u64 = 4 << 20;
+    if !has("e2fsck") {
+        return;
+    }
+    let (device, ext2) =
+        recorded(BYTES, &MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) });
+    let client = Client::new(&ext2);
+    let directories = ["a", "b"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+    // Where each file is now, and all that it was called.
+    let mut places: Vec<usize> = (0..FILES).map(|file| file % 2).collect();
+    let mut names: Vec<Vec<String>> =
+        (0..FILES).map(|file| vec![format!("file{file}-{:n<40}", "")]).collect();
+    for (names, place) in names.iter().zip(&places) {
+        client.file(directories[*place], &names[0], b"").unwrap();
+    }
+    ext2.sync().unwrap();
+    let begin = device.position();
+    let mut random = Pcg64::seed_from_u64(seed());
+    for count in 0..MOVES {
+        let (file, to) = (random.random_range(0..FILES), random.random_range(0..2));
+        let new = format!("moved{count}-{:n<40}", "");
+        let (from, old) = (directories[places[file]], names[file].last().unwrap());
+        client.rename(from, old, directories[to], &new).unwrap();
+        places[file] = to;
+        names[file].push(new);
+    }
+    ext2.sync().unwrap();
+    after_cuts(&device, BYTES, begin, &mut |client| {
+        let directories = ["a", "b"].map(|name| client.lookup(Ino::ROOT, name).unwrap().ino);
+        let is_there = |name: &String| {
+            directories.iter().any(|directory| client.exists(*directory, name).unwrap())
+        };
+        let lost = names.iter().find(|names| !names.iter().any(is_there));
+        lost.map_or(Ok(()), |names| Err(format!("{names:?} are lost")))
+    });
+}
+
+/// Not even where nobody repairs the file system: what a name leads to is there before it.
+#[test]
+fn no_name_is_on_the_device_before_its_inode() {
+    const NAMES: u32 = 20;
+    let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
+    let client = Client::new(&ext2);
+    ext2.sync().unwrap();
+    let begin = device.position();
+    for index in 0..NAMES {
+        client.file(Ino::ROOT, format!("{index}"), b"").unwrap();
+    }
+    ext2.sync().unwrap();
+    let (log, mut seen) = (device.log(), 0);
+    let plan = Plan { seed: seed(), subsets: 40, prefixes: 40 };
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let mut see = |state: &DeviceState| {
+        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+        let client = Client::new(&ext2);
+        for listed in client.list(Ino::ROOT).map_err(|error| error.to_string())? {
+            seen += 1;
+            client
+                .lookup(Ino::ROOT, &listed.name)
+                .map_err(|error| format!("{}: {error}", listed.name.display()))?;
+        }
+        Ok(())
+    };
+    log.for_each_state(&plan, &|point| point > begin, &mut see)
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
 /// A write that has to wait, in its middle, for blocks of a removed file: what it had mapped by

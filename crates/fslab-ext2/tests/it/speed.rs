@@ -155,8 +155,8 @@ fn speed_of_creates_against_the_kernel() {
 /// What a create, a lookup and an unlink cost among 10 thousand and among 10 million names, where
 /// the directory fits the cache and where it does not. Names come in the order of their hashes:
 /// among millions each creation meets another block, and a cache that is too small reads and
-/// writes one for each. `FSLAB_EXT2_BLOCK` is the size of blocks: a leaf of 1 KiB is a quarter as much
-/// to search.
+/// writes one for each. `FSLAB_EXT2_BLOCK` is the size of blocks: a leaf of 1 KiB is a quarter as
+/// much to search.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_ten_million_names() {
