@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::bundle::contents_of;
 use super::format::{
     BLOCK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, TAIL_MAGIC, TailRecord,
     VERSION, crc_of,
 };
-use super::reader::{ObjectReader, walk_container};
+use super::reader::ObjectReader;
 use super::residency::{self, Residency};
 use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
@@ -67,11 +68,7 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
     let archive = MemoryArchive::new(Id([1; 16]), "bytes");
     archive.put(kind, id, container);
     let archive: Arc<dyn Archive> = Arc::new(archive);
-    let mut objects = Vec::new();
-    let walked = walk_container(&*archive, kind, id, length, &mut |location| {
-        objects.push(location);
-        Ok(())
-    });
+    let objects = contents_of(&archive, kind, id, length)?.members;
     for location in objects.into_iter().take(OBJECTS) {
         let reader = ObjectReader::open_any(&archive, kind, location)?;
         dump::object(&reader, BLOCKS)?;
@@ -81,7 +78,7 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
             }
         }
     }
-    walked
+    Ok(())
 }
 
 /// The container with the checksums of its last object made right, as far as its parts fit.
