@@ -79,7 +79,8 @@ mod tests {
             table.insert(block, block.0);
         }
         assert_eq!((table.len(), table.rows.len()), (6, 4));
-        assert_eq!(blocks.map(|block| table.get(block).copied()), blocks.map(|block| Some(block.0)));
+        let values = blocks.map(|block| table.get(block).copied());
+        assert_eq!(values, blocks.map(|block| Some(block.0)));
         *table.get_mut(BlockNo(ROW)).unwrap() = 7;
         assert_eq!(table.remove(BlockNo(ROW)), Some(7));
         assert_eq!((table.remove(BlockNo(ROW)), table.remove(BlockNo(2))), (None, None));
