@@ -58,7 +58,11 @@ pub(super) fn recall(
         None => bring(blocks)?,
     }
     let after = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    if after == before { Ok(()) } else { tell_done(tell, "recalled", place, after - before) }
+    // Somebody may have released other blocks meanwhile.
+    match after.saturating_sub(before) {
+        0 => Ok(()),
+        bytes => tell_done(tell, "recalled", place, bytes),
+    }
 }
 
 pub(super) fn pin(

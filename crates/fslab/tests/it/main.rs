@@ -17,5 +17,6 @@ mod probing;
 mod reproducing;
 mod set_id;
 mod support;
+mod tier_fsx;
 mod tier_kills;
 mod tiering;

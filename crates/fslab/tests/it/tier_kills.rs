@@ -1,10 +1,11 @@
-//! The daemon of a tier is killed while files go and come, and programs read, map and write them.
+//! The daemon of a tier is killed while files go and come, and programs read, map and write them,
+//! and write through maps that they share.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         Changing { path, data, in_doubt: None }
     };
     let still: Vec<Still> = (0..READERS + 1).map(still).collect();
-    let mut changing: Vec<Changing> = (0..WRITERS).map(changing).collect();
+    // The last one is written through maps.
+    let mut changing: Vec<Changing> = (0..WRITERS + 1).map(changing).collect();
     let reference = tiered.beside("reference");
     fs::write(&reference, &still[0].data).unwrap();
     for round in 0..kills {
@@ -104,8 +106,11 @@ fn killed_once(
     let is_killed = AtomicBool::new(false);
     let daemon = Pid::from_raw(tiered.daemon().try_into().unwrap()).unwrap();
     let mapper = Mapper::start(&still[0].path, reference);
+    let (mapped, changing) = changing.split_last_mut().unwrap();
+    let writer = MapWriter::start(mapped, &tiered.beside("before"), seed);
     std::thread::scope(|scope| {
         let is_killed = &is_killed;
+        scope.spawn(move || writer.map_or((), |writer| writer.follow(mapped, is_killed)));
         for action in ["archive", "release"] {
             let point = tiered.path("");
             scope.spawn(move || while run(&["tier", action, point.to_str().unwrap()]).0 != 1 {});
@@ -244,6 +249,91 @@ impl Drop for Mapper {
         // Where an assertion came first; otherwise it is gone already.
         self.0.kill().ok();
         self.0.wait().ok();
+    }
+}
+
+/// A program that writes to a file through maps that it shares, and tells what it is about to write
+/// and what was synced. Before it writes somewhere, it looks whether that is there which must be.
+struct MapWriter {
+    child: Child,
+    told: BufReader<ChildStdout>,
+}
+
+const MAP_WRITES: &str = "
+import mmap, random, sys
+wanted, draws = bytearray(open(sys.argv[2], 'rb').read()), random.Random(int(sys.argv[3]))
+try:
+    while True:
+        with open(sys.argv[1], 'r+b') as file, mmap.mmap(file.fileno(), 0) as mapped:
+            for _ in range(3):
+                start = draws.randrange(len(wanted))
+                end = min(len(wanted), start + draws.randrange(1, 9000))
+                if mapped[start:end] != wanted[start:end]:
+                    print('wrong', start, end, 0, flush=True)
+                    sys.exit(9)
+                value = draws.randrange(256)
+                print('begun', start, end, value, flush=True)
+                mapped[start:end] = wanted[start:end] = bytes([value]) * (end - start)
+                mapped.flush()
+                print('synced', start, end, value, flush=True)
+except OSError:
+    pass
+";
+
+impl MapWriter {
+    /// Starts it and waits until it has written once.
+    fn start(changing: &mut Changing, before: &Path, seed: u64) -> Option<Self> {
+        fs::write(before, &changing.data).unwrap();
+        let python = Command::new("python3")
+            .args(["-c", MAP_WRITES])
+            .args([&changing.path, before])
+            .arg(seed.to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut child) = python else {
+            skip("shared maps of files under kills", "no python3");
+            return None;
+        };
+        let told = BufReader::new(child.stdout.take().unwrap());
+        let mut writer = Self { child, told };
+        assert!(writer.hear(changing) && writer.hear(changing), "it ended before it began");
+        Some(writer)
+    }
+
+    /// Notes what it says next; nothing where it has ended.
+    fn hear(&mut self, changing: &mut Changing) -> bool {
+        let mut line = String::new();
+        if self.told.read_line(&mut line).unwrap() == 0 {
+            return false;
+        }
+        let (what, numbers) = line.trim_end().split_once(' ').unwrap();
+        let numbers: Vec<usize> =
+            numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        let mut next = changing.data.clone();
+        next[numbers[0]..numbers[1]].fill(numbers[2] as u8);
+        match what {
+            "begun" => changing.in_doubt = Some(next),
+            "synced" => (changing.data, changing.in_doubt) = (next, None),
+            _ => panic!("a map shows what was not written: {line}"),
+        }
+        true
+    }
+
+    /// Until it ends: by an error or, at a page that came no more, a signal; never before the kill.
+    fn follow(mut self, changing: &mut Changing, is_killed: &AtomicBool) {
+        while self.hear(changing) {}
+        let ended = self.child.wait().unwrap();
+        assert!(matches!(ended.code(), None | Some(0)), "{ended}");
+        assert!(is_killed.load(Ordering::SeqCst), "maps failed before the daemon was killed");
+    }
+}
+
+impl Drop for MapWriter {
+    fn drop(&mut self) {
+        // Where an assertion came first; otherwise it is gone already.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 

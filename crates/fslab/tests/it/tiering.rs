@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use fslab_sys::loop_device::{LoopDevice, Options};
@@ -53,8 +53,9 @@ impl Tiered {
         Self::over(None)
     }
 
+    /// Not mounted; over a new file system where a kind of one is given.
     #[track_caller]
-    fn over(kind: Option<Kind>) -> Self {
+    pub fn over(kind: Option<Kind>) -> Self {
         let mut place = Place::new();
         let beside = place.lower.parent().unwrap().to_owned();
         let ground = kind.map(Ground::new);
@@ -114,6 +115,11 @@ impl Tiered {
     pub fn beside_tree(&self, name: &str) -> PathBuf {
         assert!(self.ground.is_some(), "the tree shares the file system of everything");
         self.place.lower.with_file_name(name)
+    }
+
+    /// The directory below the mount.
+    pub fn tree(&self) -> &Path {
+        &self.place.lower
     }
 
     fn archive(&self) -> PathBuf {
