@@ -134,12 +134,12 @@ impl Volume {
                 let length = (under - within).min(u64::from(most)) as u32;
                 return Ok(Run { physical: None, length });
             };
-            let bytes = self.cache.read(table)?;
             let index = way.indexes[level];
             if level + 1 == way.length {
-                return self.run_of(no, &IndirectTable(&bytes), index, most);
+                let run = |bytes: &[u8]| self.run_of(no, &IndirectTable(bytes), index, most);
+                return self.cache.look(table, run)?;
             }
-            at = self.checked(no, pointer(&bytes, index))?;
+            at = self.checked(no, self.cache.look(table, |bytes| pointer(bytes, index))?)?;
             under /= fan;
             within %= under;
         }

@@ -2,12 +2,14 @@
 //!
 //! A changed block stays until it is written, and is written only when the volume says that its
 //! turn has come ([`Role`]): which blocks reach the device before which is what a file system
-//! without a journal survives by. Unchanged blocks are kept as long as there is room. The bytes of
-//! files don't come here.
+//! without a journal survives by. Then it stays where it is until its place is wanted for another
+//! that is changed. Unchanged blocks are kept as long as there is room. The bytes of files don't
+//! come here.
 
 mod arena;
+mod table;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
@@ -15,6 +17,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use arena::{Arena, Slot};
+use table::Table;
 
 use crate::error::Result;
 use crate::numbers::{BlockNo, BlockSize};
@@ -58,16 +61,32 @@ pub(crate) const STEPS_MAX: Step = 6;
 pub(crate) struct BlockCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
+    /// Blocks that were read.
     clean: Cache<BlockNo, Block, UnitWeighter, Hashing>,
-    dirty: HashMap<BlockNo, Slot, Hashing>,
     arena: Arena,
-    /// By the place of a changed block.
-    states: Vec<State>,
+    /// Blocks in the arena: those that were changed, and others that had been.
+    held: Table<Held>,
+    /// More are held only if all are changed.
+    held_max: usize,
+    /// Those of the held ones that are to be written.
+    changed: HashSet<BlockNo, Hashing>,
+    /// By place: the block that is or was there.
+    holders: Vec<BlockNo>,
+    /// The place from which on the next unchanged block is looked for.
+    hand: usize,
+}
+
+/// A block in the arena.
+#[derive(Clone, Copy)]
+struct Held {
+    slot: Slot,
+    /// `None` where it is as on the device.
+    change: Option<Change>,
 }
 
 /// What is known of a changed block.
 #[derive(Clone, Copy)]
-struct State {
+struct Change {
     role: Role,
     /// Nothing on the device leads here.
     fresh: bool,
@@ -94,14 +113,27 @@ fn joined(before: Role, role: Role) -> Role {
 }
 
 impl BlockCache {
-    /// Keeps up to `clean_bytes` of unchanged blocks.
-    pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, clean_bytes: usize) -> Self {
+    /// Keeps up to `clean_bytes` of blocks that were read, and up to `held_bytes` of those that
+    /// were changed, written or not; more of these only until they can be written.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        block_size: BlockSize,
+        clean_bytes: usize,
+        held_bytes: usize,
+    ) -> Self {
         let blocks = (clean_bytes / block_size.bytes()).max(16);
         let (hashing, lifecycle) = (hashing(), DefaultLifecycle::default());
-        let clean = Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle);
-        let dirty = HashMap::with_hasher(hashing);
-        let arena = Arena::new(block_size.bytes());
-        Self { device, block_size, clean, dirty, arena, states: Vec::new() }
+        Self {
+            device,
+            block_size,
+            clean: Cache::with(blocks, blocks as u64, UnitWeighter, hashing.clone(), lifecycle),
+            arena: Arena::new(block_size.bytes()),
+            held: Table::new(hashing.clone()),
+            held_max: held_bytes / block_size.bytes(),
+            changed: HashSet::with_hasher(hashing),
+            holders: Vec::new(),
+            hand: 0,
+        }
     }
 
     pub fn device(&self) -> &dyn BlockDevice {
@@ -110,21 +142,21 @@ impl BlockCache {
 
     /// Bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
-        self.dirty.len() * self.block_size.bytes()
+        self.changed.len() * self.block_size.bytes()
     }
 
     /// Looks at a block without keeping it.
     pub fn look<R>(&self, block: BlockNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        match self.dirty.get(&block) {
-            Some(slot) => Ok(look(self.arena.get(*slot))),
+        match self.held.get(block) {
+            Some(held) => Ok(look(self.arena.get(held.slot))),
             None => Ok(look(&self.read_clean(block)?)),
         }
     }
 
     /// A block as it is now, whatever becomes of it.
     pub fn read(&self, block: BlockNo) -> Result<Block> {
-        match self.dirty.get(&block) {
-            Some(slot) => Ok(Block::from(self.arena.get(*slot))),
+        match self.held.get(block) {
+            Some(held) => Ok(Block::from(self.arena.get(held.slot))),
             None => self.read_clean(block),
         }
     }
@@ -161,21 +193,25 @@ impl BlockCache {
         role: Role,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let slot = match self.dirty.get(&block) {
-            Some(slot) => {
-                let state = &mut self.states[slot.index()];
-                state.role = joined(state.role, role);
+        let slot = match self.held.get_mut(block) {
+            Some(Held { slot, change: Some(earlier) }) => {
+                earlier.role = joined(earlier.role, role);
                 *slot
+            }
+            Some(Held { slot, change: None }) => {
+                let slot = *slot;
+                self.keep(block, slot, Change { role, fresh: false, pinned: false });
+                slot
             }
             None => self.fetch(block, role)?,
         };
         Ok(change(self.arena.get_mut(slot)))
     }
 
-    /// Makes an unchanged block one that is to be written.
+    /// Makes a block that is not held one that is to be written.
     fn fetch(&mut self, block: BlockNo, role: Role) -> Result<Slot> {
         let at = self.offset(block);
-        let slot = self.arena.take();
+        let slot = self.take_slot();
         let target = self.arena.get_mut(slot);
         match self.clean.remove(&block) {
             Some((_, bytes)) => target.copy_from_slice(&bytes),
@@ -186,24 +222,51 @@ impl BlockCache {
                 }
             }
         }
-        self.keep(block, slot, State { role, fresh: false, pinned: false });
+        self.keep(block, slot, Change { role, fresh: false, pinned: false });
         Ok(slot)
     }
 
-    fn keep(&mut self, block: BlockNo, slot: Slot, state: State) {
-        if self.states.len() <= slot.index() {
-            self.states.resize(slot.index() + 1, state);
+    fn keep(&mut self, block: BlockNo, slot: Slot, change: Change) {
+        self.changed.insert(block);
+        self.held.insert(block, Held { slot, change: Some(change) });
+        if self.holders.len() <= slot.index() {
+            self.holders.resize(slot.index() + 1, block);
         }
-        self.states[slot.index()] = state;
-        self.dirty.insert(block, slot);
+        self.holders[slot.index()] = block;
+    }
+
+    /// A place for a block that is to be changed.
+    fn take_slot(&mut self) -> Slot {
+        if self.held.len() >= self.held_max && self.held.len() > self.changed.len() {
+            self.put_one_aside();
+        }
+        self.arena.take()
+    }
+
+    /// Puts the next unchanged block that is held, which there must be, among those that were
+    /// read. Blocks that are changed again and again are hardly ever unchanged when it is their
+    /// turn.
+    fn put_one_aside(&mut self) {
+        loop {
+            self.hand = (self.hand + 1) % self.holders.len();
+            let block = self.holders[self.hand];
+            if let Some(Held { slot, change: None }) = self.held.get(block).copied()
+                && slot.index() == self.hand
+            {
+                self.clean.insert(block, Block::from(self.arena.get(slot)));
+                self.held.remove(block);
+                self.arena.give_back(slot);
+                return;
+            }
+        }
     }
 
     /// Makes a block zeros, whatever it held. It will be written first of all.
     pub fn create(&mut self, block: BlockNo) {
         self.forget(block);
-        let slot = self.arena.take();
+        let slot = self.take_slot();
         self.arena.get_mut(slot).fill(0);
-        self.keep(block, slot, State { role: Role::Map, fresh: true, pinned: false });
+        self.keep(block, slot, Change { role: Role::Map, fresh: true, pinned: false });
     }
 
     /// Lets a block of a directory, which is about to be changed, wait for those of earlier steps.
@@ -224,55 +287,60 @@ impl BlockCache {
 
     /// Has a changed block written in its turn even if it is [released](Self::release) before.
     pub fn pin(&mut self, block: BlockNo) {
-        if let Some(slot) = self.dirty.get(&block) {
-            self.states[slot.index()].pinned = true;
+        if let Some(change) = self.change_mut(block) {
+            change.pinned = true;
         }
     }
 
-    fn state(&self, block: BlockNo) -> Option<State> {
-        self.dirty.get(&block).map(|slot| self.states[slot.index()])
+    fn change(&self, block: BlockNo) -> Option<Change> {
+        self.held.get(block)?.change
+    }
+
+    fn change_mut(&mut self, block: BlockNo) -> Option<&mut Change> {
+        self.held.get_mut(block)?.change.as_mut()
     }
 
     /// The role a block is to be written in; `None` for one that is unchanged.
     pub fn role(&self, block: BlockNo) -> Option<Role> {
-        self.state(block).map(|state| state.role)
+        self.change(block).map(|change| change.role)
     }
 
     /// Whether a changed block must be written before it loses something that the device still
     /// leads to through it.
     pub fn must_settle(&self, block: BlockNo) -> bool {
-        self.state(block).is_some_and(|state| state.role == Role::Map && !state.fresh)
+        self.change(block).is_some_and(|change| change.role == Role::Map && !change.fresh)
     }
 
     /// Drops a block that a file no longer uses, and that the device still leads to.
     pub fn release(&mut self, block: BlockNo) {
-        if self.state(block).is_none_or(|state| !state.pinned) {
+        if self.change(block).is_none_or(|change| !change.pinned) {
             self.forget(block);
         }
     }
 
     /// Drops a block that nothing leads to.
     pub fn forget(&mut self, block: BlockNo) {
-        if let Some(slot) = self.dirty.remove(&block) {
-            self.arena.give_back(slot);
+        if let Some(held) = self.held.remove(block) {
+            self.changed.remove(&block);
+            self.arena.give_back(held.slot);
         }
         self.clean.remove(&block);
     }
 
     /// Whether a block of the role was changed.
     pub fn has(&self, role: Role) -> bool {
-        self.dirty.values().any(|slot| self.states[slot.index()].role == role)
+        self.changed.iter().any(|block| self.role(*block) == Some(role))
     }
 
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
-        let wanted = self.dirty.iter().filter(|(_, slot)| self.states[slot.index()].role == role);
-        let mut blocks: Vec<(BlockNo, Slot)> =
-            wanted.map(|(block, slot)| (*block, *slot)).collect();
-        blocks.sort_unstable_by_key(|(block, _)| *block);
+        let all = self.changed.iter();
+        let mut blocks: Vec<BlockNo> =
+            all.copied().filter(|block| self.role(*block) == Some(role)).collect();
+        blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         let mut buffer = Vec::new();
-        for run in blocks.chunk_by(|(one, _), (next, _)| one.0 + 1 == next.0) {
+        for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {
             for piece in run.chunks(run_max) {
                 self.write_run(piece, &mut buffer)?;
             }
@@ -280,20 +348,22 @@ impl BlockCache {
         Ok(())
     }
 
-    fn write_run(&mut self, run: &[(BlockNo, Slot)], buffer: &mut Vec<u8>) -> Result<()> {
-        let Some((first, slot)) = run.first() else { return Ok(()) };
-        let at = self.offset(*first);
-        if run.len() == 1 {
-            self.device.write_at(at, self.arena.get(*slot))?;
+    fn write_run(&mut self, run: &[BlockNo], buffer: &mut Vec<u8>) -> Result<()> {
+        let (Some(first), held) = (run.first(), &self.held) else { return Ok(()) };
+        let bytes =
+            run.iter().filter_map(|block| held.get(*block)).map(|it| self.arena.get(it.slot));
+        if let ([_], Some(bytes)) = (run, bytes.clone().next()) {
+            self.device.write_at(self.offset(*first), bytes)?;
         } else {
             buffer.clear();
-            run.iter().for_each(|(_, slot)| buffer.extend_from_slice(self.arena.get(*slot)));
-            self.device.write_at(at, buffer)?;
+            bytes.for_each(|bytes| buffer.extend_from_slice(bytes));
+            self.device.write_at(self.offset(*first), buffer)?;
         }
-        for (block, slot) in run {
-            self.dirty.remove(block);
-            self.clean.insert(*block, Block::from(self.arena.get(*slot)));
-            self.arena.give_back(*slot);
+        for block in run {
+            self.changed.remove(block);
+            if let Some(held) = self.held.get_mut(*block) {
+                held.change = None;
+            }
         }
         Ok(())
     }
@@ -307,8 +377,8 @@ impl BlockCache {
 
     /// Gives a changed block another role; answers nothing for an unchanged one.
     pub fn set_role(&mut self, block: BlockNo, role: Role) {
-        if let Some(slot) = self.dirty.get(&block) {
-            self.states[slot.index()].role = role;
+        if let Some(change) = self.change_mut(block) {
+            change.role = role;
         }
     }
 }

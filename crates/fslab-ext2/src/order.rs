@@ -166,3 +166,70 @@ impl Volume {
         matches!(self.cache.role(block), Some(Role::DirectoryLate(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fslab_vfs::MemoryDevice;
+
+    use super::*;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::VolumeOptions;
+
+    const PARENT: InodeNo = InodeNo(12);
+    /// Blocks of directories, as far as these tests go.
+    const BLOCKS: [BlockNo; 4] = [BlockNo(500), BlockNo(501), BlockNo(502), BlockNo(503)];
+
+    fn volume() -> Volume {
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        Volume::open(device, VolumeOptions::default()).unwrap()
+    }
+
+    fn role(volume: &Volume, block: BlockNo) -> Role {
+        volume.cache.directory_role(block)
+    }
+
+    /// Moves a name and changes the blocks, as a rename does.
+    fn move_name(volume: &mut Volume, from: BlockNo, to: BlockNo) {
+        volume.order_move(PARENT, from, to).unwrap();
+        for block in [to, from] {
+            volume.cache.modify(block, Role::Directory, |_| {}).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_that_go_to_a_late_block_leave_theirs_a_step_later() {
+        let (mut volume, [keeper, other, target, _]) = (volume(), BLOCKS);
+        move_name(&mut volume, keeper, target);
+        move_name(&mut volume, other, target);
+        assert!(volume.keeps_names(keeper, other));
+        volume.order_join(other, keeper).unwrap();
+        assert_eq!(role(&volume, keeper), Role::DirectoryLate(1));
+        assert_eq!(role(&volume, other), Role::DirectoryLate(2));
+    }
+
+    #[test]
+    fn a_block_that_names_came_to_keeps_them_before_they_leave_where_they_were() {
+        let (mut volume, [origin, came_to, late, target]) = (volume(), BLOCKS);
+        move_name(&mut volume, origin, came_to);
+        move_name(&mut volume, late, target);
+        assert!(volume.keeps_names(came_to, late) && !volume.keeps_names(late, came_to));
+        volume.order_join(late, came_to).unwrap();
+        assert!(role(&volume, came_to) < role(&volume, origin));
+        assert!(role(&volume, came_to) < role(&volume, late));
+    }
+
+    #[test]
+    fn a_last_block_that_names_came_to_is_written_though_it_is_cut_off() {
+        let (mut volume, [origin, last, gap, _]) = (volume(), BLOCKS);
+        move_name(&mut volume, origin, last);
+        volume.order_overwriting(gap, last).unwrap();
+        volume.cache.release(last);
+        assert_eq!(volume.cache.role(last), Some(Role::Directory));
+        assert_eq!(role(&volume, gap), role(&volume, origin), "neither waits for the other");
+        volume.flush().unwrap();
+        assert_eq!(volume.cache.dirty_bytes(), 0);
+    }
+}

@@ -96,7 +96,8 @@ impl Volume {
         }
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
-        let cache = BlockCache::new(device, geometry.block_size, options.clean_bytes_max);
+        let (clean, held) = (options.clean_bytes_max, options.dirty_bytes_max);
+        let cache = BlockCache::new(device, geometry.block_size, clean, held);
         let reserved = superblock.reserved_blocks();
         let policy = (options.policy, options.seed);
         let space = Space::new(geometry, groups, reserved, options.reuse, policy);

@@ -12,12 +12,14 @@
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
 //! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `clean`,
 //!   `pack`, `settle`, `aside` and `recovery` are what can be done with it.
+//! - `ahead`: chunks decoded before they are asked for.
 //! - `stored_file`: a file in use; `in_use`: all of them; `access`: how they are opened below.
 //! - `packer`: packing when nothing else is to be done. `layer`: the file system.
 //! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
 //!   `convert`: whole trees encoded and decoded.
 
 mod access;
+mod ahead;
 mod aside;
 mod checkpoint;
 mod clean;

@@ -4,10 +4,12 @@
 //! the inode's generation, so that one made for a deleted file answers `ESTALE` even after the
 //! inode number was used again.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
+use rustix::path::Arg;
 
 /// The kernel's `MAX_HANDLE_SZ`.
 const MAX_BYTES: usize = 128;
@@ -19,6 +21,15 @@ const INLINE_BYTES: usize = 20;
 /// `iget_locked`) while the number of a removed inode is being used again; a moment later the
 /// answer is the right one, `ESTALE`.
 const OUT_OF_MEMORY_RETRIES: u32 = 1000;
+
+/// `FILEID_INO32_GEN`; tmpfs uses it too, with the generation first and a number of 64 bits.
+const INO32_GENERATION: i32 = 1;
+
+/// `FILEID_INO32_GEN | XFS_FILEID_TYPE_64FLAG` (`fs/xfs/xfs_export.h`).
+const XFS_INO64_GENERATION: i32 = 0x81;
+
+/// `FILEID_BTRFS_WITHOUT_PARENT`: number, root, generation.
+const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
 /// The kernel's `struct file_handle` with room for the longest handle.
 #[repr(C)]
@@ -68,25 +79,56 @@ impl FileHandle {
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no handles.
     pub fn of(file: impl AsFd) -> Result<Self> {
+        Self::named(file.as_fd(), c"", libc::AT_EMPTY_PATH)
+    }
+
+    /// The handle of what a name in a directory stands for, a symbolic link itself.
+    ///
+    /// # Errors
+    /// Those of [`Self::of`], and of looking the name up.
+    pub fn at(directory: impl AsFd, name: impl Arg) -> Result<Self> {
+        name.into_with_c_str(|name| Self::named(directory.as_fd(), name, 0))
+    }
+
+    fn named(directory: BorrowedFd<'_>, name: &CStr, flags: libc::c_int) -> Result<Self> {
         let mut raw =
             RawHandle { byte_count: MAX_BYTES as libc::c_uint, kind: 0, bytes: [0; MAX_BYTES] };
         let mut mount_id: libc::c_int = 0;
-        // SAFETY: the path is a NUL-terminated literal; `raw` has the layout of `struct
-        // file_handle` followed by as many bytes as `byte_count` says; both pointers are to live
-        // local variables that nothing else uses during the call.
+        // SAFETY: the name is NUL-terminated and outlives the call; `raw` has the layout of
+        // `struct file_handle` followed by as many bytes as `byte_count` says; both pointers are
+        // to live local variables that nothing else uses during the call.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
-                file.as_fd().as_raw_fd(),
-                c"".as_ptr(),
+                directory.as_raw_fd(),
+                name.as_ptr(),
                 &raw mut raw,
                 &raw mut mount_id,
-                libc::AT_EMPTY_PATH,
+                flags,
             )
         };
         check(answer)?;
         let length = (raw.byte_count as usize).min(MAX_BYTES);
         Ok(Self { kind: raw.kind, bytes: HandleBytes::new(&raw.bytes[..length]) })
+    }
+
+    /// The inode number that the handle holds, for the forms that are known to hold one: the
+    /// kernel's general one (`include/linux/exportfs.h`), that of XFS with wide numbers, of Btrfs
+    /// and of tmpfs.
+    ///
+    /// User space is not meant to read handles: who relies on the number compares it with what
+    /// `stat` answers.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        let bytes = self.bytes.as_slice();
+        let narrow = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let wide = || Some(u64::from_ne_bytes(*bytes.first_chunk()?));
+        match (self.kind, bytes.len()) {
+            (INO32_GENERATION, 8) => narrow(0).map(u64::from),
+            (INO32_GENERATION, 12) => Some(u64::from(narrow(8)?) << 32 | u64::from(narrow(4)?)),
+            (XFS_INO64_GENERATION, 12) | (BTRFS_WITHOUT_PARENT, 20) => wide(),
+            _ => None,
+        }
     }
 
     /// Opens the inode. `mount` is any open file (not `O_PATH`) of the file system it lies in.

@@ -159,6 +159,23 @@ fn a_full_volume_gives_its_last_block_and_inode() {
     }
 }
 
+/// Groups that were full are looked at again once an inode of theirs is free.
+#[test]
+fn each_freed_inode_of_a_full_volume_is_found_again() {
+    for spec in POLICIES {
+        let mut volume = volume(spec, Clustering::Dumb, geometry(8, 400), 1);
+        let mut made = Vec::new();
+        while let Some(inode) = volume.create(&file_in(InodeNo::ROOT)).unwrap() {
+            made.push(inode);
+        }
+        for freed in made.iter().step_by(100) {
+            volume.remove(*freed);
+            let again = volume.create(&file_in(InodeNo::ROOT)).unwrap();
+            assert_eq!(again, Some(*freed), "{}", spec.name);
+        }
+    }
+}
+
 #[test]
 fn equal_seeds_give_equal_placements() {
     for spec in POLICIES {

@@ -64,7 +64,7 @@ impl Image {
         let superblock = Superblock::read(&*device)?;
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
-        let cache = BlockCache::new(device, geometry.block_size, CACHE_BYTES);
+        let cache = BlockCache::new(device, geometry.block_size, CACHE_BYTES, 0);
         let mut image = Self {
             superblock,
             groups,

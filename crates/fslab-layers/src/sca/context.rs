@@ -8,6 +8,7 @@ use fslab_vfs::{Errno, Error, Ino, Request};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::ahead::Ahead;
 use super::codec::CodecSpec;
 use super::lower::LowerFile;
 use crate::surroundings::Draws;
@@ -20,6 +21,8 @@ pub struct Io<'a> {
     pub settings: &'a Settings,
     /// The chunk it is about, for messages.
     pub chunk: Option<u64>,
+    /// What was decoded ahead for who reads.
+    pub ahead: Option<&'a Ahead>,
 }
 
 /// How a layer was asked to work.
@@ -126,7 +129,7 @@ fn mix(number: u64) -> u64 {
 impl<'a> Io<'a> {
     /// An operation on a whole file.
     pub fn new(lower: &'a LowerFile, request: &'a Request, settings: &'a Settings) -> Self {
-        Self { lower, request, settings, chunk: None }
+        Self { lower, request, settings, chunk: None, ahead: None }
     }
 
     /// The same operation, where it is about one chunk.

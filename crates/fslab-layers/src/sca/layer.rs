@@ -4,6 +4,7 @@
 //! [`fslab_vfs::FileSystem::fallback`]).
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use parking_lot::RwLock;
 use slab::Slab;
 
 use super::access::Access;
+use super::ahead::Ahead;
 use super::context::Settings;
 use super::mark::{self, Mark};
 use super::packer::Packer;
@@ -38,6 +40,7 @@ struct OpenFile {
     ino: Ino,
     mode: OpenMode,
     file: Arc<StoredFile>,
+    ahead: Ahead,
 }
 
 /// A use of a file that is not behind a handle; ended by [`Sca::leave`].
@@ -93,8 +96,16 @@ impl Sca {
         if open.mode.writes() { Ok(open) } else { Err(Errno::BADF.into()) }
     }
 
+    /// Has workers decode what will be read after this.
+    fn decode_ahead(&self, open: &OpenFile, read: Range<u64>) {
+        for (chunk, slot) in open.file.to_decode_ahead(&open.ahead, read) {
+            let file = Arc::clone(&open.file);
+            self.settings.workers.spawn(move || file.decode_ahead(&own_request(), chunk, &slot));
+        }
+    }
+
     fn opened(&self, ino: Ino, mode: OpenMode, file: Use) -> Opened {
-        let open = Arc::new(OpenFile { ino, mode, file });
+        let open = Arc::new(OpenFile { ino, mode, file, ahead: Ahead::default() });
         let handle = Handle(self.handles.write().insert(open) as u64);
         Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
     }
@@ -223,7 +234,7 @@ impl Sca {
         length: u64,
     ) -> Result<u64> {
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
-        let count = source.file.read(request, source_offset, &mut buffer)?;
+        let count = source.file.read(request, source_offset, &mut buffer, None)?;
         let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
         let place = Place::At(target_offset);
         let copied = target.file.write(request, place, &buffer[..count], options)?;
@@ -397,7 +408,9 @@ impl FileSystem for Sca {
         buffer: &mut [u8],
     ) -> Result<usize> {
         self.packer.note_request();
-        self.readable(handle)?.file.read(request, offset, buffer)
+        let open = self.readable(handle)?;
+        self.decode_ahead(&open, offset..offset.saturating_add(buffer.len() as u64));
+        open.file.read(request, offset, buffer, Some(&open.ahead))
     }
 
     fn write(

@@ -32,7 +32,7 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const THREADS: OptionSpec = OptionSpec {
     name: "threads",
-    help: "threads that encode; 0 for one a processor",
+    help: "threads that encode and decode; 0 for one a processor",
     default: "0",
     value: ValueKind::Count { least: 0, most: 256 },
 };

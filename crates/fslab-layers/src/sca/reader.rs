@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, SeekTo};
 
+use super::ahead::Ready;
 use super::context::Io;
 use super::encoder::side_by_side;
 use super::format::Kind;
@@ -94,7 +95,9 @@ impl Log {
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
         let key = (self.identity.file_id, entry.frame.offset);
-        if is_whole && io.settings.cache.peek(&key).is_none() {
+        let is_decoded = io.settings.cache.peek(&key).is_some()
+            || io.ahead.is_some_and(|ahead| ahead.has(piece.chunk));
+        if is_whole && !is_decoded {
             let begin = (entry.from - piece.start) as usize;
             let end = (entry.to - piece.start) as usize;
             target[..begin].fill(0);
@@ -130,7 +133,11 @@ impl Log {
         let whole = match io.settings.cache.get(&key) {
             Some(whole) => whole,
             None => {
-                let whole = Arc::new(self.decode(io, chunk, entry)?);
+                let ready = io.ahead.and_then(|ahead| ahead.take(chunk, entry.frame.offset));
+                let whole = match ready {
+                    Some(ready) => ready,
+                    None => Arc::new(self.decode(io, chunk, entry)?),
+                };
                 if keep {
                     io.settings.cache.insert(key, Arc::clone(&whole));
                 }
@@ -171,6 +178,14 @@ impl Log {
             }
             false => Err(io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED)),
         }
+    }
+
+    /// What will be wanted of a chunk, if it is in order. What is not is found by the reader.
+    pub fn decode_ahead(&self, io: Io<'_>, chunk: u64) -> Option<Ready> {
+        let entry = self.entry(io, chunk).ok()??;
+        let content = Arc::new(self.decode(io, chunk, entry).ok()?);
+        io.lower.drop_pages(entry.frame.offset, entry.frame.stored_length.into());
+        Some(Ready { offset: entry.frame.offset, content })
     }
 
     /// The frame that holds content of a chunk.

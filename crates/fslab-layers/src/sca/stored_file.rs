@@ -3,6 +3,7 @@
 //! One [`StoredFile`] for each inode in use, however many handles there are. Readers share it,
 //! writers have it alone.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +12,7 @@ use fslab_vfs::{
 };
 use parking_lot::RwLock;
 
+use super::ahead::{Ahead, Slot};
 use super::context::{Io, Settings, WhenToPack, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
@@ -165,18 +167,30 @@ impl StoredFile {
     }
 
     /// Reads; finds everything by the frames again if the index turns out to be damaged.
-    pub fn read(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        match self.read_once(request, offset, buffer) {
+    pub fn read(
+        &self,
+        request: &Request,
+        offset: u64,
+        buffer: &mut [u8],
+        ahead: Option<&Ahead>,
+    ) -> Result<usize> {
+        match self.read_once(request, offset, buffer, ahead) {
             Err(_) if self.state.write().heal(request, &self.settings)? => {
-                self.read_once(request, offset, buffer)
+                self.read_once(request, offset, buffer, None)
             }
             answer => answer,
         }
     }
 
-    fn read_once(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_once(
+        &self,
+        request: &Request,
+        offset: u64,
+        buffer: &mut [u8],
+        ahead: Option<&Ahead>,
+    ) -> Result<usize> {
         let state = self.state.read();
-        let io = state.io(request, &self.settings);
+        let io = Io { ahead, ..state.io(request, &self.settings) };
         let count = match &state.kind {
             Kind::Empty => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
@@ -186,6 +200,31 @@ impl StoredFile {
             io.lower.read_into(request, 0, &mut [0])?;
         }
         Ok(count)
+    }
+
+    /// Notes a read and answers which chunks to decode beside it, by [`Self::decode_ahead`].
+    pub fn to_decode_ahead(&self, ahead: &Ahead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
+        let Kind::Stored(log) = &self.state.read().kind else { return Vec::new() };
+        let workers = self.settings.workers.current_num_threads() as u64;
+        let keeps_all_busy = read.end - read.start >= workers * log.chunk_bytes();
+        if keeps_all_busy || !log.identity.codec.compresses {
+            return Vec::new();
+        }
+        ahead.note(read, log.chunk_bytes(), workers)
+    }
+
+    /// Decodes a chunk for who will read it soon.
+    ///
+    /// The file is held before the slot: who waits for the slot holds the file as well, and a
+    /// writer waiting for both must not come between.
+    pub fn decode_ahead(&self, request: &Request, chunk: u64, slot: &Slot) {
+        let state = self.state.read();
+        match &state.kind {
+            Kind::Stored(log) if !state.is_closed => {
+                slot.fill(|| log.decode_ahead(state.io(request, &self.settings), chunk));
+            }
+            _ => slot.fill(|| None),
+        }
     }
 
     /// Writes as much as it can, at least one byte.

@@ -1,5 +1,6 @@
 //! Stored files: what they are below, and what is left of them after kills, cuts and damage.
 
+mod ahead;
 mod below;
 mod convert;
 mod damage;

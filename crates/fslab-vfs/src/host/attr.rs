@@ -1,5 +1,6 @@
 //! Between the kernel's `statx` and [`Attr`].
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps};
@@ -12,10 +13,18 @@ const UTIME_NOW: i64 = 0x3fff_ffff;
 /// The kernel's magic value of `tv_nsec` for "leave as it is".
 const UTIME_OMIT: i64 = 0x3fff_fffe;
 
+/// What an [`Attr`] is made of.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
 /// `statx` of an open file; the descriptor may be `O_PATH`.
 pub(super) fn stat(file: impl AsFd) -> Result<Statx> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?)
+    Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WANTED)?)
+}
+
+/// `statx` of what a name in a directory stands for, a symbolic link itself.
+pub(super) fn stat_at(directory: impl AsFd, name: &OsStr) -> Result<Statx> {
+    let itself = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(rustix::fs::statx(directory, name, itself, WANTED)?)
 }
 
 /// The magic number of the file system a descriptor lies in.

@@ -27,6 +27,8 @@ struct Device {
     /// A directory on the device, open for reading, where file handles can be opened through it;
     /// one for all devices of a mount.
     mount: Option<Arc<OwnedFd>>,
+    /// Its handles hold the inode's number.
+    handles_tell_numbers: bool,
     /// Its file system reports errors of delayed writes at close.
     reports_at_close: bool,
 }
@@ -36,7 +38,9 @@ impl Device {
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
-        Ok(Self { number, mount_id, mount, reports_at_close: !is_known_local(file)? })
+        let handles_tell_numbers = mount.is_some() && handle_tells_number(file)?;
+        let reports_at_close = !is_known_local(file)?;
+        Ok(Self { number, mount_id, mount, handles_tell_numbers, reports_at_close })
     }
 }
 
@@ -52,6 +56,11 @@ impl Devices {
     /// Whether inodes of the root's device need no descriptors.
     pub fn root_has_handles(&self) -> bool {
         self.known.read().first().is_some_and(|device| device.mount.is_some())
+    }
+
+    /// Whether [`Self::with_telling_handles`] is likely to know devices.
+    pub fn root_tells_numbers(&self) -> bool {
+        self.known.read().first().is_some_and(|device| device.handles_tell_numbers)
     }
 
     /// The index of a device, which becomes known by `file` lying on it.
@@ -93,6 +102,15 @@ impl Devices {
             Some(_) => Ok(Some(Reference::Handle(FileHandle::of(file)?))),
             None => Ok(None),
         }
+    }
+
+    /// The index of a known device, if a handle and what `stat` answers can be seen to be of one
+    /// inode there.
+    pub fn with_telling_handles(&self, number: u64) -> Option<DeviceIndex> {
+        let index = self.find(number)?;
+        let known = self.known.read();
+        let device = known.get(usize::from(index)).filter(|device| device.handles_tell_numbers);
+        device.map(|_| index)
     }
 
     /// Opens an inode of a device.
@@ -152,6 +170,11 @@ fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
     let handle = FileHandle::of(&mount).ok()?;
     handle.open(mount.as_fd(), OFlags::PATH).ok()?;
     Some(mount)
+}
+
+/// Whether the inode number can be read from the handle of a file.
+fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
+    Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
 }
 
 /// Whether a file system is one whose close(2) has nothing to report.

@@ -67,6 +67,16 @@ impl Reference {
         }
     }
 
+    /// The descriptor of a removed inode, if it is this one.
+    fn or_removed(self, removed: Option<Arc<OwnedFd>>) -> Result<Self> {
+        match (&self, removed) {
+            (Self::Handle(handle), Some(removed)) if FileHandle::of(&removed)? == *handle => {
+                Ok(Self::Descriptor(removed))
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// Whether both are the same inode, given that device and number are equal. A kept descriptor
     /// pins its inode, so the number can't have been used again.
     fn is_same_generation(&self, other: &Self) -> bool {
@@ -83,8 +93,15 @@ struct Node {
     kind: FileKind,
     lookups: u64,
     reference: Reference,
-    /// The reference was exchanged for a descriptor because the last name is gone.
-    pinned: bool,
+    /// What had this number when its last name was removed. Whether it is of this generation is
+    /// looked at when it is used: most removed inodes are forgotten at once.
+    removed: Option<Arc<OwnedFd>>,
+}
+
+impl Node {
+    fn new(identity: Identity, kind: FileKind, reference: Reference) -> Self {
+        Self { identity, kind, lookups: 1, reference, removed: None }
+    }
 }
 
 /// The table of remembered inodes.
@@ -107,7 +124,7 @@ impl Inodes {
     /// A table that knows the root; it keeps at most `pinned_max` descriptors of removed inodes.
     pub fn new(root: Identity, reference: Reference, pinned_max: usize) -> Self {
         let kind = FileKind::Directory;
-        let root = Node { identity: root, kind, lookups: 1, reference, pinned: false };
+        let root = Node::new(root, kind, reference);
         let table = Table {
             nodes: HashMap::from([(Ino::ROOT, root)]),
             displaced: HashMap::new(),
@@ -130,9 +147,12 @@ impl Inodes {
 
     /// Where an inode lies and how to open it.
     pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
-        let table = self.table.read();
-        let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
-        Ok((node.identity, node.reference.clone()))
+        let (identity, reference, removed) = {
+            let table = self.table.read();
+            let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
+            (node.identity, node.reference.clone(), node.removed.clone())
+        };
+        Ok((identity, reference.or_removed(removed)?))
     }
 
     /// What an inode is.
@@ -143,8 +163,8 @@ impl Inodes {
 
     /// Keeps an inode usable after its last name is gone. Beyond the bound it is not kept, and
     /// answers `ESTALE` once nobody has it open.
-    pub fn pin(&self, identity: Identity, reference: &Reference, descriptor: Arc<OwnedFd>) {
-        self.table.write().pin(identity, reference, descriptor);
+    pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
+        self.table.write().pin(identity, descriptor);
     }
 
     /// How many inodes are remembered, the root included.
@@ -162,18 +182,22 @@ impl Table {
             return ino;
         }
         let ino = self.free_number(identity);
-        let node = Node { identity, kind, lookups: 1, reference, pinned: false };
-        self.nodes.insert(ino, node);
+        self.nodes.insert(ino, Node::new(identity, kind, reference));
         ino
     }
 
     fn find(&self, identity: Identity, reference: &Reference) -> Option<Ino> {
-        let displaced = self.displaced.get(&identity).into_iter().flatten().copied();
-        identity.shown().into_iter().chain(displaced).find(|ino| {
-            self.nodes.get(ino).is_some_and(|node| {
-                node.identity == identity && node.reference.is_same_generation(reference)
-            })
+        self.all_of(identity).find(|ino| {
+            self.nodes.get(ino).is_some_and(|node| node.reference.is_same_generation(reference))
         })
+    }
+
+    /// The remembered generations of an inode.
+    fn all_of(&self, identity: Identity) -> impl Iterator<Item = Ino> {
+        let displaced = self.displaced.get(&identity).into_iter().flatten().copied();
+        let known =
+            move |ino: &Ino| self.nodes.get(ino).is_some_and(|node| node.identity == identity);
+        identity.shown().into_iter().chain(displaced).filter(known)
     }
 
     fn free_number(&mut self, identity: Identity) -> Ino {
@@ -194,7 +218,7 @@ impl Table {
             return false;
         }
         let node = entry.remove();
-        self.pinned_count -= usize::from(node.pinned);
+        self.pinned_count -= usize::from(node.removed.is_some());
         self.release_displaced(node.identity, ino);
         self.give_memory_back();
         true
@@ -218,16 +242,14 @@ impl Table {
         }
     }
 
-    fn pin(&mut self, identity: Identity, reference: &Reference, descriptor: Arc<OwnedFd>) {
-        if self.pinned_count >= self.pinned_max {
-            return;
-        }
-        // Another generation may be remembered by this number, and must not become this one.
-        let Some(ino) = self.find(identity, reference) else { return };
-        if let Some(node) = self.nodes.get_mut(&ino) {
-            self.pinned_count += usize::from(!node.pinned);
-            node.pinned = true;
-            node.reference = Reference::Descriptor(descriptor);
+    fn pin(&mut self, identity: Identity, descriptor: &Arc<OwnedFd>) {
+        for ino in self.all_of(identity).collect::<Vec<_>>() {
+            let has_room = self.pinned_count < self.pinned_max;
+            let Some(node) = self.nodes.get_mut(&ino).filter(|_| has_room) else { return };
+            if matches!(node.reference, Reference::Handle(_)) {
+                self.pinned_count += usize::from(node.removed.is_none());
+                node.removed = Some(Arc::clone(descriptor));
+            }
         }
     }
 }
@@ -235,21 +257,27 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::fd::AsFd;
 
     fn handle_of(file: impl AsFd) -> Reference {
         Reference::Handle(FileHandle::of(file).unwrap())
     }
 
-    fn two_references() -> (Reference, Reference) {
+    fn two_files() -> (File, File) {
         let directory = tempfile::tempdir_in(".").unwrap();
-        let one = std::fs::File::create(directory.path().join("one")).unwrap();
-        let other = std::fs::File::create(directory.path().join("other")).unwrap();
+        let one = File::create(directory.path().join("one")).unwrap();
+        let other = File::create(directory.path().join("other")).unwrap();
+        (one, other)
+    }
+
+    fn two_references() -> (Reference, Reference) {
+        let (one, other) = two_files();
         (handle_of(one), handle_of(other))
     }
 
     fn table() -> Inodes {
-        let root = Reference::Descriptor(Arc::new(std::fs::File::open("/").unwrap().into()));
+        let root = Reference::Descriptor(Arc::new(File::open("/").unwrap().into()));
         Inodes::new(Identity { device: 0, number: 2 }, root, 8)
     }
 
@@ -276,14 +304,13 @@ mod tests {
     /// A name may be removed that the kernel still believes to be of an earlier file.
     #[test]
     fn a_removed_inode_does_not_pass_for_an_earlier_one() {
-        let (old, new) = two_references();
+        let (old_file, new_file) = two_files();
         let inodes = table();
         let identity = Identity { device: 0, number: 77 };
-        let ino = inodes.remember(identity, FileKind::Regular, old.clone());
-        let descriptor: Arc<OwnedFd> = Arc::new(std::fs::File::open("/").unwrap().into());
-        inodes.pin(identity, &new, Arc::clone(&descriptor));
+        let ino = inodes.remember(identity, FileKind::Regular, handle_of(&old_file));
+        inodes.pin(identity, &Arc::new(new_file.into()));
         assert!(matches!(inodes.get(ino).unwrap().1, Reference::Handle(_)));
-        inodes.pin(identity, &old, descriptor);
+        inodes.pin(identity, &Arc::new(old_file.into()));
         assert!(matches!(inodes.get(ino).unwrap().1, Reference::Descriptor(_)));
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fslab_sys::file_handle::FileHandle;
 use quick_cache::sync::Cache;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
@@ -126,9 +127,36 @@ impl Lower {
     /// Finds a name and counts a lookup.
     pub fn lookup(&self, parent: Ino, name: Name<'_>) -> Result<Entry> {
         let directory = self.directory(parent)?;
+        if let Some(entry) = self.look(&directory, name)? {
+            return Ok(entry);
+        }
         let descriptor = open_name(&directory, name)?;
         let stat = attr::stat(&descriptor)?;
         self.enter(Arc::new(descriptor), &stat)
+    }
+
+    /// Finds a name without opening it, which takes half the system calls; `None` where handle and
+    /// attributes can't be seen to be of one inode.
+    ///
+    /// Between the two calls the name may come to stand for another inode, whose number differs,
+    /// or for a later one of the same number. Then the earlier handle answers `ESTALE`, and the
+    /// kernel asks again.
+    fn look(&self, directory: &OwnedFd, name: Name<'_>) -> Result<Option<Entry>> {
+        if !self.devices.root_tells_numbers() {
+            return Ok(None);
+        }
+        let handle = match FileHandle::at(directory, name.as_os_str()) {
+            // Something without handles is mounted there.
+            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => return Ok(None),
+            handle => handle?,
+        };
+        let stat = attr::stat_at(directory, name.as_os_str())?;
+        let device = self.devices.with_telling_handles(attr::device_of(&stat));
+        let Some(device) = device.filter(|_| handle.number() == Some(stat.stx_ino)) else {
+            return Ok(None);
+        };
+        let identity = Identity { device, number: stat.stx_ino };
+        self.remember(identity, Reference::Handle(handle), &stat).map(Some)
     }
 
     /// Makes the inode of a descriptor known and counts a lookup.
@@ -138,14 +166,18 @@ impl Lower {
             Some(handle) => handle,
             None => Reference::Descriptor(Arc::new(reopen_as_path(&descriptor)?)),
         };
+        let entry = self.remember(identity, reference, stat)?;
+        if entry.attr.kind == FileKind::Directory {
+            self.directories.insert(entry.attr.ino, descriptor);
+        }
+        Ok(entry)
+    }
+
+    fn remember(&self, identity: Identity, reference: Reference, stat: &Statx) -> Result<Entry> {
         let generation = reference.generation();
         let kind = FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?;
         let ino = self.inodes.remember(identity, kind, reference);
-        let attr = attr::to_attr(ino, stat)?;
-        if attr.kind == FileKind::Directory {
-            self.directories.insert(ino, descriptor);
-        }
-        Ok(Entry { attr, generation })
+        Ok(Entry { attr: attr::to_attr(ino, stat)?, generation })
     }
 
     /// Gives lookups back.
@@ -171,11 +203,8 @@ impl Lower {
     fn try_to_pin(&self, victim: OwnedFd) -> Result<()> {
         let stat = attr::stat(&victim)?;
         if stat.stx_nlink == 0 || is_directory(&stat) {
-            let victim = Arc::new(victim);
             let identity = self.identity(&victim, &stat)?;
-            let reference = self.devices.handle_of(identity.device, &victim)?;
-            let reference = reference.unwrap_or_else(|| Reference::Descriptor(Arc::clone(&victim)));
-            self.inodes.pin(identity, &reference, victim);
+            self.inodes.pin(identity, &Arc::new(victim));
         }
         Ok(())
     }

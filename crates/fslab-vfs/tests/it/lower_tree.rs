@@ -2,10 +2,11 @@
 //! others make and remove, callers with fewer rights, blocks on a device.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fslab_sys::file_handle::FileHandle;
 use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
@@ -99,7 +100,7 @@ fn changes_both(client: &Client<'_>, inner: Ino) {
 
 /// A new file system on an image, mounted; the mount goes first.
 fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
-    fs::File::create(image).unwrap().set_len(128 << 20).unwrap();
+    fs::File::create(image).unwrap().set_len(320 << 20).unwrap();
     make(kind, image, &[]).unwrap();
     let options = Options { sector_size: 512, read_only: false };
     let device = LoopDevice::attach(image, options).unwrap();
@@ -221,6 +222,72 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
         done.store(true, Ordering::Relaxed);
         assert!(created.is_empty(), "{} of {CREATIONS}: {:?}", created.len(), created[0]);
     });
+}
+
+/// Names are looked up in two steps; between them a name may come to stand for something else.
+#[test]
+fn a_name_that_changes_sides_is_found_as_one_or_the_other() {
+    const LOOKUPS: usize = 20_000;
+    let directory = scratch();
+    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+    fs::write(&one, "1").unwrap();
+    fs::write(&other, "22").unwrap();
+    let host = host(directory.path());
+    let client = Client::new(&host);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                exchange(&one, &other);
+            }
+        });
+        let mixed = (0..LOOKUPS).find(|_| !is_one_file(&client, "one"));
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(mixed, None, "a number with another file's attributes");
+    });
+}
+
+fn exchange(one: &Path, other: &Path) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
+/// Whether what was found has the size that its inode has.
+fn is_one_file(client: &Client<'_>, name: &str) -> bool {
+    let found = client.lookup(Ino::ROOT, name).unwrap();
+    let asked = client.attr(found.ino).unwrap();
+    client.forget(found.ino);
+    found.size == asked.size
+}
+
+/// Where handles tell the number, looking a name up opens nothing.
+#[test]
+fn handles_of_common_file_systems_tell_the_number() {
+    if !is_root("handles_of_common_file_systems_tell_the_number") {
+        return;
+    }
+    let scratch = scratch();
+    let tmpfs = tmpfs_on(scratch.path().join("tmpfs"));
+    tells_the_number(tmpfs.target());
+    tmpfs.unmount().unwrap();
+    for kind in [Kind::Ext2, Kind::Ext4, Kind::Xfs, Kind::Btrfs] {
+        if let Err(error) = kind.tool_version() {
+            skip("handles_of_common_file_systems_tell_the_number", &error.to_string());
+            continue;
+        }
+        let (mount, _device) = mounted_image(kind, &scratch.path().join(kind.name()));
+        tells_the_number(mount.target());
+        mount.unmount().unwrap();
+    }
+}
+
+fn tells_the_number(directory: &Path) {
+    let path = directory.join("file");
+    let file = fs::File::create(&path).unwrap();
+    let number = file.metadata().unwrap().ino();
+    let named = FileHandle::at(fs::File::open(directory).unwrap(), "file").unwrap();
+    assert_eq!(named, FileHandle::of(&file).unwrap(), "{}", path.display());
+    assert_eq!(named.number(), Some(number), "{}", path.display());
 }
 
 /// What was delivered before an error must reach the reader.

@@ -1,0 +1,92 @@
+//! What is known of blocks, by their numbers: rows of blocks side by side, found by hashing. The
+//! blocks of a directory mostly lie side by side, so that even of millions of names all that is
+//! known of its blocks is little memory, which the processor has at hand.
+
+use std::collections::HashMap;
+
+use super::Hashing;
+use crate::numbers::BlockNo;
+
+/// Blocks of a row. What a lone block costs is a row, so they are short.
+const ROW: u32 = 64;
+
+type Row<T> = [Option<T>; ROW as usize];
+
+/// What is known of some blocks.
+pub(super) struct Table<T> {
+    rows: HashMap<u32, Box<Row<T>>, Hashing>,
+    length: usize,
+}
+
+impl<T: Copy> Table<T> {
+    pub fn new(hashing: Hashing) -> Self {
+        Self { rows: HashMap::with_hasher(hashing), length: 0 }
+    }
+
+    /// Of how many blocks something is known.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// The row of a block, and where in it.
+    fn place(block: BlockNo) -> (u32, usize) {
+        (block.0 / ROW, (block.0 % ROW) as usize)
+    }
+
+    #[inline]
+    pub fn get(&self, block: BlockNo) -> Option<&T> {
+        let (row, at) = Self::place(block);
+        self.rows.get(&row)?[at].as_ref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, block: BlockNo) -> Option<&mut T> {
+        let (row, at) = Self::place(block);
+        self.rows.get_mut(&row)?[at].as_mut()
+    }
+
+    pub fn insert(&mut self, block: BlockNo, value: T) {
+        let (row, at) = Self::place(block);
+        let row = self.rows.entry(row).or_insert_with(|| Box::new([None; ROW as usize]));
+        self.length += usize::from(row[at].is_none());
+        row[at] = Some(value);
+    }
+
+    pub fn remove(&mut self, block: BlockNo) -> Option<T> {
+        let (number, at) = Self::place(block);
+        let row = self.rows.get_mut(&number)?;
+        let value = row[at].take()?;
+        self.length -= 1;
+        if row.iter().all(Option::is_none) {
+            self.rows.remove(&number);
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hashing;
+    use super::*;
+
+    #[test]
+    fn values_come_and_go_with_their_rows() {
+        let mut table = Table::new(hashing());
+        let blocks = [0, 1, ROW - 1, ROW, 5 * ROW, u32::MAX].map(BlockNo);
+        for block in blocks {
+            assert!(table.get(block).is_none());
+            table.insert(block, block.0 / 2);
+            table.insert(block, block.0);
+        }
+        assert_eq!((table.len(), table.rows.len()), (6, 4));
+        let values = blocks.map(|block| table.get(block).copied());
+        assert_eq!(values, blocks.map(|block| Some(block.0)));
+        *table.get_mut(BlockNo(ROW)).unwrap() = 7;
+        assert_eq!(table.remove(BlockNo(ROW)), Some(7));
+        assert_eq!((table.remove(BlockNo(ROW)), table.remove(BlockNo(2))), (None, None));
+        for block in blocks {
+            table.remove(block);
+        }
+        assert_eq!((table.len(), table.rows.len()), (0, 0));
+    }
+}

@@ -1,0 +1,187 @@
+//! Decoding ahead of who reads in sequence.
+//!
+//! A request of the kernel is decoded chunk by chunk, side by side. Where requests are too small to
+//! keep all workers busy (the kernel asks for 128 KiB at a time unless its read-ahead was raised,
+//! which takes root), the others decode what comes next, at most one chunk each. What was decoded
+//! is handed over once and not kept.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+/// Reads in sequence that promise another.
+const STREAK_MIN: u32 = 2;
+
+/// What one handle's reader will want next.
+#[derive(Default)]
+pub struct Ahead {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where the last read ended.
+    end: u64,
+    /// Reads that began where another had ended.
+    streak: u32,
+    /// The first chunk that nobody was asked to decode.
+    next: u64,
+    slots: VecDeque<(u64, Arc<Slot>)>,
+}
+
+/// Room for the content of a chunk. Who decodes it holds it meanwhile; nothing in it means that
+/// the reader is to decode it.
+#[derive(Default)]
+pub struct Slot(OnceLock<Option<Ready>>);
+
+/// What a frame holds.
+pub struct Ready {
+    /// Of the frame: the chunk may have been written again since.
+    pub offset: u64,
+    pub content: Arc<Vec<u8>>,
+}
+
+impl Slot {
+    /// Decodes, unless the reader has come first.
+    pub fn fill(&self, decode: impl FnOnce() -> Option<Ready>) {
+        self.0.get_or_init(decode);
+    }
+}
+
+impl Ahead {
+    /// Notes a read and answers what to decode beside it, so that `chunks_max` chunks behind it are
+    /// ready or being made so. The kernel may ask for two pieces at a time in either order.
+    pub fn note(
+        &self,
+        read: Range<u64>,
+        chunk_bytes: u64,
+        chunks_max: u64,
+    ) -> Vec<(u64, Arc<Slot>)> {
+        let mut state = self.state.lock();
+        if !state.goes_on(&read) {
+            *state = State { end: read.end, ..State::default() };
+        }
+        if state.streak < STREAK_MIN {
+            return Vec::new();
+        }
+        let behind = state.end.div_ceil(chunk_bytes);
+        let wanted = state.next.max(behind)..behind + chunks_max;
+        state.next = state.next.max(wanted.end);
+        let slots = wanted.map(|chunk| (chunk, Arc::new(Slot::default())));
+        let slots: Vec<_> = slots.collect();
+        state.slots.extend(slots.iter().cloned());
+        // What was passed over is not wanted any more.
+        state.slots.retain(|(chunk, _)| (chunk + 1) * chunk_bytes > read.start);
+        slots
+    }
+
+    /// Whether a chunk is decoded or being decoded.
+    pub fn has(&self, chunk: u64) -> bool {
+        self.state.lock().slots.iter().any(|(known, _)| *known == chunk)
+    }
+
+    /// Hands over what the frame at `offset` holds of a chunk, once; waits for who decodes it.
+    pub fn take(&self, chunk: u64, offset: u64) -> Option<Arc<Vec<u8>>> {
+        let slot = {
+            let slots = &mut self.state.lock().slots;
+            let at = slots.iter().position(|(known, _)| *known == chunk)?;
+            slots.remove(at)?.1
+        };
+        let ready = slot.0.get_or_init(|| None).as_ref()?;
+        (ready.offset == offset).then(|| Arc::clone(&ready.content))
+    }
+}
+
+impl State {
+    /// Whether a read continues the sequence, which it then belongs to.
+    fn goes_on(&mut self, read: &Range<u64>) -> bool {
+        let length = read.end - read.start;
+        if read.start == self.end {
+            self.streak = self.streak.saturating_add(1);
+            self.end = read.end;
+            return true;
+        }
+        let is_late = read.end <= self.end && self.end - read.end <= length;
+        let is_early = read.start > self.end && read.start - self.end <= length;
+        if is_early {
+            self.end = read.end;
+        }
+        self.streak >= STREAK_MIN && (is_late || is_early)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: u64 = 128 << 10;
+
+    fn chunks(wanted: &[(u64, Arc<Slot>)]) -> Vec<u64> {
+        wanted.iter().map(|(chunk, _)| *chunk).collect()
+    }
+
+    fn read(ahead: &Ahead, chunk: u64) -> Vec<u64> {
+        chunks(&ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 2))
+    }
+
+    #[test]
+    fn a_sequence_is_decoded_ahead_and_nothing_twice() {
+        let ahead = Ahead::default();
+        let asked: Vec<Vec<u64>> = (0..5).map(|chunk| read(&ahead, chunk)).collect();
+        assert_eq!(asked, [vec![], vec![2, 3], vec![4], vec![5], vec![6]]);
+    }
+
+    #[test]
+    fn two_pieces_in_either_order_are_a_sequence() {
+        let ahead = Ahead::default();
+        let order = [0, 1, 3, 2, 4, 5];
+        let asked: Vec<u64> = order.iter().flat_map(|chunk| read(&ahead, *chunk)).collect();
+        assert_eq!(asked, [2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn reads_at_random_are_not_decoded_ahead() {
+        let ahead = Ahead::default();
+        for chunk in [9, 3, 7, 1, 12, 5] {
+            assert_eq!(read(&ahead, chunk), []);
+        }
+    }
+
+    #[test]
+    fn a_jump_forgets_what_was_decoded() {
+        let ahead = Ahead::default();
+        (0..3).for_each(|chunk| drop(read(&ahead, chunk)));
+        assert!(ahead.has(3));
+        read(&ahead, 100);
+        assert!(!ahead.has(3));
+    }
+
+    #[test]
+    fn content_is_handed_over_once_and_only_of_the_frame_asked_for() {
+        let ahead = Ahead::default();
+        let ready = |slot: &Slot, offset| {
+            slot.fill(|| Some(Ready { offset, content: Arc::new(vec![1]) }));
+        };
+        (0..2).for_each(|chunk| {
+            for (chunk, slot) in ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 2) {
+                ready(&slot, chunk * 1000);
+            }
+        });
+        assert_eq!(ahead.take(2, 2000), Some(Arc::new(vec![1])));
+        assert_eq!(ahead.take(2, 2000), None);
+        assert_eq!(ahead.take(3, 7), None, "written again since");
+    }
+
+    #[test]
+    fn who_comes_before_it_is_decoded_decodes_it_himself() {
+        let ahead = Ahead::default();
+        let mut asked = Vec::new();
+        (0..2).for_each(|chunk| {
+            asked.extend(ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 1));
+        });
+        assert_eq!(ahead.take(2, 0), None);
+        asked[0].1.fill(|| panic!("nobody wants it any more"));
+    }
+}
