@@ -90,7 +90,7 @@ impl Tier {
         let mut moving = Vec::new();
         for row in rows {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            match self.to_be_moved(row)? {
+            match self.to_be_moved(row, request)? {
                 Some(one) => moving.push(one),
                 None => return Ok(false),
             }
@@ -107,7 +107,7 @@ impl Tier {
 
     /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
     /// who would not learn of its new place.
-    fn to_be_moved(&self, old: ObjectRow) -> Result<Option<Moving>> {
+    fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
         let found = match old.state {
             ObjectState::Pending => return Ok(None),
             ObjectState::Live => {
@@ -120,14 +120,14 @@ impl Tier {
             ObjectState::Replaced | ObjectState::Removed if self.is_read(&old) => return Ok(None),
             ObjectState::Replaced | ObjectState::Removed => None,
         };
-        let contents = self.contents_in_archives(&old)?;
+        let contents = self.contents_in_archives(&old, request)?;
         Ok(Some(Moving { old, found, contents }))
     }
 
-    fn contents_in_archives(&self, row: &ObjectRow) -> Result<Contents> {
+    fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
         let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
         for archive in self.holders(&row.version) {
-            match self.contents_in(&archive, row) {
+            match self.contents_in(&archive, row, request) {
                 Ok(contents) => return Ok(contents),
                 Err(error) => problem = error,
             }
@@ -135,12 +135,17 @@ impl Tier {
         Err(problem)
     }
 
-    fn contents_in(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<Contents> {
+    fn contents_in(
+        &self,
+        archive: &Arc<dyn Archive>,
+        row: &ObjectRow,
+        request: &Request,
+    ) -> Result<Contents> {
         let reader = self.reader(archive, &row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
         let mut bytes = Vec::new();
         for block in 0..reader.blocks() {
-            self.pace(None).pass(reader.stored_bytes(block)?, &self.request())?;
+            self.pace(None).pass(reader.stored_bytes(block)?, request)?;
             bytes.extend(reader.block(block)?);
         }
         Ok(Contents { attributes, bytes })

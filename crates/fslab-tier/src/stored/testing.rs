@@ -16,8 +16,9 @@ use super::reader::ObjectReader;
 use super::residency::{self, Residency};
 use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::{Archive, ContainerKind, Key, SealedArchive};
 use crate::id::Id;
+use crate::surroundings::Identities;
 
 /// Objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
@@ -49,6 +50,29 @@ pub fn check_container(bytes: &[u8]) {
     for container in [bytes.to_vec(), sealed(bytes)] {
         // Whatever is wrong is told, and nothing else is promised.
         read_all(container).ok();
+    }
+    check_encrypted(bytes);
+}
+
+/// What was not sealed with a key is refused, wherever it is read.
+fn check_encrypted(bytes: &[u8]) {
+    let (kind, id) = (ContainerKind::Files, Id([2; 16]));
+    let inner = MemoryArchive::new(Id([1; 16]), "bytes");
+    inner.put(kind, id, bytes.to_vec());
+    let archive = SealedArchive::new(Arc::new(inner), Key::new([0; 32]), Arc::new(NoIdentities));
+    let Ok(length) = archive.length(kind, id) else { return };
+    assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
+    for offset in [0, length / 2, length.saturating_sub(1), length, u64::MAX] {
+        assert!(archive.read(kind, id, offset, &mut [0; 100]).is_err(), "{offset} is believed");
+    }
+}
+
+/// Nothing is written.
+struct NoIdentities;
+
+impl Identities for NoIdentities {
+    fn make(&self) -> Id {
+        Id::default()
     }
 }
 
@@ -139,11 +163,11 @@ mod tests {
 
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-    /// What version 1 wrote: a container of files, a tree, a residency.
+    /// What version 1 wrote: a residency, a container of a file, a tree, a bundle.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
-        for kind in ["files", "trees"] {
-            let top = std::fs::read_dir(format!("{GOLDEN}/archive-1/{kind}")).unwrap();
+        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files"] {
+            let top = std::fs::read_dir(format!("{GOLDEN}/{kind}")).unwrap();
             let mut pending: Vec<_> = top.map(|entry| entry.unwrap().path()).collect();
             while let Some(path) = pending.pop() {
                 match std::fs::read_dir(&path) {
@@ -152,7 +176,7 @@ mod tests {
                 }
             }
         }
-        assert!(files.len() > 2, "{files:?}");
+        assert!(files.len() > 3, "{files:?}");
         files.iter().map(|path| std::fs::read(path).unwrap()).collect()
     }
 
