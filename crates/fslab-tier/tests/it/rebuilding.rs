@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::Archive;
-use fslab_tier::catalogue::Catalogue;
+use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
@@ -225,4 +225,23 @@ fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
         let ino = client.lookup(first, name).unwrap().ino;
         assert!(client.contents(ino).unwrap() == data);
     }
+}
+
+/// What is on its way while the tree is walked may be there only after the walk has been by.
+#[test]
+fn a_tree_is_older_than_what_is_on_its_way() {
+    let bench = Bench::new();
+    let client = bench.client();
+    bench.offline(&client, "file", &noise(60, MIB));
+    let mut rows = Vec::new();
+    let mut keep = |row: ObjectRow| {
+        rows.push(ObjectRow { state: ObjectState::Pending, ..row });
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    bench.tier.catalogue().put(&rows).unwrap();
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let trees = rebuild::trees(&archive).unwrap();
+    assert!(trees[0].1.heading().sequence < rows[0].version.sequence);
 }
