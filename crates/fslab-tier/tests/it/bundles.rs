@@ -358,3 +358,19 @@ fn more_versions_than_a_batch_expire_in_one_go() {
     assert_eq!(expire(&bench).objects, 1100);
     assert_eq!(bench.archives[0].containers(), 0);
 }
+
+/// The lists of a bundle of tiny files are larger than the files: they are nothing that could go.
+#[test]
+fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for number in 0..2 {
+        client.file(Ino::ROOT, format!("file{number}"), b"tiny").unwrap();
+    }
+    do_all(&bench.tier, &mut |_| {});
+    let place = place_of(&bench, 0);
+    let length = bench.archives[0].length(ContainerKind::Files, place.container).unwrap();
+    assert!(4 * place.length < length, "the lists are not large enough to show anything");
+    assert_eq!(expire(&bench).repacked, 0);
+    assert_eq!(place_of(&bench, 0), place);
+}

@@ -355,6 +355,29 @@ fn a_policy_decides_and_says_what_it_would_do() {
 }
 
 #[test]
+fn a_mount_does_its_rounds_and_keeps_to_its_limits() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let rules = "[[rule]]\naction = 'release'\npaths = ['*.mkv']\n";
+    fs::write(tiered.beside.join("home/policy.toml"), rules).unwrap();
+    tiered.place.mount(&["-l", "tier:every=50ms,recall-rate=2MiB,movers=1"]);
+    let data = noise(8, 3 * MIB);
+    fs::write(tiered.path("video.mkv"), &data).unwrap();
+    let is_away = || tiered.of("state", "video.mkv").starts_with("A offline ");
+    soon("a round releases the file", is_away);
+    let begun = std::time::Instant::now();
+    assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
+    // With one mover the first block goes at once, and each one after it when that would have gone.
+    let least = std::time::Duration::from_millis(900);
+    assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
+    soon("the next round releases it again", is_away);
+    let stats = fslab(&["stats", tiered.place.point.to_str().unwrap()]).output().unwrap();
+    let stats = String::from_utf8(stats.stdout).unwrap();
+    assert!(stats.contains("tier_rounds") && stats.contains("tier_bundles"), "{stats}");
+    tiered.place.umount();
+}
+
+#[test]
 fn programs_that_are_denied_do_not_recall() {
     require_mounting!();
     let tiered = Tiered::new();
