@@ -1,16 +1,25 @@
-//! Where files go: a trait for archives, and one file a kind of them.
+//! Where files go: a trait for archives, and one file a kind of them. `sealed` is for any of them:
+//! what it passes on is encrypted, with a `key`.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
 //! changed. A container holds one object or several, one behind the other.
 
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
+use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::surroundings::Identities;
 
 pub mod directory;
+pub mod key;
 pub mod memory;
+pub mod sealed;
 
 pub use directory::DirectoryArchive;
+pub use key::Key;
+pub use sealed::SealedArchive;
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,4 +97,53 @@ pub trait Upload: Send {
     /// # Errors
     /// What the system answers; the container is then not there.
     fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Opens a directory as an archive of a tier to write to it, with the key in a file where it is
+/// encrypted.
+///
+/// # Errors
+/// Where it is none, is another tier's or in use, or the key is not the right one.
+pub fn open(
+    path: &Path,
+    owner: Id,
+    key: Option<&Path>,
+    identities: &Arc<dyn Identities>,
+) -> Result<Arc<dyn Archive>> {
+    let key = key_of(&DirectoryArchive::describe(path)?, path, key)?;
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(path, owner)?);
+    Ok(match key {
+        Some(key) => Arc::new(SealedArchive::new(archive, key, Arc::clone(identities))),
+        None => archive,
+    })
+}
+
+/// The key of an archive, which says whether it has one, and which.
+///
+/// # Errors
+/// Where it is missing, or another one, or the archive has none.
+pub(crate) fn key_of(
+    description: &directory::Description,
+    archive: &Path,
+    key: Option<&Path>,
+) -> Result<Option<Key>> {
+    let wrong = |path: &Path, what: String| Err(Error::Key { path: path.to_owned(), what });
+    let (encryption, file) = match (&description.encryption, key) {
+        (None, None) => return Ok(None),
+        (None, Some(_)) => {
+            let what = "is not encrypted, though a key is named for it: is it the right directory?";
+            return wrong(archive, what.to_owned());
+        }
+        (Some(_), None) => {
+            let what = "is encrypted; name the file with its key: `--key FILE`, \
+                        `-l tier:key=FILE`, or `key` in tier.toml";
+            return wrong(archive, what.to_owned());
+        }
+        (Some(encryption), Some(file)) => (encryption, file),
+    };
+    let key = Key::read(file)?;
+    if key.mark(description.id) != encryption.key {
+        return wrong(file, format!("is not the key of the archive {}", archive.display()));
+    }
+    Ok(Some(key))
 }

@@ -4,6 +4,7 @@
 //! that is lost or wrong can make an object stay for too long, and never makes one go that a file
 //! needs: expiry asks the tree again, and after a crash every file of it (`engine::settling`).
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::Timestamp;
@@ -331,13 +332,29 @@ impl Catalogue {
     /// # Errors
     /// What the database or `visit` answers, or what is wrong with a row.
     pub fn for_each(&self, visit: &mut dyn FnMut(ObjectRow) -> Result<()>) -> Result<()> {
+        self.for_some(None, &mut |row| visit(row).map(|()| true))
+    }
+
+    /// Calls `visit` with each row behind that of an object, in the order of objects, until it
+    /// answers `false`.
+    ///
+    /// # Errors
+    /// As [`Self::for_each`].
+    pub fn for_some(
+        &self,
+        behind: Option<Id>,
+        visit: &mut dyn FnMut(ObjectRow) -> Result<bool>,
+    ) -> Result<()> {
+        let from = behind.map_or(Bound::Unbounded, |object| Bound::Excluded(object.0));
         let answered = self.ask(|transaction| {
             let objects = transaction.open_table(OBJECTS)?;
-            for row in objects.iter()? {
+            for row in objects.range::<[u8; 16]>((from, Bound::Unbounded))? {
                 let (key, value) = row?;
                 let decoded = self.decode(Id(key.value()), value.value());
-                if let Err(error) = decoded.and_then(&mut *visit) {
-                    return Ok(Err(error));
+                match decoded.and_then(&mut *visit) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => return Ok(Err(error)),
                 }
             }
             Ok(Ok(()))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fslab_vfs::{FileKind, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Place, Tier, Visit};
+use crate::engine::{Expired, Place, Tier, Visit};
 use crate::error::{Error, Result, shown};
 use crate::limit::Limit;
 use crate::stored::BLOCK_BYTES;
@@ -39,6 +39,10 @@ pub enum Command {
         /// Bytes a second, beside the tier's own limit; 0 for any.
         #[serde(default)]
         rate: u64,
+        /// Files of so many bytes or fewer go out together, 0 for none; as the tier has it if not
+        /// said.
+        #[serde(default)]
+        bundled: Option<u64>,
     },
     /// Free the bytes of archived files.
     Release {
@@ -216,11 +220,9 @@ pub fn execute(
     tell: &mut Tell<'_>,
 ) -> Result<()> {
     match command {
-        Command::Archive { paths, rate } => {
+        Command::Archive { paths, rate, bundled } => {
             let limit = Limit::new(*rate, &tier.surroundings().clock);
-            each_file(tier, paths, request, tell, &mut |place, tell| {
-                archive(tier, place, limit.as_ref(), request, tell)
-            })
+            archive(tier, paths, (limit.as_ref(), *bundled), request, tell)
         }
         Command::Release { paths, keep_bytes } => {
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
@@ -229,7 +231,7 @@ pub fn execute(
                 .bytes
             {
                 0 => Ok(()),
-                bytes => tell_done(tell, "released", place, bytes),
+                bytes => tell_done(tell, "released", place.path, bytes),
             })
         }
         Command::Recall { paths, range, rate } => {
@@ -243,7 +245,7 @@ pub fn execute(
         Command::Queue => queue(tier, tell),
         Command::Cancel { paths } => each_file(tier, paths, request, tell, &mut |place, tell| {
             let count = tier.cancel(place.found.ino());
-            tell_done(tell, "cancelled", place, count * BLOCK_BYTES)
+            tell_done(tell, "cancelled", place.path, count * BLOCK_BYTES)
         }),
         Command::Pin { paths, stays } => {
             each_file(tier, paths, request, tell, &mut |place, tell| pin(tier, place, *stays, tell))
@@ -257,7 +259,8 @@ pub fn execute(
         Command::Scrub => scrub(tier, request, tell),
         Command::Expire => {
             let expired = tier.expire(request)?;
-            total(tell, &[("objects", expired.objects), ("containers", expired.containers)])
+            let Expired { objects, containers, repacked } = expired;
+            total(tell, &[("objects", objects), ("containers", containers), ("repacked", repacked)])
         }
         Command::Tree => {
             let entries = tier.archive_tree(request)?;
@@ -280,13 +283,8 @@ pub(crate) fn total(tell: &mut Tell<'_>, figures: &[(&str, u64)]) -> Result<()> 
     go_on(tell(Event::Total { figures }))
 }
 
-pub(crate) fn tell_done(
-    tell: &mut Tell<'_>,
-    what: &str,
-    place: &Place<'_>,
-    bytes: u64,
-) -> Result<()> {
-    go_on(tell(Event::Done { what: what.to_owned(), path: shown(place.path), bytes }))
+pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64) -> Result<()> {
+    go_on(tell(Event::Done { what: what.to_owned(), path: shown(path), bytes }))
 }
 
 type Work<'a> = dyn FnMut(&Place<'_>, &mut Tell<'_>) -> Result<()> + 'a;

@@ -2,9 +2,9 @@
 //!
 //! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `archiving`, `releasing`: the way out. `settling`: what a crash
-//! left, and what nobody needs any more. `docs/formats/tier.md` has the protocols and why they are
-//! safe.
+//! files that are partly elsewhere. `archiving`, `bundling`, `releasing`: the way out. `settling`,
+//! `repacking`: what a crash left, and what nobody needs any more. `docs/formats/tier.md` has the
+//! protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
@@ -33,8 +33,11 @@ use crate::surroundings::Surroundings;
 
 mod archiving;
 mod asking;
+mod bundling;
 mod changing;
+mod copies;
 mod counts;
+mod describing;
 mod file;
 mod marks;
 mod moves;
@@ -42,6 +45,7 @@ mod namespace;
 mod opening;
 mod recall;
 mod releasing;
+mod repacking;
 mod scanning;
 mod scrubbing;
 mod settling;
@@ -49,6 +53,7 @@ mod showing;
 mod walk;
 
 pub use archiving::Archived;
+pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
 pub use file::{FileUse, Known, TieredFile};
 pub use recall::Recall;
 #[cfg(test)]
@@ -68,6 +73,8 @@ pub struct Settings {
     pub copies: usize,
     /// Level of zstd for what is archived; 0 for none.
     pub level: i32,
+    /// Files of so many bytes or fewer go out together; 0 for none.
+    pub bundled: u64,
     /// How long what was replaced or removed is kept.
     pub keep: Duration,
     /// How long a program waits for a recall; nothing for as long as it takes.
@@ -98,6 +105,7 @@ impl Settings {
             tier,
             copies: 1,
             level: 3,
+            bundled: 64 << 10,
             keep: Duration::from_secs(30 * 24 * 3600),
             patience: None,
             late: Errno::AGAIN,
@@ -129,6 +137,8 @@ pub struct Tier {
     counted: counts::Counted,
     moves: moves::Moves,
     rounds: Arc<Rounds>,
+    /// Held by whoever removes objects that nobody needs, or needs one of them again.
+    unneeded: Mutex<()>,
     archive_limit: Option<Limit>,
     recall_limit: Option<Arc<Limit>>,
     /// The last use did not end in order, and not every file was looked at since.
@@ -172,6 +182,7 @@ impl Tier {
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
             rounds: Arc::default(),
+            unneeded: Mutex::default(),
             archive_limit,
             recall_limit,
             in_doubt: AtomicBool::new(true),

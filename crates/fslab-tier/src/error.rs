@@ -60,6 +60,14 @@ pub enum Error {
         /// What was found instead, and what to do.
         what: String,
     },
+    /// The key of an archive is missing, or is none.
+    #[error("{}: {what}", path.display())]
+    Key {
+        /// The archive, or the file with the key.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// Not enough archives can take or give a copy.
     #[error("{wanted} copies are asked for, and only {found} archives are attached")]
     TooFewArchives {
@@ -141,6 +149,7 @@ impl Error {
             }
             Self::NotNow { .. } => Errno::BUSY,
             Self::Interrupted => Errno::INTR,
+            Self::Key { .. } => Errno::NOKEY,
             _ => Errno::IO,
         }
     }

@@ -15,17 +15,17 @@ use std::time::Duration;
 use fslab_vfs::FileSystem;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::Archive;
 use crate::archive::directory::{DirectoryArchive, write_durably};
+use crate::archive::{self, Archive, Key, key_of};
 use crate::catalogue::Catalogue;
 use crate::deny::{Deny, Programs};
-use crate::engine::{Settings, Tier, claim};
+use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::residency;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Identities, Surroundings};
 
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
@@ -45,6 +45,9 @@ pub struct Description {
     /// Level of zstd for what is archived, 0 for none.
     #[serde(default = "usual_level")]
     pub zstd_level: i32,
+    /// Files of so many bytes or fewer go out together, 0 for none.
+    #[serde(default = "usual_bundled")]
+    pub bundled_bytes: u64,
     /// How long what was replaced or removed is kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
@@ -64,10 +67,17 @@ pub struct Attached {
     pub id: Id,
     /// Its directory.
     pub path: PathBuf,
+    /// The file with its key, where it is encrypted. The key itself is nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
 }
 
 fn usual_level() -> i32 {
     3
+}
+
+fn usual_bundled() -> u64 {
+    64 << 10
 }
 
 fn usual_keep() -> u64 {
@@ -80,6 +90,8 @@ pub struct Home {
     path: PathBuf,
     /// What the tier is.
     pub description: Description,
+    /// A file with a key that is used in the place of those that the description names.
+    pub key: Option<PathBuf>,
 }
 
 /// What a new tier is to be.
@@ -91,8 +103,12 @@ pub struct Wish {
     pub copies: usize,
     /// Level of zstd for what is archived, 0 for none.
     pub zstd_level: i32,
+    /// Files of so many bytes or fewer go out together, 0 for none.
+    pub bundled: u64,
     /// How long what was replaced or removed is kept.
     pub keep: Duration,
+    /// The file with the key of archives that are encrypted.
+    pub key: Option<PathBuf>,
 }
 
 impl Home {
@@ -114,11 +130,13 @@ impl Home {
             return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
         }
         let tier = around.identities.make();
+        // Before anything is made.
+        wish.key.as_deref().map(Key::read).transpose()?;
         let mut home = Self::make(path, tier, wish)?;
         for archive in &wish.archives {
-            let id = around.identities.make();
-            DirectoryArchive::init(archive, id, tier)?;
-            home.description.archives.push(Attached { id, path: archive.clone() });
+            let (id, key) = (around.identities.make(), wish.key.clone());
+            init_archive(archive, id, tier, key.as_deref())?;
+            home.description.archives.push(Attached { id, path: archive.clone(), key });
         }
         home.save()?;
         // No file of the tree was ever archived: nothing is in doubt.
@@ -138,11 +156,12 @@ impl Home {
             tier,
             copies: wish.copies,
             zstd_level: wish.zstd_level,
+            bundled_bytes: wish.bundled,
             keep_seconds: wish.keep.as_secs(),
             deny: Vec::new(),
             archives: Vec::new(),
         };
-        Ok(Self { path, description })
+        Ok(Self { path, description, key: None })
     }
 
     /// Makes a home for a tier whose archives alone are left.
@@ -158,8 +177,10 @@ impl Home {
                 return Err(refused("the archives belong to different tiers".to_owned()));
             }
             owner = Some(found.owner);
+            let key = wish.key.clone().filter(|_| found.encryption.is_some());
+            key_of(&found, archive, key.as_deref())?;
             let path = archive.canonicalize().map_err(Error::file(archive))?;
-            attached.push(Attached { id: found.id, path });
+            attached.push(Attached { id: found.id, path, key });
         }
         let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
         let mut home = Self::make(path, tier, wish)?;
@@ -191,7 +212,13 @@ impl Home {
             let what = format!("version {} is not known to this fslab", description.version);
             return Err(Error::Settings { path: settings, line: 1, what });
         }
-        Ok(Self { path: path.to_owned(), description })
+        if description.bundled_bytes > BUNDLED_BYTES_MAX {
+            let start = text.find("bundled_bytes").unwrap_or(0);
+            let (line, what) =
+                (line_of(&text, Some(start..start)), "bundled_bytes is at most 1 MiB");
+            return Err(Error::Settings { path: settings, line, what: what.to_owned() });
+        }
+        Ok(Self { path: path.to_owned(), description, key: None })
     }
 
     /// The directory.
@@ -200,15 +227,17 @@ impl Home {
         &self.path
     }
 
-    /// Adds an archive: one of this tier's, or a directory that becomes one.
+    /// Adds an archive: one of this tier's, or a directory that becomes one, encrypted where a file
+    /// with a key is named.
     ///
     /// # Errors
-    /// Where it belongs to another tier.
-    pub fn attach(&mut self, archive: &Path, id: Id) -> Result<()> {
+    /// Where it belongs to another tier, or the key is not its key.
+    pub fn attach(&mut self, archive: &Path, id: Id, key: Option<PathBuf>) -> Result<()> {
         if !archive.join("archive.toml").exists() {
-            DirectoryArchive::init(archive, id, self.description.tier)?;
+            init_archive(archive, id, self.description.tier, key.as_deref())?;
         }
         let found = DirectoryArchive::describe(archive)?;
+        key_of(&found, archive, key.as_deref())?;
         if found.owner != self.description.tier {
             let shown = archive.display();
             return Err(refused(format!("{shown} belongs to tier {}", found.owner)));
@@ -218,7 +247,7 @@ impl Home {
         }
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         self.description.archives.retain(|attached| attached.id != found.id);
-        self.description.archives.push(Attached { id: found.id, path });
+        self.description.archives.push(Attached { id: found.id, path, key });
         self.save()
     }
 
@@ -240,12 +269,12 @@ impl Home {
     ///
     /// # Errors
     /// Where none can be opened.
-    pub fn archives(&self) -> Result<Vec<Arc<dyn Archive>>> {
+    pub fn archives(&self, identities: &Arc<dyn Identities>) -> Result<Vec<Arc<dyn Archive>>> {
         let mut opened: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problem = None;
         for attached in &self.description.archives {
-            match DirectoryArchive::open(&attached.path, self.description.tier) {
-                Ok(archive) => opened.push(Arc::new(archive)),
+            match self.open_archive(attached, identities) {
+                Ok(archive) => opened.push(archive),
                 Err(error) => {
                     tracing::warn!("an archive is left out: {error}");
                     problem = Some(error);
@@ -256,6 +285,20 @@ impl Home {
             Some(problem) if opened.is_empty() => Err(problem),
             _ => Ok(opened),
         }
+    }
+
+    fn open_archive(
+        &self,
+        attached: &Attached,
+        identities: &Arc<dyn Identities>,
+    ) -> Result<Arc<dyn Archive>> {
+        let path = &attached.path;
+        let given = self.key.as_ref().filter(|_| {
+            // What is wrong with it is said when it is opened.
+            DirectoryArchive::describe(path).is_ok_and(|found| found.encryption.is_some())
+        });
+        let key = given.or(attached.key.as_ref()).map(PathBuf::as_path);
+        archive::open(path, self.description.tier, key, identities)
     }
 
     /// The catalogue.
@@ -272,6 +315,7 @@ impl Home {
         Settings {
             copies: self.description.copies,
             level: self.description.zstd_level,
+            bundled: self.description.bundled_bytes,
             keep: Duration::from_secs(self.description.keep_seconds),
             policy: Some(self.path.join(POLICY)),
             ..Settings::of(self.description.tier)
@@ -304,7 +348,16 @@ impl Home {
     ) -> Result<Arc<Tier>> {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
-        Tier::open(tree, settings, self.archives()?, self.catalogue()?, around)
+        let archives = self.archives(&around.identities)?;
+        Tier::open(tree, settings, archives, self.catalogue()?, around)
+    }
+}
+
+/// Makes an archive, encrypted where a file with a key is named.
+fn init_archive(archive: &Path, id: Id, tier: Id, key: Option<&Path>) -> Result<()> {
+    match key {
+        Some(key) => DirectoryArchive::init_sealed(archive, id, tier, &Key::read(key)?),
+        None => DirectoryArchive::init(archive, id, tier),
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Policy {
     watermarks: Option<Watermarks>,
     settle: Duration,
     stay: Duration,
+    /// Files of so many bytes or fewer go out together; as the tier has it if not said.
+    bundled: Option<u64>,
     rules: Vec<Rule>,
 }
 
@@ -148,6 +150,7 @@ mod tests {
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
             ("", 1, "at least one"),
             ("settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n", 2, "'long' is no time"),
+            ("bundle = '2MiB'\n[[rule]]\naction = 'keep'\n", 1, "at most 1 MiB"),
             ("[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 1, "shares"),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",

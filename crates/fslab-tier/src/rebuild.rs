@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{
     Attr, Errno, FileKind, FileSystem, Handle, Ino, Name, OpenMode, Permissions, Request, SetAttr,
-    SetTime, XattrMode,
+    SetTime, Timestamp, XattrMode,
 };
 
 use crate::archive::{Archive, ContainerKind};
@@ -20,9 +20,10 @@ use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
 use crate::runs::Runs;
+use crate::stored::bundle::contents_of;
 use crate::stored::bytes::Cursor;
 use crate::stored::format::{KIND_FILE, KIND_TREE, TREE_ENTRY_BYTES_MAX, blocks_of};
-use crate::stored::reader::{ObjectReader, walk_container};
+use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Location, Residency, TreeEntry, Version, residency};
 use crate::surroundings::Surroundings;
 
@@ -62,7 +63,12 @@ struct Rebuilder<'a> {
     rows: Vec<ObjectRow>,
     /// Where a file with several names was made first, by its former inode.
     named: HashMap<u64, Vec<u8>>,
+    /// Files whose objects are not where the tree says, with what was found of them.
+    missing: HashMap<Id, Missing>,
 }
+
+/// Entries of a file, and the latest version of it that was found.
+type Missing = (Vec<TreeEntry>, Option<Version>);
 
 /// Rows written in one transaction.
 const BATCH: usize = 500;
@@ -90,6 +96,7 @@ pub fn rebuild(
     let since = tree.as_ref().map_or(0, |tree| tree.heading().sequence);
     rebuilder.add_younger(since, request)?;
     rebuilder.write_rows(0)?;
+    rebuilder.make_missing()?;
     if let Some(tree) = &tree {
         // A directory's times change with what is made in it.
         entries(tree, request, &mut |entry| rebuilder.finish_directory(&entry))?;
@@ -135,6 +142,11 @@ pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, ObjectReader)>> {
         }
     }
     Ok(trees)
+}
+
+/// Later trees are greater.
+pub(crate) fn order(tree: &ObjectReader) -> (u64, Timestamp) {
+    (tree.heading().sequence, tree.heading().created)
 }
 
 /// Calls `visit` with each entry of a tree.
@@ -184,7 +196,8 @@ impl<'a> Rebuilder<'a> {
         tier: Id,
     ) -> Self {
         let (rebuilt, rows, named) = (Rebuilt::default(), Vec::new(), HashMap::new());
-        Self { lower, archives, catalogue, around, tier, rebuilt, rows, named }
+        let missing = HashMap::new();
+        Self { lower, archives, catalogue, around, tier, rebuilt, rows, named, missing }
     }
 
     fn request(&self) -> Request {
@@ -195,8 +208,7 @@ impl<'a> Rebuilder<'a> {
         let mut last: Option<ObjectReader> = None;
         for archive in self.archives {
             for (_, tree) in trees(archive)? {
-                let is_later =
-                    |last: &ObjectReader| tree.heading().sequence > last.heading().sequence;
+                let is_later = |last: &ObjectReader| order(&tree) > order(last);
                 if tree.heading().tier == self.tier && last.as_ref().is_none_or(is_later) {
                     last = Some(tree);
                 }
@@ -268,7 +280,9 @@ impl<'a> Rebuilder<'a> {
             Some((file, version)) => {
                 let version = self.with_copies(version);
                 if version.copies.is_empty() {
-                    self.rebuilt.lost.push(shown(&attributes.path));
+                    // A later version may be there, or the same one in another place.
+                    let missing = self.missing.entry(*file).or_default();
+                    missing.0.push(entry.clone());
                     return Ok(());
                 }
                 if (entry.size, attributes.modified) != (version.size, version.modified) {
@@ -487,9 +501,12 @@ impl<'a> Rebuilder<'a> {
             })?;
             for (container, length) in unknown {
                 request.cancellation.check().or(Err(Error::Interrupted))?;
-                if self.catalogue.knows_container(container)? {
+                // Of what the tree knows, only what it has elsewhere is of interest.
+                let is_known = self.catalogue.knows_container(container)?;
+                if is_known && self.missing.is_empty() {
                     continue;
                 }
+                let since = if is_known { u64::MAX } else { since };
                 let walked = self.add_container(archive, container, length, since);
                 if let Err(error) = walked {
                     self.rebuilt.problems.push(error.to_string());
@@ -508,19 +525,50 @@ impl<'a> Rebuilder<'a> {
         since: u64,
     ) -> Result<()> {
         let kind = ContainerKind::Files;
-        let mut objects = Vec::new();
-        walk_container(&**archive, kind, container, length, &mut |location| {
-            objects.push(ObjectReader::open_any(archive, kind, location)?);
-            Ok(())
-        })?;
-        for object in objects {
+        for location in contents_of(archive, kind, container, length)?.members {
+            let object = match ObjectReader::open_any(archive, kind, location) {
+                Ok(object) => object,
+                // The others of a bundle are as good as ever.
+                Err(error) => {
+                    self.rebuilt.problems.push(error.to_string());
+                    continue;
+                }
+            };
             let heading = object.heading();
             let is_ours = heading.tier == self.tier && heading.kind == KIND_FILE;
-            if is_ours && heading.sequence > since {
+            if is_ours && self.missing.contains_key(&heading.file) {
+                self.find(&object);
+            } else if is_ours && heading.sequence > since {
                 self.add_object(&object)?;
             }
         }
         Ok(())
+    }
+
+    /// An object of a file that the tree names, and whose object it names is not there any more:
+    /// the latest is what the archives have of it.
+    fn find(&mut self, object: &ObjectReader) {
+        let version = self.with_copies(&object.version());
+        if let Some((_, found)) = self.missing.get_mut(&object.heading().file)
+            && found.as_ref().is_none_or(|found| found.sequence < version.sequence)
+        {
+            *found = Some(version);
+        }
+    }
+
+    /// Makes files whose objects were found in another place than the tree names.
+    fn make_missing(&mut self) -> Result<()> {
+        for (file, (entries, found)) in std::mem::take(&mut self.missing) {
+            for mut entry in entries {
+                let Some(version) = &found else {
+                    self.rebuilt.lost.push(shown(&entry.attributes.path));
+                    continue;
+                };
+                entry.archived = Some((file, version.clone()));
+                self.make(&entry)?;
+            }
+        }
+        self.write_rows(0)
     }
 
     fn add_object(&mut self, object: &ObjectReader) -> Result<()> {

@@ -110,7 +110,7 @@ impl Tier {
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         let mut problems = 0;
         let policy = self.follow_policy(request, &mut problems);
-        let outcomes = [policy, self.expire_all(request)];
+        let outcomes = [policy, self.expire(request).map(drop)];
         for error in outcomes.into_iter().filter_map(Result::err) {
             if !matches!(error, Error::Interrupted) {
                 problems += 1;
@@ -134,16 +134,6 @@ impl Tier {
             true
         };
         crate::policy::run(self, None, false, request, &mut tell)
-    }
-
-    /// Expires until nothing is due: each call takes a bounded number of versions.
-    fn expire_all(self: &Arc<Self>, request: &Request) -> Result<()> {
-        loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
-            if self.expire(request)?.objects == 0 {
-                return Ok(());
-            }
-        }
     }
 }
 

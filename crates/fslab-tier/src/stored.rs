@@ -1,10 +1,11 @@
 //! What tiering stores: the residency of a file in an xattr on it, and objects in archives.
 //!
 //! `format`: records, byte for byte. `residency`: the xattr. `attributes`: what is kept of a file
-//! beside its bytes. `writer`, `reader` and `dump`: objects. `docs/formats/tier.md` describes all
-//! of it, and the order in which things are written.
+//! beside its bytes. `writer`, `reader` and `dump`: objects. `bundle`: several in one container.
+//! `docs/formats/tier.md` describes all of it, and the order in which things are written.
 
 pub mod attributes;
+pub mod bundle;
 pub mod bytes;
 pub mod dump;
 pub(crate) mod format;

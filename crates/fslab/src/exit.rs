@@ -86,6 +86,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
     use fslab_tier::Error;
     match error {
         Error::NoArchive { .. }
+        | Error::Key { .. }
         | Error::TooFewArchives { .. }
         | Error::Settings { .. }
         | Error::Refused { .. }

@@ -1,6 +1,6 @@
 //! The layers that are not fslab-layers' own: what joins the tiering engine to stacks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -33,6 +33,13 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
         OptionSpec {
             name: "home",
             help: "the tier's home; empty for the one that the tree was given to",
+            default: "",
+            value: ValueKind::Path,
+        },
+        OptionSpec {
+            name: "key",
+            help: "the file with the key of archives that are encrypted; empty for those that the \
+                   home names",
             default: "",
             value: ValueKind::Path,
         },
@@ -107,7 +114,8 @@ fn open(
         Some(path) => path.to_owned(),
         None => home_of(&*inner)?,
     };
-    let home = Home::read(&home)?;
+    let mut home = Home::read(&home)?;
+    home.key = options.path("key").map(Path::to_owned);
     let wait = options.duration("wait");
     let settings = Settings {
         patience: (!wait.is_zero()).then_some(wait),

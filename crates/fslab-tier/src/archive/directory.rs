@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{Archive, ContainerKind, Upload};
+use super::{Archive, ContainerKind, Key, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -38,6 +38,27 @@ pub struct Description {
     pub id: Id,
     /// The tier that writes to it, and alone deletes from it.
     pub owner: Id,
+    /// How what is in it is encrypted, where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+}
+
+/// What an archive says of its encryption.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Encryption {
+    /// How.
+    pub cipher: Cipher,
+    /// What tells its key from another.
+    pub key: Id,
+}
+
+/// How containers are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cipher {
+    /// As [`super::SealedArchive`] does it.
+    Chacha20Poly1305,
 }
 
 /// A directory as an archive.
@@ -56,6 +77,20 @@ impl DirectoryArchive {
     /// # Errors
     /// Where it holds something already.
     pub fn init(root: &Path, id: Id, owner: Id) -> Result<()> {
+        Self::make(root, &Description { version: VERSION, id, owner, encryption: None })
+    }
+
+    /// The same for an archive that is encrypted.
+    ///
+    /// # Errors
+    /// As [`Self::init`].
+    pub fn init_sealed(root: &Path, id: Id, owner: Id, key: &Key) -> Result<()> {
+        let encryption = Encryption { cipher: Cipher::Chacha20Poly1305, key: key.mark(id) };
+        let encryption = Some(encryption);
+        Self::make(root, &Description { version: VERSION, id, owner, encryption })
+    }
+
+    fn make(root: &Path, description: &Description) -> Result<()> {
         fs::create_dir_all(root).map_err(Error::file(root))?;
         if root.join(SETTINGS).exists() {
             let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
@@ -72,8 +107,7 @@ impl DirectoryArchive {
             let path = root.join(name);
             fs::create_dir(&path).map_err(Error::file(&path))?;
         }
-        let description = Description { version: VERSION, id, owner };
-        let text = toml::to_string(&description).unwrap_or_default();
+        let text = toml::to_string(description).unwrap_or_default();
         write_durably(&root.join(SETTINGS), text.as_bytes()).map_err(Error::file(root))
     }
 

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Archive, ContainerKind, Upload};
 use crate::id::Id;
+use crate::stored::format::{HeadRecord, KIND_BUNDLE};
 
 type Containers = BTreeMap<(ContainerKind, Id), Arc<Vec<u8>>>;
 
@@ -18,6 +19,8 @@ pub struct MemoryArchive {
     id: Id,
     label: String,
     containers: Arc<Mutex<Containers>>,
+    /// What came last.
+    last: Arc<Mutex<Option<(ContainerKind, Id)>>>,
     faults: Arc<Faults>,
 }
 
@@ -39,6 +42,8 @@ pub struct Faults {
     pub keeps: AtomicBool,
     /// Reads answer half of what is asked for.
     pub short: AtomicBool,
+    /// The bundle that came last is not durable.
+    pub hasty: AtomicBool,
     /// Reads so far.
     pub reads: AtomicU64,
     /// Bytes read so far.
@@ -83,9 +88,14 @@ impl MemoryArchive {
     /// An archive of its own that holds the same, as after a crash; without faults.
     #[must_use]
     pub fn fork(&self) -> Self {
-        let containers = Arc::new(Mutex::new(self.containers.lock().clone()));
-        let (id, label) = (self.id, self.label.clone());
-        Self { id, label, containers, faults: Arc::default() }
+        let mut containers = self.containers.lock().clone();
+        let last = self.last.lock().filter(|_| self.faults.hasty.load(Ordering::SeqCst));
+        if let Some(last) = last.filter(|last| containers.get(last).is_some_and(|of| is_bundle(of)))
+        {
+            containers.remove(&last);
+        }
+        let containers = Arc::new(Mutex::new(containers));
+        Self { id: self.id, label: self.label.clone(), containers, ..Self::default() }
     }
 
     /// Puts a container there as it is.
@@ -97,6 +107,13 @@ impl MemoryArchive {
     #[must_use]
     pub fn containers(&self) -> usize {
         self.containers.lock().len()
+    }
+
+    /// Changes a byte of a container.
+    pub fn damage_at(&self, container: Id, offset: u64) {
+        if let Some(bytes) = self.containers.lock().get_mut(&(ContainerKind::Files, container)) {
+            Arc::make_mut(bytes)[offset as usize] ^= 0x10;
+        }
     }
 
     /// Changes a byte of every container at an offset from its end.
@@ -126,8 +143,8 @@ impl Archive for MemoryArchive {
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         let (containers, faults) = (Arc::clone(&self.containers), Arc::clone(&self.faults));
-        let key = (kind, container);
-        Ok(Box::new(MemoryUpload { key, bytes: Vec::new(), containers, faults }))
+        let (key, last) = ((kind, container), Arc::clone(&self.last));
+        Ok(Box::new(MemoryUpload { key, bytes: Vec::new(), containers, last, faults }))
     }
 
     fn read(
@@ -177,6 +194,7 @@ struct MemoryUpload {
     key: (ContainerKind, Id),
     bytes: Vec<u8>,
     containers: Arc<Mutex<Containers>>,
+    last: Arc<Mutex<Option<(ContainerKind, Id)>>>,
     faults: Arc<Faults>,
 }
 
@@ -191,6 +209,11 @@ impl Upload for MemoryUpload {
 
     fn finish(self: Box<Self>) -> io::Result<()> {
         self.containers.lock().insert(self.key, Arc::new(self.bytes));
+        *self.last.lock() = Some(self.key);
         Ok(())
     }
+}
+
+fn is_bundle(container: &[u8]) -> bool {
+    container.get(std::mem::offset_of!(HeadRecord, kind)) == Some(&KIND_BUNDLE)
 }

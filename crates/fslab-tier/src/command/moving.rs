@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Request, XattrMode};
 
-use super::{PIN_NAME, Tell, tell_done};
+use super::{Event, PIN_NAME, Tell, each_file, go_on, tell_done};
 use crate::engine::{Archived, Place, Tier};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -13,16 +13,30 @@ use crate::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
+/// Small files go out together; they are told of once they are there.
 pub(super) fn archive(
     tier: &Arc<Tier>,
-    place: &Place<'_>,
-    limit: Option<&Limit>,
+    paths: &[Vec<u8>],
+    (limit, bundled): (Option<&Limit>, Option<u64>),
     request: &Request,
     tell: &mut Tell<'_>,
 ) -> Result<()> {
-    match tier.archive_within(place.found.ino(), place.path, request, limit)? {
-        Archived::Now { bytes } => tell_done(tell, "archived", place, bytes),
-        Archived::Before => Ok(()),
+    let mut archiver = tier.archiver(request, limit, bundled);
+    let walked = each_file(tier, paths, request, tell, &mut |place, tell| {
+        archiver.archive(place, &mut |path, outcome| tell_archived(tell, path, outcome))
+    });
+    if !matches!(walked, Err(Error::Interrupted)) {
+        archiver.finish(&mut |path, outcome| tell_archived(tell, path, outcome))?;
+    }
+    walked
+}
+
+fn tell_archived(tell: &mut Tell<'_>, path: &[u8], outcome: Result<Archived>) -> Result<()> {
+    match outcome {
+        Ok(Archived::Now { bytes }) => tell_done(tell, "archived", path, bytes),
+        Ok(Archived::Before) => Ok(()),
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => go_on(tell(Event::Problem { what: error.to_string() })),
     }
 }
 
@@ -61,7 +75,7 @@ pub(super) fn recall(
     // Somebody may have released other blocks meanwhile.
     match after.saturating_sub(before) {
         0 => Ok(()),
-        bytes => tell_done(tell, "recalled", place, bytes),
+        bytes => tell_done(tell, "recalled", place.path, bytes),
     }
 }
 
@@ -82,7 +96,7 @@ pub(super) fn pin(
         }
     };
     done.map_err(Error::below(place.path))?;
-    tell_done(tell, if stays { "pinned" } else { "unpinned" }, place, place.found.attr.size)
+    tell_done(tell, if stays { "pinned" } else { "unpinned" }, place.path, place.found.attr.size)
 }
 
 /// Whether a file stays here, whatever the policy.

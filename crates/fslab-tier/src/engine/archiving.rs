@@ -9,21 +9,21 @@
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request};
+use parking_lot::MutexGuard;
 
+use super::copies::{Copies, failed, verify};
 use super::file::{FileState, Known, TieredFile};
 use super::{FileUse, Tier};
-use crate::archive::{Archive, ContainerKind, Upload};
+use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
-
 use crate::limit::{Limit, Pace};
+use crate::lower::Found;
 use crate::queue::Class;
 use crate::runs::Runs;
-use crate::stored::attributes::Attributes;
-use crate::stored::format::{ATTRIBUTES_BYTES_MAX, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
-use crate::stored::reader::ObjectReader;
-use crate::stored::writer::{Heading, ObjectWriter, Sink};
+use crate::stored::format::{KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
+use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version, residency};
 
 /// What archiving a file did.
@@ -38,39 +38,35 @@ pub enum Archived {
     Before,
 }
 
-/// A file on its way into archives.
-struct Job<'a> {
-    pace: Pace<'a>,
-    file: &'a Arc<TieredFile>,
-    path: &'a [u8],
+/// A block of a file that is read.
+pub(super) enum Block<'a> {
+    /// So many bytes of a hole.
+    Zeros(u64),
+    /// Its bytes.
+    Bytes(&'a [u8]),
+}
+
+/// A file on its way into archives; nobody else archives it meanwhile.
+pub(super) struct Job {
+    used: FileUse,
+    pub(super) path: Vec<u8>,
     /// What the state of changes was when it began.
     changes: u64,
-    attr: Attr,
+    pub(super) attr: Attr,
     identity: Id,
     before: Option<Residency>,
 }
 
-/// All archives that take a copy, as one sink.
-struct Copies<'a> {
-    uploads: Vec<(String, Box<dyn Upload>)>,
-    container: Id,
-    pace: Pace<'a>,
-    request: &'a Request,
-}
-
-impl Sink for Copies<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        for (archive, upload) in &mut self.uploads {
-            self.pace.pass(bytes.len() as u64, self.request)?;
-            upload.write(bytes).map_err(failed(archive, self.container))?;
-        }
-        Ok(())
+impl Job {
+    fn file(&self) -> &TieredFile {
+        &self.used.file
     }
 }
 
-fn failed(archive: &str, container: Id) -> impl FnOnce(std::io::Error) -> Error {
-    let archive = archive.to_owned();
-    move |source| Error::Archive { archive, container, source }
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.used.file.lock().is_archiving = false;
+    }
 }
 
 impl Tier {
@@ -94,25 +90,28 @@ impl Tier {
         request: &Request,
         limit: Option<&Limit>,
     ) -> Result<Archived> {
-        let file_use = self.enter(ino);
-        let Some(job) = self.begin_job(&file_use, path, request)? else {
-            return Ok(Archived::Before);
-        };
-        let job = Job { pace: Pace([self.archive_limit.as_ref(), limit]), ..job };
-        let archived = self.copy_out(&job, request);
-        file_use.file.lock().is_archiving = false;
-        archived
+        match self.begin_job(ino, path, request)? {
+            Some(job) => self.copy_out(&job, request, self.pace(limit)),
+            None => Ok(Archived::Before),
+        }
     }
 
-    fn begin_job<'a>(
-        &self,
-        file_use: &'a FileUse,
-        path: &'a [u8],
+    /// The limits of archiving: the tier's own, and that of whoever asked.
+    pub(super) fn pace<'a>(&'a self, limit: Option<&'a Limit>) -> Pace<'a> {
+        Pace([self.archive_limit.as_ref(), limit])
+    }
+
+    /// Nothing where archives hold the file as it is.
+    pub(super) fn begin_job(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
         request: &Request,
-    ) -> Result<Option<Job<'a>>> {
-        let (file, below) = (&file_use.file, || Error::below(path));
+    ) -> Result<Option<Job>> {
+        let (used, below) = (self.enter(ino), || Error::below(path));
         let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
         loop {
+            let file = &used.file;
             let mut state = self.state(file).map_err(below())?;
             if state.writers > 0 {
                 return Err(not_now("is open for writing"));
@@ -138,10 +137,11 @@ impl Tier {
                 return Err(not_now("is larger than an archive takes (2 PiB)"));
             }
             state.is_archiving = true;
+            let changes = state.changes;
+            drop(state);
             let identity = before.as_ref().map(|before| before.file);
             let identity = identity.unwrap_or_else(|| self.around.identities.make());
-            let (pace, changes) = (Pace::default(), state.changes);
-            return Ok(Some(Job { pace, file, path, changes, attr, identity, before }));
+            return Ok(Some(Job { used, path: path.to_vec(), changes, attr, identity, before }));
         }
     }
 
@@ -149,14 +149,16 @@ impl Tier {
         !before.changed && self.holders(&before.version).len() >= self.settings.copies
     }
 
-    fn copy_out(&self, job: &Job<'_>, request: &Request) -> Result<Archived> {
+    fn copy_out(&self, job: &Job, request: &Request, pace: Pace<'_>) -> Result<Archived> {
         let archives = self.chosen_archives()?;
-        let row = self.pending_row(job, &archives)?;
+        let container = self.around.identities.make();
+        let sequence = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let row = self.pending_row(job, container, sequence, &archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
-        let done = self.copy_verified(job, &row, &archives, request);
-        let done = done.and_then(|version| self.commit(job, row.clone(), version));
-        if done.is_err() {
-            self.take_back(&row, &archives);
+        let done = self.copy_verified(job, &row, &archives, request, pace);
+        let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
+        if done.is_err() && !self.residency_names(&row) {
+            self.take_back(std::slice::from_ref(&row), &archives);
         }
         done
     }
@@ -171,159 +173,146 @@ impl Tier {
         Ok(archives.into_iter().take(wanted.max(1)).collect())
     }
 
-    fn pending_row(&self, job: &Job<'_>, archives: &[Arc<dyn Archive>]) -> Result<ObjectRow> {
-        let now = self.around.calendar.now();
-        let location = Location { container: self.around.identities.make(), offset: 0, length: 0 };
+    /// An object that is not there yet, in a container of its own.
+    pub(super) fn pending_row(
+        &self,
+        job: &Job,
+        container: Id,
+        sequence: u64,
+        archives: &[Arc<dyn Archive>],
+    ) -> ObjectRow {
         let version = Version {
             object: self.around.identities.make(),
-            location,
+            location: Location { container, offset: 0, length: 0 },
             size: job.attr.size,
-            sequence: self.catalogue.next_sequence(now)?,
+            sequence,
             modified: job.attr.modified,
             root: [0; 32],
             copies: archives.iter().map(|archive| archive.id()).collect(),
         };
-        Ok(ObjectRow {
+        ObjectRow {
             state: ObjectState::Pending,
             file: job.identity,
             inode: (self.around.tell)(&job.attr),
             version,
-            since: now,
+            since: self.around.calendar.now(),
             seen: 0,
-            path: job.path.to_vec(),
-        })
+            path: job.path.clone(),
+        }
     }
 
     fn copy_verified(
         &self,
-        job: &Job<'_>,
+        job: &Job,
         row: &ObjectRow,
         archives: &[Arc<dyn Archive>],
         request: &Request,
+        pace: Pace<'_>,
     ) -> Result<Version> {
         let container = row.version.location.container;
-        let mut uploads = Vec::new();
-        for archive in archives {
-            let label = archive.label();
-            let upload = archive.begin(ContainerKind::Files, container);
-            uploads.push((label.to_owned(), upload.map_err(failed(label, container))?));
-        }
-        let mut copies = Copies { uploads, container, pace: job.pace, request };
-        let (length, root) = self.write_object(job, row, &mut copies, request)?;
-        for (archive, upload) in copies.uploads {
-            upload.finish().map_err(failed(&archive, container))?;
-        }
+        let mut copies = Copies::begin(archives, container, pace, request)?;
+        let attributes = self.attributes(&job.attr, &job.path)?;
+        let heading = self.heading(row);
+        let level = self.settings.level;
+        let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, level)?;
+        self.each_block(job, request, &mut |block| match block {
+            Block::Zeros(length) => writer.zeros(length),
+            Block::Bytes(bytes) => writer.block(bytes),
+        })?;
+        let (length, root) = writer.finish()?;
+        copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        archives.iter().try_for_each(|archive| verify(archive, &version, request, job.pace))?;
+        archives.iter().try_for_each(|archive| verify(archive, &version, request, pace))?;
         Ok(version)
     }
 
-    fn write_object(
-        &self,
-        job: &Job<'_>,
-        row: &ObjectRow,
-        sink: &mut dyn Sink,
-        request: &Request,
-    ) -> Result<(u64, [u8; 32])> {
-        let attributes = self.attributes(&job.attr, job.path)?;
-        let heading = Heading {
+    pub(super) fn heading(&self, row: &ObjectRow) -> Heading {
+        Heading {
             kind: KIND_FILE,
             object: row.version.object,
-            file: job.identity,
+            file: row.file,
             tier: self.settings.tier,
             sequence: row.version.sequence,
-            size: job.attr.size,
+            size: row.version.size,
             created: row.since,
-        };
-        let mut writer = ObjectWriter::begin(sink, &heading, &attributes, self.settings.level)?;
-        let below = || Error::below(job.path);
-        let own = self.open_own(job.file.ino(), false).map_err(below())?;
-        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        }
+    }
+
+    /// Reads a file from its beginning to its end.
+    pub(super) fn each_block(
+        &self,
+        job: &Job,
+        request: &Request,
+        visit: &mut dyn FnMut(Block<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let below = || Error::below(&job.path);
+        let own = self.open_own(job.file().ino(), false).map_err(below())?;
+        let mut buffer = Vec::new();
         for block in 0..blocks_of(job.attr.size) {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             let offset = block * BLOCK_BYTES;
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
             if !own.has_data(offset, offset + length).map_err(below())? {
-                writer.zeros(length)?;
+                visit(Block::Zeros(length))?;
                 continue;
             }
-            let bytes = &mut buffer[..length as usize];
-            if own.read(offset, bytes).map_err(below())? != bytes.len() {
-                return Err(changed_meanwhile(job.path));
+            buffer.resize(length as usize, 0);
+            if own.read(offset, &mut buffer).map_err(below())? != buffer.len() {
+                return Err(changed_meanwhile(&job.path));
             }
-            writer.block(bytes)?;
+            visit(Block::Bytes(&buffer))?;
         }
-        writer.finish()
-    }
-
-    /// What is kept of a file beside its bytes.
-    pub(super) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
-        let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(attr) };
-        let below = || Error::below(path);
-        if attr.kind == FileKind::Symlink {
-            let target = self.lower.readlink(&self.request(), attr.ino).map_err(below())?;
-            attributes.target = target.into_encoded_bytes();
-        }
-        attributes.xattrs = self.xattrs(attr.ino).map_err(below())?;
-        let bytes: usize =
-            attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes + path.len() + attributes.target.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            let why = "has more xattrs than an archive takes (512 KiB)";
-            return Err(Error::NotNow { path: crate::error::shown(path), why });
-        }
-        Ok(attributes)
-    }
-
-    fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        use std::os::unix::ffi::OsStrExt;
-        let request = self.request();
-        let names = match self.lower.listxattr(&request, ino) {
-            Err(error) if error.errno() == fslab_vfs::Errno::OPNOTSUPP => return Ok(Vec::new()),
-            names => names?,
-        };
-        let mut xattrs = Vec::new();
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let name = std::ffi::OsStr::from_bytes(name);
-            if !residency::is_ours(name) {
-                let value = self.lower.getxattr(&request, ino, name)?;
-                xattrs.push((name.as_bytes().to_vec(), value));
-            }
-        }
-        Ok(xattrs)
+        Ok(())
     }
 
     /// The file is what was copied: from here on it is archived.
-    fn commit(&self, job: &Job<'_>, row: ObjectRow, version: Version) -> Result<Archived> {
-        let below = || Error::below(job.path);
-        let mut state = self.state(job.file).map_err(below())?;
-        let attr = self.lower.getattr(&self.request(), job.file.ino(), None).map_err(below())?;
-        let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
-        if state.changes != job.changes || state.writers > 0 || !is_same {
-            return Err(changed_meanwhile(job.path));
-        }
+    fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
+        self.mark(job, &row)?;
+        self.catalogue.put(&self.rows_after(job, row)?)?;
+        self.counted.archived(job.attr.size);
+        Ok(Archived::Now { bytes: job.attr.size })
+    }
+
+    /// Says durably, on the file, that it is archived.
+    pub(super) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
+        let mut state = self.unchanged(job)?;
         let residency = Residency {
             tier: self.settings.tier,
-            file: job.identity,
+            file: row.file,
             inode: row.inode,
             changed: false,
             moving: false,
             touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
-            version: version.clone(),
+            version: row.version.clone(),
             offline: Runs::new(),
         };
-        self.mark_archived(job.file, &mut state, residency).map_err(below())?;
-        drop(state);
-        let now = self.around.calendar.now();
-        let mut rows = vec![ObjectRow { state: ObjectState::Live, version, since: now, ..row }];
+        let marked = self.mark_archived(job.file(), &mut state, residency);
+        marked.map_err(Error::below(&job.path))
+    }
+
+    /// The state of a file that nobody has begun to change since the job began.
+    pub(super) fn unchanged<'a>(&self, job: &'a Job) -> Result<MutexGuard<'a, FileState>> {
+        let below = || Error::below(&job.path);
+        let state = self.state(job.file()).map_err(below())?;
+        let attr = self.lower.getattr(&self.request(), job.file().ino(), None).map_err(below())?;
+        let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
+        if state.changes != job.changes || state.writers > 0 || !is_same {
+            return Err(changed_meanwhile(&job.path));
+        }
+        Ok(state)
+    }
+
+    /// What the catalogue says once a file is said to be archived.
+    pub(super) fn rows_after(&self, job: &Job, row: ObjectRow) -> Result<Vec<ObjectRow>> {
+        let since = self.around.calendar.now();
+        let mut rows = vec![ObjectRow { state: ObjectState::Live, since, ..row }];
         if let Some(before) = &job.before
             && let Some(old) = self.catalogue.get(before.version.object)?
         {
-            rows.push(ObjectRow { state: ObjectState::Replaced, since: now, ..old });
+            rows.push(ObjectRow { state: ObjectState::Replaced, since, ..old });
         }
-        self.catalogue.put(&rows)?;
-        self.counted.archived(job.attr.size);
-        Ok(Archived::Now { bytes: job.attr.size })
+        Ok(rows)
     }
 
     fn mark_archived(
@@ -339,62 +328,37 @@ impl Tier {
         state.own(self, file.ino())?.sync()
     }
 
-    /// Removes an object that no file needs. What can't be removed now is found by the next scan.
-    fn take_back(&self, row: &ObjectRow, archives: &[Arc<dyn Archive>]) {
-        let referenced = residency_names(&*self.lower, row, self);
-        if referenced {
+    /// Removes the objects of a container that no file needs. What can't be removed now is found by
+    /// the next scan.
+    pub(super) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
+        let Some(container) = rows.first().map(|row| row.version.location.container) else {
             return;
-        }
-        let container = row.version.location.container;
+        };
         let deleted = archives.iter().try_for_each(|archive| {
             archive
                 .delete(ContainerKind::Files, container)
                 .map_err(failed(archive.label(), container))
         });
-        let removed =
-            deleted.and_then(|()| self.catalogue.remove(std::slice::from_ref(row)).map(drop));
+        let removed = deleted.and_then(|()| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
             tracing::warn!(%error, "an object that nobody needs is left to the next scan");
         }
     }
-}
 
-/// Whether the file that a row is about names its object: then it must stay.
-pub(super) fn residency_names(
-    lower: &dyn fslab_vfs::FileSystem,
-    row: &ObjectRow,
-    tier: &Tier,
-) -> bool {
-    let found = crate::lower::Found::at(&tier.lower, &row.path);
-    let Ok(found) = found else { return true };
-    if (tier.around.tell)(&found.attr) != row.inode {
-        return true;
-    }
-    match residency::read(lower, &tier.request(), found.ino()) {
-        Ok(Some(residency)) => residency.version.object == row.version.object,
-        Ok(None) => false,
-        Err(_) => true,
+    /// Whether the file that a row is about names its object, or may: then it must stay.
+    pub(super) fn residency_names(&self, row: &ObjectRow) -> bool {
+        let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
+        if (self.around.tell)(&found.attr) != row.inode {
+            return true;
+        }
+        match residency::read(&*self.lower, &self.request(), found.ino()) {
+            Ok(Some(residency)) => residency.version.object == row.version.object,
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 }
 
 fn changed_meanwhile(path: &[u8]) -> Error {
     Error::NotNow { path: crate::error::shown(path), why: "was changed while it was archived" }
-}
-
-/// Reads a copy back.
-pub(super) fn verify(
-    archive: &Arc<dyn Archive>,
-    version: &Version,
-    request: &Request,
-    pace: Pace<'_>,
-) -> Result<()> {
-    let reader = ObjectReader::open(archive, version)?;
-    for block in 0..reader.blocks() {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
-        if !reader.is_zeros(block)? {
-            pace.pass(reader.stored_bytes(block)?, request)?;
-            reader.block(block)?;
-        }
-    }
-    Ok(())
 }

@@ -69,6 +69,7 @@ impl Tier {
 
     /// Makes a new file of a version that was replaced or removed; answers its bytes.
     pub(crate) fn undelete(self: &Arc<Self>, object: Id, path: &[u8]) -> crate::Result<u64> {
+        let _stays = self.unneeded.lock();
         let row = self.catalogue.get(object)?;
         let row =
             row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));

@@ -14,6 +14,8 @@ pub struct Counted {
     failed_recalls: AtomicU64,
     archived_files: AtomicU64,
     archived_bytes: AtomicU64,
+    bundles: AtomicU64,
+    repacked_bundles: AtomicU64,
     released_bytes: AtomicU64,
     refused_recalls: AtomicU64,
     expired_objects: AtomicU64,
@@ -30,6 +32,14 @@ impl Counted {
     pub(super) fn archived(&self, bytes: u64) {
         self.archived_files.fetch_add(1, Ordering::Relaxed);
         self.archived_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn bundled(&self) {
+        self.bundles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn repacked(&self, bundles: u64) {
+        self.repacked_bundles.fetch_add(bundles, Ordering::Relaxed);
     }
 
     pub(super) fn released(&self, bytes: u64) {
@@ -67,6 +77,12 @@ impl Tier {
             ),
             ("tier_archived_files", "files copied to archives", value(&counted.archived_files)),
             ("tier_archived_bytes", "bytes of these", value(&counted.archived_bytes)),
+            ("tier_bundles", "bundles of small files among these", value(&counted.bundles)),
+            (
+                "tier_repacked_bundles",
+                "bundles of which what is needed went into new ones",
+                value(&counted.repacked_bundles),
+            ),
             ("tier_released_bytes", "bytes freed", value(&counted.released_bytes)),
             (
                 "tier_expired_objects",

@@ -11,6 +11,7 @@ use fslab_vfs::{FileKind, Request};
 use super::Tier;
 use super::walk::Visit;
 use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::ObjectState;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
@@ -27,7 +28,7 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<u64> {
-        let mut spool = Spool::new()?;
+        let (mut spool, sequence) = (Spool::new()?, self.tree_sequence()?);
         let mut entries = 0;
         self.walk(b"", request, &mut |place| {
             match self.tree_entry(place.found, place.path) {
@@ -41,10 +42,23 @@ impl Tier {
         })?;
         let archives = self.chosen_archives()?;
         for archive in &archives {
-            self.put_tree(archive, &mut spool, request)?;
+            self.put_tree(archive, sequence, &mut spool, request)?;
             self.drop_old_trees(archive)?;
         }
         Ok(entries)
+    }
+
+    /// A number below those of all objects that the tree may not name yet: of what is on its way
+    /// while the tree is walked, too.
+    fn tree_sequence(&self) -> Result<u64> {
+        let mut sequence = self.catalogue.next_sequence(self.around.calendar.now())?;
+        self.catalogue.for_each(&mut |row| {
+            if row.state == ObjectState::Pending {
+                sequence = sequence.min(row.version.sequence.saturating_sub(1));
+            }
+            Ok(())
+        })?;
+        Ok(sequence)
     }
 
     fn tree_entry(&self, found: &Found, path: &[u8]) -> Result<TreeEntry> {
@@ -62,6 +76,7 @@ impl Tier {
     fn put_tree(
         &self,
         archive: &Arc<dyn Archive>,
+        sequence: u64,
         spool: &mut Spool,
         request: &Request,
     ) -> Result<()> {
@@ -72,7 +87,7 @@ impl Tier {
             object: self.around.identities.make(),
             file: Id::default(),
             tier: self.settings.tier,
-            sequence: self.catalogue.next_sequence(now)?,
+            sequence,
             size: spool.length,
             created: now,
         };
@@ -95,7 +110,7 @@ impl Tier {
     /// Keeps the last few trees.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>) -> Result<()> {
         let mut trees = crate::rebuild::trees(archive)?;
-        trees.sort_by_key(|(_, reader)| std::cmp::Reverse(reader.heading().sequence));
+        trees.sort_by_key(|(_, reader)| std::cmp::Reverse(crate::rebuild::order(reader)));
         for (container, _) in trees.iter().skip(TREES_KEPT) {
             archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
                 archive: archive.label().to_owned(),

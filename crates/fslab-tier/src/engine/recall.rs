@@ -10,7 +10,7 @@ use fslab_vfs::{Errno, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::Tier;
-use super::file::{FileState, FileUse, TieredFile};
+use super::file::{FileState, FileUse, Known, TieredFile};
 use super::marks::Durable;
 use crate::lower::OwnFile;
 use crate::queue::{Class, Position};
@@ -239,8 +239,14 @@ impl Tier {
                 None => return Ok(()),
             }
         };
-        let bytes = self.fetch(&recall.file, &version, recall.block)?;
+        let fetched = self.fetch(&recall.file, &version, recall.block);
         let mut state = recall.file.lock();
+        let has_moved = |known: &Known| known.recorded.version.object != version.object;
+        let bytes = match fetched {
+            // A bundle was repacked meanwhile: who waits asks again, at the new place.
+            Err(_) if state.known().is_some_and(has_moved) => return Ok(()),
+            fetched => fetched?,
+        };
         self.apply(&recall.file, &mut state, &version, recall.block, bytes)
     }
 

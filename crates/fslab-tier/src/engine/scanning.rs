@@ -12,7 +12,8 @@ use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::stored::reader::{ObjectReader, walk_container};
+use crate::stored::bundle::contents_of;
+use crate::stored::reader::ObjectReader;
 use crate::stored::residency::{self, Residency};
 
 /// What a scan found.
@@ -209,19 +210,21 @@ impl Tier {
         let since = self.around.calendar.now();
         let mut rows = Vec::new();
         let kind = ContainerKind::Files;
-        walk_container(&**archive, kind, container, length, &mut |location| {
-            let reader = ObjectReader::open_any(archive, kind, location)?;
-            rows.push(ObjectRow {
-                state: ObjectState::Removed,
-                file: reader.heading().file,
-                inode: Id::default(),
-                version: reader.version(),
-                since,
-                seen: 0,
-                path: reader.attributes().path.clone(),
-            });
-            Ok(())
-        })?;
+        for location in contents_of(archive, kind, container, length)?.members {
+            match ObjectReader::open_any(archive, kind, location) {
+                Ok(reader) => rows.push(ObjectRow {
+                    state: ObjectState::Removed,
+                    file: reader.heading().file,
+                    inode: Id::default(),
+                    version: reader.version(),
+                    since,
+                    seen: 0,
+                    path: reader.attributes().path.clone(),
+                }),
+                // The others of a bundle are as good as ever.
+                Err(error) => scanned.damaged.push(error.to_string()),
+            }
+        }
         scanned.unneeded += rows.len() as u64;
         self.catalogue.put(&rows)
     }

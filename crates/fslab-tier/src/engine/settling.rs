@@ -7,7 +7,6 @@ use std::time::Duration;
 use fslab_vfs::{FileKind, Ino, Name, Request, Timestamp};
 
 use super::Tier;
-use super::archiving::residency_names;
 use crate::archive::ContainerKind;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
@@ -20,8 +19,10 @@ use crate::stored::residency::{self, Residency};
 pub struct Expired {
     /// Objects that are no more.
     pub objects: u64,
-    /// Containers that were removed from archives.
+    /// Containers that were removed from archives with them.
     pub containers: u64,
+    /// Bundles of which what is needed went into new ones.
+    pub repacked: u64,
 }
 
 /// Rows handled in one transaction.
@@ -48,9 +49,7 @@ impl Tier {
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
             Some(_) => self.delete_rows(&[row]).map(drop),
-            None if !residency_names(&*self.lower, &row, self) => {
-                self.delete_rows(&[row]).map(drop)
-            }
+            None if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
             None => Ok(()),
         }
     }
@@ -65,7 +64,7 @@ impl Tier {
     }
 
     /// Removes rows, and the containers that held nothing else.
-    fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
+    pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         // The rows first: a row without an object would promise what is not there, an object
         // without a row is found by the next scan.
         let unused = self.catalogue.remove(rows)?;
@@ -106,7 +105,8 @@ impl Tier {
         }
     }
 
-    /// Removes objects that were replaced or removed longer ago than such are kept.
+    /// Removes objects that were replaced or removed longer ago than such are kept, and repacks
+    /// bundles most of which nobody needs then.
     ///
     /// A name that went may be there again after a crash, and with it a file that needs its object:
     /// what went is durable before an object goes, and after a crash every file is looked at first.
@@ -117,30 +117,44 @@ impl Tier {
         if self.is_in_doubt() {
             self.scan(request)?;
         }
-        let due = self.due()?;
-        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
-        let containers = self.delete_rows(&due)?;
-        self.counted.expired(due.len() as u64);
-        Ok(Expired { objects: due.len() as u64, containers })
+        let _nobody_else = self.unneeded.lock();
+        let (mut expired, mut behind) = (Expired::default(), None);
+        loop {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            let due = self.due(behind)?;
+            let Some(last) = due.last() else { break };
+            behind = Some(last.version.object);
+            self.expire_some(due, &mut expired)?;
+        }
+        expired.repacked = self.repack(request)?;
+        Ok(expired)
     }
 
-    /// Rows that nobody needs and that were kept for long enough.
-    fn due(&self) -> Result<Vec<ObjectRow>> {
-        let now = self.around.calendar.now();
-        let mut due: Vec<ObjectRow> = Vec::new();
-        self.catalogue.for_each(&mut |row| {
-            let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
-            if is_unused && due.len() < BATCH && age(row.since, now) >= self.settings.keep {
-                due.push(row);
-            }
-            Ok(())
-        })?;
+    fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
         // A file that was removed while it is open, or came back behind the mount, is still read.
         due.retain(|row| !self.is_read(row));
+        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        expired.containers += self.delete_rows(&due)?;
+        expired.objects += due.len() as u64;
+        self.counted.expired(due.len() as u64);
+        Ok(())
+    }
+
+    /// The next rows behind an object that nobody needs and that were kept for long enough.
+    fn due(&self, behind: Option<Id>) -> Result<Vec<ObjectRow>> {
+        let now = self.around.calendar.now();
+        let mut due: Vec<ObjectRow> = Vec::new();
+        self.catalogue.for_some(behind, &mut |row| {
+            let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+            if is_unused && age(row.since, now) >= self.settings.keep {
+                due.push(row);
+            }
+            Ok(due.len() < BATCH)
+        })?;
         Ok(due)
     }
 
-    fn is_read(&self, row: &ObjectRow) -> bool {
+    pub(super) fn is_read(&self, row: &ObjectRow) -> bool {
         let object = row.version.object;
         let uses = |file: &Arc<super::TieredFile>| {
             let state = file.lock();

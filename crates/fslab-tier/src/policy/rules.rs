@@ -7,6 +7,7 @@ use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 
 use super::{Action, Facts, Policy};
+use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::home::line_of;
 
@@ -20,6 +21,9 @@ struct RawPolicy {
     /// Bytes that came less long ago stay here.
     #[serde(default)]
     stay: Option<toml::Spanned<String>>,
+    /// Files up to this size go out together.
+    #[serde(default)]
+    bundle: Option<toml::Spanned<String>>,
     #[serde(default, rename = "rule")]
     rules: Vec<toml::Spanned<RawRule>>,
 }
@@ -90,6 +94,10 @@ impl Policy {
                 .map_err(|what| wrong(line_of(text, Some(time.span())), what)),
             None => Ok(Duration::ZERO),
         };
+        let bundled = raw.bundle.as_ref().map(|size| {
+            bundled(size.get_ref()).map_err(|what| wrong(line_of(text, Some(size.span())), what))
+        });
+        let bundled = bundled.transpose()?;
         let (settle, stay) = (time(&raw.settle)?, time(&raw.stay)?);
         let mut rules = Vec::new();
         for rule in &raw.rules {
@@ -99,7 +107,7 @@ impl Policy {
         if rules.is_empty() {
             return Err(wrong(1, "a policy has at least one [[rule]]".to_owned()));
         }
-        Ok(Self { watermarks: raw.watermarks, settle, stay, rules })
+        Ok(Self { watermarks: raw.watermarks, settle, stay, bundled, rules })
     }
 }
 
@@ -154,6 +162,12 @@ fn bytes(text: &str) -> Result<u64, String> {
         number.checked_shl(*power).filter(|shifted| shifted >> power == number)
     });
     parsed.ok_or_else(|| format!("'{text}' is no size such as 64KiB"))
+}
+
+fn bundled(text: &str) -> Result<u64, String> {
+    let size = bytes(text)?;
+    let is_small = size <= BUNDLED_BYTES_MAX;
+    is_small.then_some(size).ok_or_else(|| format!("'{text}': what is bundled is at most 1 MiB"))
 }
 
 /// A time as people write it: `90s`, `10m`, `12h`, `30d`.

@@ -1,6 +1,6 @@
 //! Doing what rules say, or saying what would be done: one walk, then releases in order of use.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Ino, Request};
@@ -8,7 +8,7 @@ use fslab_vfs::{FileKind, Ino, Request};
 use super::facts::{bytes_wanted, facts, fullness, here_for, last_use};
 use super::{Action, Policy, Watermarks};
 use crate::command::{Event, State, Tell, state_of, total};
-use crate::engine::{Archived, Place, Tier, Visit};
+use crate::engine::{Archived, Archiver, Place, Tier, Visit};
 use crate::error::{Error, Result};
 use crate::lower::Found;
 
@@ -42,9 +42,15 @@ struct Run<'a> {
     /// The file system is fuller than the policy lets it be without copies.
     archives: bool,
     request: &'a Request,
+    archiver: Archiver<'a>,
     tally: Tally,
     candidates: BinaryHeap<Candidate>,
+    /// Candidates that could not be archived.
+    failed: HashSet<Vec<u8>>,
 }
+
+/// Files that an archiver is done with, and what became of them.
+type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
 
 /// Does what a policy says, or says what it would do. Without rules, those of the tier's home.
 pub(crate) fn run(
@@ -58,12 +64,14 @@ pub(crate) fn run(
         Some((rules, origin)) => Policy::parse(rules, origin)?,
         None => usual(tier)?,
     };
-    let (tally, candidates) = (Tally::default(), BinaryHeap::new());
+    let (tally, candidates, failed) = (Tally::default(), BinaryHeap::new(), HashSet::new());
     let archives = match policy.watermarks {
         Some(Watermarks { premigrate, .. }) => fullness(tier)?.share() >= premigrate,
         None => true,
     };
-    let mut run = Run { tier, policy, dry_run, archives, request, tally, candidates };
+    let archiver = tier.archiver(request, None, policy.bundled);
+    let mut run =
+        Run { tier, policy, dry_run, archives, request, archiver, tally, candidates, failed };
     tier.walk(b"", request, &mut |place| {
         if place.found.attr.kind == FileKind::Regular {
             run.tally.looked_at += 1;
@@ -71,6 +79,7 @@ pub(crate) fn run(
         }
         Ok(Visit::Into)
     })?;
+    run.archive_rest(tell)?;
     run.release_some(tell)?;
     let Tally { looked_at, archived, archived_bytes, released, released_bytes } = run.tally;
     total(
@@ -108,15 +117,7 @@ impl Run<'_> {
             if !self.archives {
                 return Ok(());
             }
-            match self.archive(place, &state) {
-                Ok(Archived::Now { bytes }) => {
-                    self.tally.archived += 1;
-                    self.tally.archived_bytes += bytes;
-                }
-                Ok(Archived::Before) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => return problem(tell, &error),
-            }
+            self.archive(place, &state, tell)?;
         }
         if action == Action::Release && state.resident_bytes > 0 {
             self.candidates.push(candidate(place, state.resident_bytes));
@@ -127,11 +128,45 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn archive(&self, place: &Place<'_>, state: &State) -> Result<Archived> {
+    fn archive(&mut self, place: &Place<'_>, state: &State, tell: &mut Tell<'_>) -> Result<()> {
+        let mut outcomes = Outcomes::new();
         if self.dry_run {
-            return Ok(Archived::Now { bytes: state.bytes });
+            outcomes.push((place.path.to_vec(), Ok(Archived::Now { bytes: state.bytes })));
+        } else {
+            self.archiver.archive(place, &mut |path, outcome| {
+                outcomes.push((path.to_vec(), outcome));
+                Ok(())
+            })?;
         }
-        self.tier.archive(place.found.ino(), place.path, self.request)
+        self.note(outcomes, tell)
+    }
+
+    /// What was gathered for a bundle and did not fill it.
+    fn archive_rest(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        let mut outcomes = Outcomes::new();
+        self.archiver.finish(&mut |path, outcome| {
+            outcomes.push((path.to_vec(), outcome));
+            Ok(())
+        })?;
+        self.note(outcomes, tell)
+    }
+
+    fn note(&mut self, outcomes: Outcomes, tell: &mut Tell<'_>) -> Result<()> {
+        for (path, outcome) in outcomes {
+            match outcome {
+                Ok(Archived::Now { bytes }) => {
+                    self.tally.archived += 1;
+                    self.tally.archived_bytes += bytes;
+                }
+                Ok(Archived::Before) => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => {
+                    self.failed.insert(path);
+                    problem(tell, &error)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Releases candidates, those that were not used for longest first, as far as watermarks ask.
@@ -142,6 +177,9 @@ impl Run<'_> {
                 break;
             }
             self.request.cancellation.check().or(Err(Error::Interrupted))?;
+            if self.failed.contains(&candidate.path) {
+                continue;
+            }
             let released =
                 if self.dry_run { Ok(candidate.bytes) } else { self.release(&candidate) };
             match released {

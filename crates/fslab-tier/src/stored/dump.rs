@@ -1,11 +1,15 @@
 //! Objects and residencies in words, for people who look for what went wrong.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use super::format::{KIND_FILE, KIND_TREE};
+use super::bundle::{Contents, contents_of};
+use super::format::{KIND_BUNDLE, KIND_FILE, KIND_TREE};
 use super::reader::ObjectReader;
 use super::residency::Residency;
+use crate::archive::{Archive, ContainerKind};
 use crate::error::shown;
+use crate::id::Id;
 
 /// A residency, a line a fact.
 #[must_use]
@@ -48,6 +52,7 @@ pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
     let kind = match heading.kind {
         KIND_FILE => "file",
         KIND_TREE => "tree",
+        KIND_BUNDLE => "bundle",
         _ => "unknown",
     };
     let mut text = format!(
@@ -66,3 +71,37 @@ pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
     }
     Ok(text)
 }
+
+/// A container, with each of its objects.
+///
+/// # Errors
+/// What the archive answers, or what is wrong with the container. What is wrong with one object is
+/// told.
+pub fn container(
+    archive: &Arc<dyn Archive>,
+    kind: ContainerKind,
+    container: Id,
+    length: u64,
+) -> crate::Result<String> {
+    let Contents { members, list_bytes } = contents_of(archive, kind, container, length)?;
+    let mut text = match list_bytes {
+        0 => String::new(),
+        _ => {
+            let count = members.len();
+            format!("bundle of {count} objects, list of {list_bytes} bytes at both ends\n")
+        }
+    };
+    for location in members {
+        writeln!(text, "at {}, {} bytes:", location.offset, location.length).ok();
+        let told = ObjectReader::open_any(archive, kind, location)
+            .and_then(|reader| object(&reader, BLOCKS_TOLD));
+        match told {
+            Ok(told) => text.push_str(&told),
+            Err(error) => writeln!(text, "{error}").unwrap_or_default(),
+        }
+    }
+    Ok(text)
+}
+
+/// Blocks of each object of a container that are told.
+const BLOCKS_TOLD: u64 = 4;

@@ -42,6 +42,15 @@ pub const HEAD_MAGIC: [u8; 8] = *b"fslabTO1";
 /// Begins the tail of an object.
 pub const TAIL_MAGIC: [u8; 8] = *b"fslabTOz";
 
+/// Begins a container that is encrypted.
+pub const SEAL_MAGIC: [u8; 8] = *b"fslabTS1";
+/// Bytes of a container that are sealed together.
+pub const CHUNK_BYTES: u64 = 1 << 16;
+/// The same as a power of two.
+pub const CHUNK_LOG2: u8 = 16;
+/// What sealing adds to a chunk.
+pub const TAG_BYTES: u64 = 16;
+
 /// The file was changed since its last version was archived: resident blocks are the truth.
 pub const FLAG_CHANGED: u8 = 1;
 /// Blocks were on their way: the time of modification below is not the file's.
@@ -51,6 +60,11 @@ pub const FLAG_MOVING: u8 = 2;
 pub const KIND_FILE: u8 = 1;
 /// An object holds the names and attributes of a whole tree.
 pub const KIND_TREE: u8 = 2;
+
+/// An object lists the others of its container.
+pub const KIND_BUNDLE: u8 = 3;
+/// Objects of a bundle: their list fits into one block.
+pub const MEMBERS_MAX: usize = 4096;
 
 /// A block is stored as it is.
 pub const FORM_RAW: u8 = 0;
@@ -157,6 +171,19 @@ pub struct EntryRecord {
     pub hash: [u8; 32],
 }
 
+/// An object in the list of a bundle.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct MemberRecord {
+    pub object: [u8; 16],
+    /// From the beginning of the container.
+    pub offset: U64,
+    /// Of the whole object.
+    pub length: U64,
+}
+
 /// Ends an object. The hashes of the pages of the table lie between the table and this.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -176,11 +203,30 @@ pub struct TailRecord {
     pub crc: U32,
 }
 
+/// Begins a container that is encrypted; chunks follow.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SealRecord {
+    pub magic: [u8; 8],
+    pub version: u8,
+    pub chunk_log2: u8,
+    pub zero: [u8; 10],
+    /// Drawn whenever a container is written: no two are sealed with the same key.
+    pub salt: [u8; 32],
+    /// CRC32C of everything before.
+    pub crc: U32,
+}
+
+const _: () = assert!(size_of::<SealRecord>() == 56);
 const _: () = assert!(size_of::<ResidencyRecord>() == 176);
 const _: () = assert!(size_of::<TreeRecord>() == 28);
 const _: () = assert!(size_of::<HeadRecord>() == 96);
 const _: () = assert!(size_of::<EntryRecord>() == 56);
+const _: () = assert!(size_of::<MemberRecord>() == 32);
 const _: () = assert!(size_of::<TailRecord>() == 72);
+const _: () = assert!((MEMBERS_MAX * size_of::<MemberRecord>()) as u64 <= BLOCK_BYTES);
 
 /// CRC32C of all bytes of a record but its last four, which hold it.
 #[must_use]

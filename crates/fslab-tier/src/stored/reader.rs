@@ -38,14 +38,14 @@ pub struct ObjectReader {
 }
 
 /// Reads from one archive and says which it was when that fails.
-struct Source<'a> {
-    archive: &'a dyn Archive,
-    kind: ContainerKind,
-    container: Id,
+pub(super) struct Source<'a> {
+    pub(super) archive: &'a dyn Archive,
+    pub(super) kind: ContainerKind,
+    pub(super) container: Id,
 }
 
 impl Source<'_> {
-    fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
+    pub(super) fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let read = self.archive.read(self.kind, self.container, offset, &mut bytes);
         match read {
@@ -60,7 +60,7 @@ impl Source<'_> {
         Error::Archive { archive, container: self.container, source }
     }
 
-    fn damaged(&self, what: Corrupt) -> Error {
+    pub(super) fn damaged(&self, what: Corrupt) -> Error {
         let archive = self.archive.label().to_owned();
         Error::Damaged { archive, object: self.container, what }
     }
@@ -161,7 +161,7 @@ impl ObjectReader {
         Source { archive: &*self.archive, kind: self.kind, container }
     }
 
-    fn damaged(&self, what: Corrupt) -> Error {
+    pub(super) fn damaged(&self, what: Corrupt) -> Error {
         self.source().damaged(what)
     }
 
@@ -287,7 +287,7 @@ impl Layout {
     }
 }
 
-fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {
+pub(super) fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {
     let bytes = end.checked_sub(size_of::<TailRecord>() as u64);
     let start = bytes.ok_or_else(|| source.damaged(Corrupt("it is too short")))?;
     let bytes = source.read(start, size_of::<TailRecord>())?;
@@ -297,7 +297,7 @@ fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {
     tail.ok_or_else(|| source.damaged(Corrupt("it has no whole tail")))
 }
 
-fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
+pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
     let head = HeadRecord::read_from_bytes(bytes).or(Err(Corrupt("it has no head")))?;
     if head.magic != HEAD_MAGIC || head.crc.get() != crc_of(bytes) {
         return Err(Corrupt("its head is damaged"));
@@ -323,28 +323,4 @@ fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
         created,
     };
     Ok((heading, attributes_length))
-}
-
-/// Calls `visit` with where each object of a container lies, the last one first.
-///
-/// # Errors
-/// What the archive answers, what is wrong with the container, what `visit` answers.
-pub fn walk_container(
-    archive: &dyn Archive,
-    kind: ContainerKind,
-    container: Id,
-    length: u64,
-    visit: &mut dyn FnMut(Location) -> crate::Result<()>,
-) -> crate::Result<()> {
-    let source = Source { archive, kind, container };
-    let mut end = length;
-    while end > 0 {
-        let length = read_tail(&source, end)?.length.get();
-        let least = size_of::<HeadRecord>() as u64;
-        let start = end.checked_sub(length).filter(|_| length > least);
-        let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
-        visit(Location { container, offset, length })?;
-        end = offset;
-    }
-    Ok(())
 }

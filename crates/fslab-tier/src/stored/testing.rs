@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::bundle::contents_of;
 use super::format::{
     BLOCK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, TAIL_MAGIC, TailRecord,
     VERSION, crc_of,
 };
-use super::reader::{ObjectReader, walk_container};
+use super::reader::ObjectReader;
 use super::residency::{self, Residency};
 use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::{Archive, ContainerKind, Key, SealedArchive};
 use crate::id::Id;
+use crate::surroundings::Identities;
 
 /// Objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
@@ -49,6 +51,29 @@ pub fn check_container(bytes: &[u8]) {
         // Whatever is wrong is told, and nothing else is promised.
         read_all(container).ok();
     }
+    check_encrypted(bytes);
+}
+
+/// What was not sealed with a key is refused, wherever it is read.
+fn check_encrypted(bytes: &[u8]) {
+    let (kind, id) = (ContainerKind::Files, Id([2; 16]));
+    let inner = MemoryArchive::new(Id([1; 16]), "bytes");
+    inner.put(kind, id, bytes.to_vec());
+    let archive = SealedArchive::new(Arc::new(inner), Key::new([0; 32]), Arc::new(NoIdentities));
+    let Ok(length) = archive.length(kind, id) else { return };
+    assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
+    for offset in [0, length / 2, length.saturating_sub(1), length, u64::MAX] {
+        assert!(archive.read(kind, id, offset, &mut [0; 100]).is_err(), "{offset} is believed");
+    }
+}
+
+/// Nothing is written.
+struct NoIdentities;
+
+impl Identities for NoIdentities {
+    fn make(&self) -> Id {
+        Id::default()
+    }
 }
 
 /// An entry of a tree is refused, or stays below the root and is written the same again.
@@ -67,11 +92,7 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
     let archive = MemoryArchive::new(Id([1; 16]), "bytes");
     archive.put(kind, id, container);
     let archive: Arc<dyn Archive> = Arc::new(archive);
-    let mut objects = Vec::new();
-    let walked = walk_container(&*archive, kind, id, length, &mut |location| {
-        objects.push(location);
-        Ok(())
-    });
+    let objects = contents_of(&archive, kind, id, length)?.members;
     for location in objects.into_iter().take(OBJECTS) {
         let reader = ObjectReader::open_any(&archive, kind, location)?;
         dump::object(&reader, BLOCKS)?;
@@ -81,7 +102,7 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
             }
         }
     }
-    walked
+    Ok(())
 }
 
 /// The container with the checksums of its last object made right, as far as its parts fit.
@@ -142,11 +163,11 @@ mod tests {
 
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-    /// What version 1 wrote: a container of files, a tree, a residency.
+    /// What version 1 wrote: a residency, a container of a file, a tree, a bundle.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
-        for kind in ["files", "trees"] {
-            let top = std::fs::read_dir(format!("{GOLDEN}/archive-1/{kind}")).unwrap();
+        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files"] {
+            let top = std::fs::read_dir(format!("{GOLDEN}/{kind}")).unwrap();
             let mut pending: Vec<_> = top.map(|entry| entry.unwrap().path()).collect();
             while let Some(path) = pending.pop() {
                 match std::fs::read_dir(&path) {
@@ -155,7 +176,7 @@ mod tests {
                 }
             }
         }
-        assert!(files.len() > 2, "{files:?}");
+        assert!(files.len() > 3, "{files:?}");
         files.iter().map(|path| std::fs::read(path).unwrap()).collect()
     }
 

@@ -51,8 +51,17 @@ struct Case {
     plan: Plan,
     /// Of so many states, one is crashed once more; of 0, none.
     again: u64,
-    /// Archives keep what they are told to remove: a planted bug.
-    leaks: bool,
+    /// What archives do wrong: a planted bug.
+    archives: Archives,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Archives {
+    Sound,
+    /// They keep what they are told to remove.
+    Leak,
+    /// A bundle is said to be there before it is durable: as if files named it too early.
+    Hasten,
 }
 
 impl Case {
@@ -60,12 +69,12 @@ impl Case {
         let order = if seed.is_multiple_of(2) { Order::Independent } else { Order::Journal };
         let again = number("FSLAB_TIER_AGAIN").unwrap_or(CRASHED_AGAIN);
         let plan = Plan { seed, subsets: 3, prefixes: 3 };
-        Self { seed, order, plan, again, leaks: false }
+        Self { seed, order, plan, again, archives: Archives::Sound }
     }
 
     fn planted(seed: u64) -> Self {
         let plan = Plan { seed, subsets: 6, prefixes: 3 };
-        Self { seed, order: Order::Independent, plan, again: 0, leaks: false }
+        Self { seed, order: Order::Independent, plan, again: 0, archives: Archives::Sound }
     }
 }
 
@@ -95,9 +104,14 @@ fn planted_bugs_are_caught() {
             None => missed.push(mutant.bug),
         }
     }
-    let leaks = |script| Case { leaks: true, ..Case::planted(seed.wrapping_add(script)) };
-    if !(0..ROUNDS).any(|script| explore(&leaks(script), None).is_err()) {
-        missed.push("archives keep what nobody needs");
+    for (archives, bug) in [
+        (Archives::Leak, "archives keep what nobody needs"),
+        (Archives::Hasten, "files name a bundle before it is durable"),
+    ] {
+        let case = |script| Case { archives, ..Case::planted(seed.wrapping_add(script)) };
+        if !(0..ROUNDS).any(|script| explore(&case(script), None).is_err()) {
+            missed.push(bug);
+        }
     }
     assert!(missed.is_empty(), "not caught: {missed:#?}");
 }
@@ -124,6 +138,7 @@ impl Planted {
 /// Runs a script and looks at states after a crash; answers how many there were.
 fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     let world = World::new();
+    world.hasten(case.archives == Archives::Hasten);
     let life = world.live(mutant.map(|mutant| mutant.plant));
     let client = Client::new(&*life.fs);
     let start = world.crash.position();
@@ -138,7 +153,7 @@ fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
         }
         let is_crashed_again = case.again > 0 && state.fingerprint.is_multiple_of(case.again);
         let again = || if is_crashed_again { crashes_again(&moment, state) } else { Ok(()) };
-        let checked = check(&moment, state, &diary, case.leaks).and_then(|()| again());
+        let checked = check(&moment, state, &diary, case.archives).and_then(|()| again());
         checked.map_err(|problem| with_steps(&problem, &diary))
     };
     let wanted = |point| point >= start;
@@ -151,12 +166,14 @@ fn with_steps(problem: &str, diary: &Diary) -> String {
 }
 
 /// Holds what is found against what was promised, and goes on with it.
-fn check(moment: &Moment, state: &State, diary: &Diary, leaks: bool) -> Result<(), String> {
+fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Result<(), String> {
     let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
     // Every third time the catalogue is lost too.
     let has_catalogue = !state.fingerprint.is_multiple_of(3);
     let (life, archives) = moment.live(Arc::clone(&tree), has_catalogue);
-    archives.iter().for_each(|archive| archive.faults().keeps.store(leaks, Ordering::SeqCst));
+    archives.iter().for_each(|archive| {
+        archive.faults().keeps.store(planted == Archives::Leak, Ordering::SeqCst)
+    });
     let found = found(&life, &tree).map_err(|error| format!("can't be read: {error}"))?;
     for name in NAMES {
         let candidates = diary.candidates(name, state.point);

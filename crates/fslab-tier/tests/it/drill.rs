@@ -100,7 +100,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
         let fs = TierFs::new(Arc::clone(&tier));
         populate(&fs, files);
         said("made");
-        do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0 });
+        do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
         do_all(&tier, &Command::Tree);
         said("archived twice");
         let before = picture(&fs);
@@ -121,7 +121,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
     drop(tier);
     let tier = drill.live(&tree, drill.catalogue("catalogue of a scan"));
     do_all(&tier, &Command::Scan);
-    do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0 });
+    do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     do_all(&tier, &Command::Release { paths: vec![Vec::new()], keep_bytes: 0 });
     // Whatever nobody needs goes at once.
     drill.dates.0.store(400 * 24 * 3600, Ordering::SeqCst);

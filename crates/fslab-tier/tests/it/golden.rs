@@ -1,13 +1,16 @@
-//! What version 1 wrote stays readable for ever: a directory as an archive, a file's xattr, and the
-//! catalogue, in `tests/golden`. `FSLAB_BLESS=1` writes them anew, which is right for a new version
-//! only, beside the old ones.
+//! What version 1 wrote stays readable for ever: a directory as an archive, a file's xattr, the
+//! catalogue, a bundle, and a bundle in an archive that is encrypted, in `tests/golden`.
+//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=bundle` and `FSLAB_BLESS=sealed` write them anew, which is
+//! right for a new version only, beside the old ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fslab_tier::archive::{Archive, DirectoryArchive};
+use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, SealedArchive};
 use fslab_tier::catalogue::{Catalogue, ObjectState};
+use fslab_tier::command::{Command, execute};
+use fslab_tier::stored::dump;
 use fslab_tier::stored::residency::FILE_XATTR;
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -40,10 +43,13 @@ fn contents() -> Vec<u8> {
     bytes
 }
 
+fn is_blessed(what: &str) -> bool {
+    std::env::var_os("FSLAB_BLESS").is_some_and(|blessed| blessed == what)
+}
+
 fn bless() {
     let root = golden("archive-1");
-    std::fs::remove_dir_all(golden("")).ok();
-    std::fs::create_dir_all(golden("")).unwrap();
+    std::fs::remove_dir_all(&root).ok();
     DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
@@ -81,7 +87,7 @@ fn bless() {
 
 /// The archive, read only: nothing is written beside what is kept.
 fn archive() -> Arc<dyn Archive> {
-    if std::env::var_os("FSLAB_BLESS").is_some() {
+    if is_blessed("archive") {
         bless();
     }
     Arc::new(DirectoryArchive::open_to_read(&golden("archive-1")).unwrap())
@@ -164,4 +170,88 @@ fn a_catalogue_is_read() {
         (ObjectState::Live, &known.version, known.file)
     );
     assert_eq!((&row.path[..], row.inode), (&b"directory/file"[..], Id([5; 16])));
+}
+
+/// Two files and what is in them.
+fn small() -> [(&'static str, Vec<u8>); 2] {
+    [("one", noise(2, 1000)), ("two", b"a line of a file\n".repeat(100))]
+}
+
+/// The archive of a golden bundle, sealed or not, written anew where that is asked for.
+fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
+    let root = golden(&format!("{name}-1"));
+    if is_blessed(name) {
+        std::fs::remove_dir_all(&root).ok();
+        match &key {
+            Some(key) => DirectoryArchive::init_sealed(&root, ARCHIVE, TIER, key).unwrap(),
+            None => DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap(),
+        }
+    }
+    let opened = match is_blessed(name) {
+        true => DirectoryArchive::open(&root, TIER),
+        false => DirectoryArchive::open_to_read(&root),
+    };
+    let archive: Arc<dyn Archive> = Arc::new(opened.unwrap());
+    let archive = match key {
+        Some(key) => Arc::new(SealedArchive::new(archive, key, around().identities)),
+        None => archive,
+    };
+    if is_blessed(name) {
+        bless_bundle(Arc::clone(&archive));
+    }
+    archive
+}
+
+fn bless_bundle(archive: Arc<dyn Archive>) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let catalogue = Catalogue::in_memory().unwrap();
+    let settings = Settings::of(TIER);
+    let tier =
+        Tier::open(Arc::clone(&lower), settings, vec![archive], catalogue, around()).unwrap();
+    let fs = TierFs::new(Arc::clone(&tier));
+    let client = Client::new(&fs);
+    for (name, contents) in small() {
+        let file = client.file(Ino::ROOT, name, &contents).unwrap();
+        client.setxattr(file, "user.name", name.as_bytes()).unwrap();
+        let modified = Some(SetTime::To(MODIFIED));
+        client.set(file, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+    }
+    let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
+    execute(&tier, &command, &own_request(), &mut |_| true).unwrap();
+}
+
+#[test]
+fn a_bundle_of_version_1_stays_readable() {
+    is_readable(bundle("bundle", None));
+}
+
+#[test]
+fn an_encrypted_archive_of_version_1_stays_readable() {
+    is_readable(bundle("sealed", Some(Key::new([9; 32]))));
+}
+
+fn is_readable(archive: Arc<dyn Archive>) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let (archives, catalogue) = ([Arc::clone(&archive)], Catalogue::in_memory().unwrap());
+    let report =
+        rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    assert_eq!((report.younger, &report.problems[..]), (2, &[][..]));
+    let mut containers = Vec::new();
+    let mut note = |container, length| containers.push((container, length));
+    archive.list(ContainerKind::Files, &mut note).unwrap();
+    let (container, length) = containers.pop().unwrap();
+    assert_eq!(containers, []);
+    let told = dump::container(&archive, ContainerKind::Files, container, length).unwrap();
+    assert!(told.starts_with("bundle of 2 objects, list of 396 bytes at both ends\n"), "{told}");
+    assert!(told.contains("\none: 1000 bytes, 1 blocks\n"), "{told}");
+    let fs = mounted(&lower, archive);
+    let client = Client::new(&fs);
+    for (name, contents) in small() {
+        let file = client.lookup(Ino::ROOT, name).unwrap();
+        assert_eq!(file.modified, MODIFIED);
+        assert_eq!(client.getxattr(file.ino, "user.name").unwrap(), name.as_bytes());
+        assert!(client.contents(file.ino).unwrap() == contents, "{name}");
+    }
 }

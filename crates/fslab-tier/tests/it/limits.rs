@@ -121,10 +121,12 @@ fn archiving_and_a_run_of_recalls_take_the_time_that_their_limits_ask_for() {
     let ino = client.file(Ino::ROOT, "file", &noise(92, 3 * MIB)).unwrap();
     let paths = || vec![b"file".to_vec()];
     // Written and read back, and only the last piece is not waited for.
-    let taken = time_of(&bench, &hands, Command::Archive { paths: paths(), rate: 0 });
+    let taken =
+        time_of(&bench, &hands, Command::Archive { paths: paths(), rate: 0, bundled: None });
     assert!(taken >= Duration::from_millis(2400), "{taken:?}");
     client.truncate(ino, 2 * MIB).unwrap();
-    let taken = time_of(&bench, &hands, Command::Archive { paths: paths(), rate: MIB });
+    let taken =
+        time_of(&bench, &hands, Command::Archive { paths: paths(), rate: MIB, bundled: None });
     assert!(taken >= Duration::from_millis(2900), "{taken:?}");
     bench.release(ino, "file").unwrap();
     let recall = Command::Recall { paths: paths(), range: None, rate: MIB };

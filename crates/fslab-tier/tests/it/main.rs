@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod archives;
+mod bundles;
 mod conformance;
 mod crashes;
 mod denied;
 mod drill;
+mod encryption;
 mod golden;
 mod limits;
 mod measure;

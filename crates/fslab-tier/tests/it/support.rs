@@ -167,6 +167,17 @@ pub fn open(
     around: &Surroundings,
 ) -> (Arc<Tier>, Arc<TierFs>) {
     let archives = archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
+    open_over(lower, settings, archives, catalogue, around)
+}
+
+/// The same over any archives.
+pub fn open_over(
+    lower: &Arc<dyn FileSystem>,
+    settings: &Settings,
+    archives: Vec<Arc<dyn Archive>>,
+    catalogue: Catalogue,
+    around: &Surroundings,
+) -> (Arc<Tier>, Arc<TierFs>) {
     let tier = Tier::open(Arc::clone(lower), settings.clone(), archives, catalogue, around.clone());
     let tier = tier.unwrap();
     (Arc::clone(&tier), Arc::new(TierFs::new(tier)))

@@ -32,6 +32,8 @@ enum Action {
     Init(making::Init),
     /// Add an archive to a tier that is not mounted
     Attach(making::Attach),
+    /// Make a key for archives that are encrypted
+    Key(making::MakeKey),
     /// Make a tree again from archives alone; files are recalled when they are read
     Rebuild(making::Rebuild),
     /// Copy files into archives; directories mean all that is in them
@@ -42,6 +44,10 @@ enum Action {
         /// Bytes a second at most, written and read back, beside the limit of the mount; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: ByteSize,
+        /// Files up to this size go out together, in one object, 0 for none; as the tier has it if
+        /// not given
+        #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
+        bundle: Option<ByteSize>,
     },
     /// Free the bytes of archived files
     Release {
@@ -156,6 +162,7 @@ impl Args {
         match self.action {
             Action::Init(init) => init.run(),
             Action::Attach(attach) => attach.run(),
+            Action::Key(key) => key.run(),
             Action::Rebuild(rebuild) => rebuild.run(json),
             action => {
                 let (access, command) = action.understood()?;
@@ -174,9 +181,9 @@ impl Action {
         };
         let of_tree = |tree: PathBuf, command: Command| Ok((Access::to(&tree)?.0, command));
         match self {
-            Self::Archive { paths, rate } => {
-                let rate = rate.as_u64();
-                of_paths(&paths, &|paths| Command::Archive { paths, rate })
+            Self::Archive { paths, rate, bundle } => {
+                let (rate, bundled) = (rate.as_u64(), bundle.map(|bundle| bundle.as_u64()));
+                of_paths(&paths, &|paths| Command::Archive { paths, rate, bundled })
             }
             Self::Release { paths, keep } => {
                 let keep_bytes = keep.as_u64();
@@ -209,7 +216,7 @@ impl Action {
             Self::Scan { tree } => of_tree(tree, Command::Scan),
             Self::Scrub { tree } => of_tree(tree, Command::Scrub),
             Self::Expire { tree } => of_tree(tree, Command::Expire),
-            Self::Init(_) | Self::Attach(_) | Self::Rebuild(_) => {
+            Self::Init(_) | Self::Attach(_) | Self::Key(_) | Self::Rebuild(_) => {
                 Err(bad("this is not asked of a tree".to_owned()))
             }
         }
@@ -233,6 +240,12 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
         Some((size(offset)?, size(length).filter(|length| *length > 0)?))
     });
     range.ok_or_else(|| "a range is OFFSET+LENGTH, such as 1MiB+64KiB".to_owned())
+}
+
+fn parse_bundled(text: &str) -> Result<ByteSize, String> {
+    let size = text.parse::<ByteSize>()?;
+    let is_small = size.as_u64() <= fslab_tier::BUNDLED_BYTES_MAX;
+    is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
 }
 
 fn bad(message: String) -> anyhow::Error {

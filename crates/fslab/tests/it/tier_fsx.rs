@@ -316,14 +316,15 @@ impl FileSystem for Meddler {
     }
 }
 
-/// Archives, releases and recalls as users ask for it, whenever it is told to; answers what was done.
+/// Archives, releases and recalls as users ask for it, whenever it is told to; answers what was
+/// done.
 fn move_when_told(tier: &Arc<Tier>, seed: u64, turns: Receiver<()>) -> String {
     let draws = Draws(AtomicU64::new(!seed));
     let (mut done, mut refused) = (0_u64, 0_u64);
     for () in turns {
         let paths = vec![NAME.as_bytes().to_vec()];
         let asked = match draws.below(4) {
-            0 => Asked::Archive { paths, rate: 0 },
+            0 => Asked::Archive { paths, rate: 0, bundled: None },
             1 => Asked::Release { paths, keep_bytes: 0 },
             2 => Asked::Recall { paths, range: Some((draws.below(4) * MIB, MIB)), rate: 0 },
             _ => Asked::Recall { paths, range: None, rate: 0 },

@@ -399,6 +399,83 @@ fn a_removed_file_comes_back() {
 }
 
 #[test]
+fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
+    require_mounting!();
+    let mut place = Place::new();
+    let beside = place.lower.parent().unwrap().to_owned();
+    let of = |name: &str| beside.join(name).to_str().unwrap().to_owned();
+    let tier = |arguments: &[&str]| run(&[&["tier"], arguments].concat());
+    let (key, other) = (of("key"), of("other-key"));
+    for file in [&key, &other] {
+        assert_eq!(tier(&["key", file]), (0, String::new()));
+    }
+    let (code, message) = tier(&["key", &key]);
+    assert!(code != 0 && message.contains("File exists"), "{message}");
+    let lower = place.lower.to_str().unwrap().to_owned();
+    let (archive, home) = (of("archive"), of("home"));
+    let init = ["init", "--archive", &archive, "--home", &home, &lower, "--key"];
+    let (code, message) = tier(&[&init[..], &[&of("none")]].concat());
+    assert!(code == 3 && message.contains("none: can't be read as a key"), "{code} {message}");
+    assert_eq!(tier(&[&init[..], &[&key]].concat()), (0, String::new()));
+    place.mount(&["-l", "tier"]);
+    fs::create_dir(place.point.join("secret-names")).unwrap();
+    let text = "a secret of many words ".repeat(100_000);
+    for name in ["small", "large"] {
+        let length = if name == "small" { 300 } else { text.len() };
+        fs::write(place.point.join("secret-names").join(name), &text[..length]).unwrap();
+    }
+    let point = place.point.to_str().unwrap().to_owned();
+    for action in ["archive", "tree", "release"] {
+        assert_eq!(tier(&[action, &point]), (0, String::new()));
+    }
+    assert!(fs::read_to_string(place.point.join("secret-names/large")).unwrap() == text);
+    place.umount();
+    nothing_shines_through(&beside.join("archive"), b"secret");
+    let read = |place: &Place, name: &str| {
+        fs::read_to_string(place.point.join("secret-names").join(name)).unwrap()
+    };
+    // The right one, another one, and none.
+    let moved = of("moved-key");
+    fs::rename(&key, &moved).unwrap();
+    let wrong_key = format!("tier:key={other}");
+    for (layer, part) in [
+        ("tier", "key: can't be read as a key"),
+        (wrong_key.as_str(), "other-key: is not the key of the archive"),
+    ] {
+        let (code, message) = place.try_mount(&["-l", layer]);
+        assert!(code == 3 && message.contains(part), "{layer}: {code} {message}");
+    }
+    place.mount(&["-l", &format!("tier:key={moved}")]);
+    assert!(read(&place, "small") == text[..300]);
+    place.umount();
+    let new = of("new");
+    fs::create_dir(&new).unwrap();
+    let again = of("home-again");
+    let rebuild = ["rebuild", "--archive", &archive, "--home", &again, &new];
+    let (code, message) = tier(&rebuild);
+    assert!(code == 3 && message.contains("is encrypted; name the file"), "{code} {message}");
+    assert_eq!(tier(&[&rebuild[..], &["--key", &moved]].concat()), (0, String::new()));
+    place.lower = new.into();
+    place.mount(&["-l", "tier"]);
+    assert!(read(&place, "small") == text[..300] && read(&place, "large") == text);
+    place.umount();
+}
+
+/// No file below a directory has some bytes.
+fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
+    let mut pending = vec![directory.to_owned()];
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let found = fs::read(&path).unwrap();
+        let has = found.windows(bytes.len()).any(|window| window == bytes);
+        assert!(!has, "{} has what is secret", path.display());
+    }
+}
+
+#[test]
 fn a_mounted_tier_conforms() {
     require_mounting!();
     let tiered = Tiered::new();

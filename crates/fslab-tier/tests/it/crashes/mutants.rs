@@ -39,7 +39,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         bug: "the record before growth is not durable",
-        script: 5,
+        script: 18,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.is_recorded())),
     },
     Mutant {
@@ -51,6 +51,11 @@ pub const MUTANTS: &[Mutant] = &[
         bug: "the xattr does not say that blocks are on their way",
         script: 1,
         plant: |inner| forgetful(inner, Forgets::Moving),
+    },
+    Mutant {
+        bug: "xattrs that name the new bundle are not durable before the old one goes",
+        script: 13,
+        plant: |inner| forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_moved())),
     },
 ];
 
@@ -73,6 +78,14 @@ impl Step {
         !self.before.as_ref().is_some_and(is_same)
     }
 
+    /// The same version, in another place.
+    fn is_moved(&self) -> bool {
+        self.before.as_ref().map(|before| &before.version).is_some_and(|before| {
+            let after = &self.after.version;
+            before.object != after.object && before.sequence == after.sequence
+        })
+    }
+
     fn is_changed(&self) -> bool {
         self.after.changed && self.before.as_ref().is_some_and(|before| !before.changed)
     }
@@ -91,6 +104,8 @@ enum Forgets {
     SyncBefore(fn(&Step) -> bool),
     /// A sync that follows such a step.
     SyncAfter(fn(&Step) -> bool),
+    /// A sync of everything that follows such a step.
+    SyncOfAllAfter(fn(&Step) -> bool),
     /// To say that blocks are on their way.
     Moving,
 }
@@ -167,6 +182,10 @@ impl Forgetful {
                 self.pending.lock().forgotten = Some(ino);
                 Ok(Verdict::Do)
             }
+            (Forgets::SyncOfAllAfter(is_such), Some(step), _) if is_such(&step) => {
+                self.pending.lock().forgotten = Some(Ino::ROOT);
+                Ok(Verdict::Do)
+            }
             _ => Ok(Verdict::Do),
         }
     }
@@ -195,6 +214,9 @@ impl Bug for Forgetful {
         match call {
             Call::SetXattr { .. } => self.xattr(below, request, ino, call),
             Call::Open { mode } => self.open(below, *mode),
+            Call::SyncFs if self.pending.lock().forgotten.take() == Some(Ino::ROOT) => {
+                Ok(Verdict::Skip)
+            }
             Call::Read | Call::StatFs => Ok(Verdict::Do),
             _ => self.catch_up(below).map(|()| Verdict::Do),
         }

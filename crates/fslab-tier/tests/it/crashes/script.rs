@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fslab_tier::{Tier, own_request};
+use fslab_tier::{Found, Place, Tier, own_request};
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::CrashFs;
 use fslab_vfs::testing::crash::history::History;
@@ -91,8 +91,9 @@ impl<'a> Script<'a> {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
         let Some(id) = self.names.get(name).copied() else { return self.create(name) };
         match self.random.random_range(0..100) {
-            0..12 => self.archive(name),
-            12..24 => self.release(name),
+            0..8 => self.archive(name),
+            8..14 => self.bundle(),
+            14..24 => self.release(name),
             24..30 => self.read(id),
             30..44 => self.write(id),
             44..52 => self.truncate(id),
@@ -104,10 +105,11 @@ impl<'a> Script<'a> {
             73..75 => self.unlink(name),
             75..77 => self.sync_names(),
             77..79 => self.sync_all(),
-            79..81 => format!("expire: {:?}", self.tier.expire(&own_request())),
+            79..81 => self.expire(),
             81..83 => format!("scan: {:?}", self.tier.scan(&own_request())),
             83..90 => self.change_what_is_archived(id, name),
-            90..96 => self.shrink_and_grow(id, name),
+            90..94 => self.shrink_and_grow(id, name),
+            94..98 => self.leave_a_bundle(id, name),
             _ => self.recall_some(id, name),
         }
     }
@@ -141,6 +143,34 @@ impl<'a> Script<'a> {
     fn archive(&mut self, name: &'static str) -> String {
         let ino = self.ino(name);
         format!("archive {name}: {:?}", self.tier.archive(ino, name.as_bytes(), &own_request()))
+    }
+
+    /// All files go out together.
+    fn bundle(&mut self) -> String {
+        let (request, lower) = (own_request(), self.tier.lower());
+        let mut archiver = self.tier.archiver(&request, None, Some(SIZE_MAX + MIB));
+        let mut said = vec!["bundle".to_owned()];
+        let mut told = |path: &[u8], outcome| {
+            said.push(format!("{}: {outcome:?}", String::from_utf8_lossy(path)));
+            Ok(())
+        };
+        for name in self.names.keys() {
+            let (path, found) = (name.as_bytes(), Found::at(lower, name.as_bytes()).unwrap());
+            archiver.archive(&Place { path, found: &found }, &mut told).unwrap();
+        }
+        archiver.finish(&mut told).unwrap();
+        said.join(" ")
+    }
+
+    /// What makes a bundle mostly unneeded, so that the rest of it moves.
+    fn leave_a_bundle(&mut self, id: usize, name: &'static str) -> String {
+        let bundled = [self.bundle(), self.release(name)].join("; ");
+        let changed = [self.write(id), self.archive(name)].join("; ");
+        format!("{bundled}; {changed}; {}", self.expire())
+    }
+
+    fn expire(&self) -> String {
+        format!("expire: {:?}", self.tier.expire(&own_request()))
     }
 
     fn release(&mut self, name: &'static str) -> String {

@@ -64,7 +64,8 @@ pub enum Call<'a> {
 pub enum Verdict {
     /// It is done.
     Do,
-    /// It is said to be done. Possible for syncs, writes and xattrs; others are done.
+    /// It is said to be done. Possible for syncs (of everything too), writes and xattrs; others
+    /// are done.
     Skip,
 }
 
@@ -241,7 +242,7 @@ impl<B: Bug> FileSystem for Buggy<B> {
     }
 
     fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.around(request, ino, &Call::SyncFs, None, || self.inner.syncfs(request, ino))
+        self.around(request, ino, &Call::SyncFs, Some(()), || self.inner.syncfs(request, ino))
     }
 
     fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bytesize::ByteSize;
+use fslab_tier::archive::Key;
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
 
-use super::bad;
+use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
 
@@ -28,21 +30,22 @@ struct Wanted {
     /// Level of zstd for what is archived; 0 to leave it as it is
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(0..=19))]
     zstd_level: i32,
+    /// Files up to this size go out together, in one object; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
+    bundle: ByteSize,
     /// How long versions that were replaced or removed can come back
     #[arg(long, default_value = "720h", value_parser = parse_time)]
     keep: Duration,
-    /// Encrypt what is archived: not built
-    #[arg(long, hide = true)]
-    encrypt: bool,
+    /// Encrypt what is archived with the key in a file, which `fslab tier key` makes; to rebuild,
+    /// the key of archives that are encrypted
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
 }
 
 impl Wanted {
     fn wish(&self, tree: &Path) -> Result<Wish> {
-        if self.encrypt {
-            return Err(bad("archives can't be encrypted by this fslab".to_owned()));
-        }
         let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;
-        for place in self.archives.iter().chain([&self.home]) {
+        for place in self.archives.iter().chain([&self.home]).chain(&self.key) {
             let place = resolved(place)?;
             if place.starts_with(&tree) || tree.starts_with(&place) {
                 let (place, tree) = (place.display(), tree.display());
@@ -53,7 +56,9 @@ impl Wanted {
             archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
             copies: self.copies,
             zstd_level: self.zstd_level,
+            bundled: self.bundle.as_u64(),
             keep: self.keep,
+            key: self.key.as_deref().map(resolved).transpose()?,
         })
     }
 }
@@ -80,6 +85,28 @@ impl Init {
     }
 }
 
+/// Arguments of `fslab tier key`.
+#[derive(Debug, clap::Args)]
+pub struct MakeKey {
+    /// The new file, which its owner alone may read
+    file: PathBuf,
+}
+
+impl MakeKey {
+    /// Makes the key.
+    pub fn run(self) -> Result<()> {
+        use std::io::Read;
+        let mut bytes = [0; 32];
+        let source = std::fs::File::open("/dev/urandom");
+        let drawn = source.and_then(|mut source| source.read_exact(&mut bytes));
+        drawn.context("can't draw a key from /dev/urandom")?;
+        Key::new(bytes).write(&self.file)?;
+        let file = self.file.display();
+        say!("{file} holds a new key; keep a copy elsewhere: without it, what it encrypts is lost");
+        Ok(())
+    }
+}
+
 /// Arguments of `fslab tier attach`.
 #[derive(Debug, clap::Args)]
 pub struct Attach {
@@ -87,6 +114,9 @@ pub struct Attach {
     tree: PathBuf,
     /// The archive: one of this tier's, or a directory that becomes one
     archive: PathBuf,
+    /// The file with its key, where it is encrypted or shall be
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
 }
 
 impl Attach {
@@ -95,7 +125,8 @@ impl Attach {
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
         let id = around(&crate::surroundings::of_program()).identities.make();
-        Ok(home.attach(&self.archive, id)?)
+        let key = self.key.as_deref().map(resolved).transpose()?;
+        Ok(home.attach(&self.archive, id, key)?)
     }
 }
 
@@ -115,7 +146,7 @@ impl Rebuild {
         let wish = self.wanted.wish(&self.tree)?;
         let home = home_again(&self.wanted.home, &tree, &wish)?;
         let around = around(&crate::surroundings::of_program());
-        let archives = home.archives()?;
+        let archives = home.archives(&around.identities)?;
         let catalogue = home.catalogue()?;
         let tier = home.description.tier;
         let request = own_request();
@@ -191,7 +222,9 @@ fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().find_map(|ancestor| {
         let real = ancestor.canonicalize().ok()?;
-        Some(real.join(path.strip_prefix(ancestor).ok()?))
+        let rest = path.strip_prefix(ancestor).ok()?;
+        // Joined with nothing, the name of a file would end with a slash.
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     });
     Ok(there.unwrap_or(path))
 }

@@ -1,0 +1,147 @@
+//! Keys of archives: 32 bytes that only their owner's file holds, one line of text.
+//!
+//! Invariant: a key is nowhere else, neither in settings nor in the catalogue nor in archives. What
+//! an archive says of its key tells a right one from a wrong one, and nothing more.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use super::ContainerKind;
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// Begins the line.
+const PREFIX: &str = "fslab-tier-key-1 ";
+
+/// The longest file that is looked at, in bytes.
+const FILE_BYTES_MAX: u64 = 256;
+
+/// What derived keys are for: no two purposes share one.
+const FOR_CONTAINERS: &str = "fslab tier, 2026: a container of an archive";
+const FOR_TELLING: &str = "fslab tier, 2026: telling the key of an archive";
+
+/// The key of an archive.
+pub struct Key(Zeroizing<[u8; 32]>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Key")
+    }
+}
+
+impl Key {
+    /// A key of random bytes, from a source that nobody can guess.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// Where there is none, or others than its owner may read it.
+    pub fn read(path: &Path) -> Result<Self> {
+        let wrong = |what: &str| Error::Key { path: path.to_owned(), what: what.to_owned() };
+        let file =
+            File::open(path).map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
+        let about = file.metadata().map_err(Error::file(path))?;
+        if about.mode() & 0o077 != 0 {
+            return Err(wrong("others than its owner may use this key; make it so: chmod 600"));
+        }
+        let mut text = Zeroizing::new(String::new());
+        let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(|_same| wrong(NO_KEY))?;
+        Self::parse(&text).ok_or_else(|| wrong(NO_KEY))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.trim_end().strip_prefix(PREFIX)?;
+        if digits.len() != 64 || !digits.is_ascii() {
+            return None;
+        }
+        let mut key = Self::new([0; 32]);
+        for (byte, pair) in key.0.iter_mut().zip(0..32) {
+            *byte = u8::from_str_radix(&digits[2 * pair..2 * pair + 2], 16).ok()?;
+        }
+        Some(key)
+    }
+
+    /// Writes it to a new file that its owner alone may read.
+    ///
+    /// # Errors
+    /// Where the file is there already, or what the system answers.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let digits: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let line = Zeroizing::new(format!("{PREFIX}{}\n", digits.concat()));
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(path);
+        let mut file = opened.map_err(Error::file(path))?;
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(Error::file(path))
+    }
+
+    /// What tells it from another one, in the description of an archive.
+    #[must_use]
+    pub fn mark(&self, archive: Id) -> Id {
+        let mut mark = [0; 16];
+        mark.copy_from_slice(&self.derive(FOR_TELLING, &[&archive.0])[..16]);
+        Id(mark)
+    }
+
+    /// The key of one writing of a container.
+    pub(super) fn of_container(
+        &self,
+        archive: Id,
+        kind: ContainerKind,
+        container: Id,
+        salt: &[u8; 32],
+    ) -> Zeroizing<[u8; 32]> {
+        let kind = [match kind {
+            ContainerKind::Files => 0,
+            ContainerKind::Tree => 1,
+        }];
+        self.derive(FOR_CONTAINERS, &[&archive.0, &kind, &container.0, salt])
+    }
+
+    fn derive(&self, purpose: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new_derive_key(purpose);
+        hasher.update(&*self.0);
+        for part in parts {
+            hasher.update(part);
+        }
+        Zeroizing::new(*hasher.finalize().as_bytes())
+    }
+}
+
+const NO_KEY: &str = "holds no key; `fslab tier key` makes one";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_survives_being_written_and_what_is_none_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("key");
+        let says = |path: &Path| Key::read(path).unwrap_err().to_string();
+        assert!(says(&path).contains("can't be read as a key"));
+        Key::new([0xa7; 32]).write(&path).unwrap();
+        assert_eq!(*Key::read(&path).unwrap().0, [0xa7; 32]);
+        assert!(Key::new([1; 32]).write(&path).is_err(), "a key is never overwritten");
+        let open = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode));
+        open(0o640).unwrap();
+        assert!(says(&path).contains("chmod 600"));
+        open(0o600).unwrap();
+        for wrong in ["", "fslab-tier-key-1 00", "fslab-tier-key-1 \u{20ac}", "\u{0}"] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(says(&path).contains("holds no key"), "{wrong}");
+        }
+        std::fs::write(&path, format!("{PREFIX}{}", "0g".repeat(32))).unwrap();
+        assert!(says(&path).contains("holds no key"));
+    }
+}

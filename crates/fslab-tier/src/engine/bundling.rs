@@ -1,0 +1,260 @@
+//! Small files of one round of archiving go out together, in one container.
+//!
+//! 1. Files are read as they come; what was changed while it was read stays out.
+//! 2. The catalogue says of all objects of the bundle that they are on their way, in one step.
+//! 3. The bundle is copied to as many archives as copies are asked for, and read back from each.
+//! 4. Each file is synced and says durably where its version lies, unless somebody began to change
+//!    it.
+//! 5. The catalogue says of all these that they are their files' last versions, in one step.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fslab_vfs::{Ino, Request};
+
+use super::archiving::{Archived, Block, Job};
+use super::copies::put_container;
+use super::{Place, Tier};
+use crate::archive::Archive;
+use crate::catalogue::ObjectRow;
+use crate::error::Result;
+use crate::id::Id;
+use crate::limit::{Limit, Pace};
+use crate::lower::Found;
+use crate::stored::bundle::{enclose, list_bytes};
+use crate::stored::format::{BLOCK_BYTES, KIND_BUNDLE, MEMBERS_MAX};
+use crate::stored::writer::{Heading, ObjectWriter};
+use crate::stored::{Attributes, Location};
+
+/// The largest file that may be asked to be bundled, in bytes.
+pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
+
+/// A bundle goes out once it has so many bytes of files.
+const BUNDLE_BYTES: usize = 8 << 20;
+
+/// A file in a bundle that is being gathered.
+struct Gathered {
+    job: Job,
+    /// The inode is remembered until the file is done.
+    _found: Found,
+    contents: Contents,
+}
+
+/// What of a file goes into a bundle.
+pub(super) struct Contents {
+    pub(super) attributes: Attributes,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Told of each file that was to be archived, and what became of it.
+pub type Outcome<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
+
+/// A round of archiving: large files go out at once, small ones together.
+pub struct Archiver<'a> {
+    tier: &'a Arc<Tier>,
+    request: &'a Request,
+    pace: Pace<'a>,
+    limit: Option<&'a Limit>,
+    /// Files of so many bytes or fewer go together; 0 for none.
+    bundled: u64,
+    gathered: Vec<Gathered>,
+    inodes: HashSet<Ino>,
+    bytes: usize,
+}
+
+impl Tier {
+    /// Begins a round within a limit, beside the tier's own. `bundled` is in the place of the
+    /// tier's setting of the name.
+    #[must_use]
+    pub fn archiver<'a>(
+        self: &'a Arc<Self>,
+        request: &'a Request,
+        limit: Option<&'a Limit>,
+        bundled: Option<u64>,
+    ) -> Archiver<'a> {
+        let bundled = bundled.unwrap_or(self.settings.bundled);
+        let (gathered, inodes) = (Vec::new(), HashSet::new());
+        let pace = self.pace(limit);
+        Archiver { tier: self, request, pace, limit, bundled, gathered, inodes, bytes: 0 }
+    }
+}
+
+impl Archiver<'_> {
+    /// Archives a file, now or with others later. `told` is called when it is done, and when others
+    /// are.
+    ///
+    /// # Errors
+    /// What `told` answers. What goes wrong with a file is told.
+    pub fn archive(&mut self, place: &Place<'_>, told: &mut Outcome<'_>) -> Result<()> {
+        let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
+        if self.inodes.contains(&ino) {
+            // Another name of a file that is on its way.
+            return told(path, Ok(Archived::Before));
+        }
+        if self.bundled == 0 || size > self.bundled {
+            let archived = self.tier.archive_within(ino, path, self.request, self.limit);
+            return told(path, archived);
+        }
+        match self.gather(ino, path) {
+            Ok(true) if self.is_full() => self.finish(told),
+            Ok(true) => Ok(()),
+            Ok(false) => told(path, Ok(Archived::Before)),
+            Err(error) => told(path, Err(error)),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
+    }
+
+    /// Reads a file; `false` where archives hold it as it is.
+    fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<bool> {
+        let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
+        let Some(job) = self.tier.begin_job(ino, path, self.request)? else { return Ok(false) };
+        let attributes = self.tier.attributes(&job.attr, path)?;
+        let mut bytes = Vec::new();
+        self.tier.each_block(&job, self.request, &mut |block| {
+            match block {
+                Block::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
+                Block::Bytes(block) => bytes.extend(block),
+            }
+            Ok(())
+        })?;
+        // What is archived was the file at some moment.
+        drop(self.tier.unchanged(&job)?);
+        self.bytes += bytes.len();
+        self.inodes.insert(ino);
+        let contents = Contents { attributes, bytes };
+        self.gathered.push(Gathered { job, _found: found, contents });
+        Ok(true)
+    }
+
+    /// Archives what was gathered.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn finish(&mut self, told: &mut Outcome<'_>) -> Result<()> {
+        let gathered = std::mem::take(&mut self.gathered);
+        self.inodes.clear();
+        self.bytes = 0;
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        match self.ship(&gathered) {
+            Ok(outcomes) => gathered
+                .iter()
+                .zip(outcomes)
+                .try_for_each(|(gathered, outcome)| told(&gathered.job.path, outcome)),
+            Err(error) => tell_all(&gathered, error, told),
+        }
+    }
+
+    fn ship(&self, gathered: &[Gathered]) -> Result<Vec<Result<Archived>>> {
+        let tier = self.tier;
+        let archives = tier.chosen_archives()?;
+        let container = tier.around.identities.make();
+        let sequence = tier.catalogue.next_sequence(tier.around.calendar.now())?;
+        let row =
+            |gathered: &Gathered| tier.pending_row(&gathered.job, container, sequence, &archives);
+        let rows = gathered.iter().map(row).collect();
+        let contents = gathered.iter().map(|gathered| &gathered.contents);
+        let rows = tier.put_bundle(rows, contents, &archives, self.request, self.pace)?;
+        let marked: Vec<Result<()>> = gathered
+            .iter()
+            .zip(&rows)
+            .map(|(gathered, row)| tier.mark(&gathered.job, row))
+            .collect();
+        tier.settle_bundle(gathered, rows, &marked)?;
+        tier.counted.bundled();
+        let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
+            marked.map(|()| {
+                tier.counted.archived(gathered.job.attr.size);
+                Archived::Now { bytes: gathered.job.attr.size }
+            })
+        };
+        Ok(gathered.iter().zip(marked).map(outcome).collect())
+    }
+}
+
+/// One failure of them all. Only the first can be told with its source.
+fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut Outcome<'_>) -> Result<()> {
+    let why = "was in a bundle that could not be archived";
+    let mut error = Some(error);
+    gathered.iter().try_for_each(|Gathered { job, .. }| {
+        let path = crate::error::shown(&job.path);
+        let each = error.take().unwrap_or(crate::Error::NotNow { path, why });
+        told(&job.path, Err(each))
+    })
+}
+
+impl Tier {
+    /// Puts files into one container, in the order of their rows, which say that they are on their
+    /// way; answers the rows with where each lies. On failure nothing is left of it.
+    pub(super) fn put_bundle<'a>(
+        &self,
+        mut rows: Vec<ObjectRow>,
+        contents: impl Iterator<Item = &'a Contents>,
+        archives: &[Arc<dyn Archive>],
+        request: &Request,
+        pace: Pace<'_>,
+    ) -> Result<Vec<ObjectRow>> {
+        let before = list_bytes(rows.len());
+        let mut objects = Vec::new();
+        for (row, contents) in rows.iter_mut().zip(contents) {
+            let offset = before + objects.len() as u64;
+            let heading = self.heading(row);
+            let (length, root) = self.write_small(&mut objects, &heading, contents)?;
+            row.version.location = Location { offset, length, ..row.version.location };
+            row.version.root = root;
+        }
+        let Some(first) = rows.first() else { return Ok(rows) };
+        let container = first.version.location.container;
+        let bundle = enclose(&self.list_heading(first), &places(&rows), &objects)?;
+        self.catalogue.put(&rows)?;
+        let put = put_container(archives, container, &bundle, request, pace);
+        put.inspect_err(|_| self.take_back(&rows, archives))?;
+        Ok(rows)
+    }
+
+    fn write_small(
+        &self,
+        objects: &mut Vec<u8>,
+        heading: &Heading,
+        contents: &Contents,
+    ) -> Result<(u64, [u8; 32])> {
+        let (attributes, level) = (&contents.attributes, self.settings.level);
+        let mut writer = ObjectWriter::begin(objects, heading, attributes, level)?;
+        contents.bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
+        writer.finish()
+    }
+
+    fn list_heading(&self, first: &ObjectRow) -> Heading {
+        let object = self.around.identities.make();
+        let kind = KIND_BUNDLE;
+        Heading { kind, object, file: Id::default(), size: 0, ..self.heading(first) }
+    }
+
+    /// Objects whose files say that they are theirs are live. The others go, and with the last of
+    /// them the bundle.
+    fn settle_bundle(
+        &self,
+        gathered: &[Gathered],
+        rows: Vec<ObjectRow>,
+        marked: &[Result<()>],
+    ) -> Result<()> {
+        let (mut live, mut dead) = (Vec::new(), Vec::new());
+        for ((Gathered { job, .. }, row), marked) in gathered.iter().zip(rows).zip(marked) {
+            if marked.is_ok() {
+                live.extend(self.rows_after(job, row)?);
+            } else if !self.residency_names(&row) {
+                dead.push(row);
+            }
+        }
+        self.catalogue.put(&live)?;
+        self.delete_rows(&dead).map(drop)
+    }
+}
+
+fn places(rows: &[ObjectRow]) -> Vec<(Id, Location)> {
+    rows.iter().map(|row| (row.version.object, row.version.location)).collect()
+}

@@ -1,0 +1,46 @@
+//! What is kept of a file beside its bytes.
+
+use fslab_vfs::{Attr, FileKind, Ino};
+
+use super::Tier;
+use crate::error::{Error, Result};
+use crate::stored::format::ATTRIBUTES_BYTES_MAX;
+use crate::stored::{Attributes, residency};
+
+impl Tier {
+    /// What is kept of a file beside its bytes.
+    pub(super) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
+        let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(attr) };
+        let below = || Error::below(path);
+        if attr.kind == FileKind::Symlink {
+            let target = self.lower.readlink(&self.request(), attr.ino).map_err(below())?;
+            attributes.target = target.into_encoded_bytes();
+        }
+        attributes.xattrs = self.xattrs(attr.ino).map_err(below())?;
+        let bytes: usize =
+            attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes + path.len() + attributes.target.len() > ATTRIBUTES_BYTES_MAX / 2 {
+            let why = "has more xattrs than an archive takes (512 KiB)";
+            return Err(Error::NotNow { path: crate::error::shown(path), why });
+        }
+        Ok(attributes)
+    }
+
+    fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        use std::os::unix::ffi::OsStrExt;
+        let request = self.request();
+        let names = match self.lower.listxattr(&request, ino) {
+            Err(error) if error.errno() == fslab_vfs::Errno::OPNOTSUPP => return Ok(Vec::new()),
+            names => names?,
+        };
+        let mut xattrs = Vec::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let name = std::ffi::OsStr::from_bytes(name);
+            if !residency::is_ours(name) {
+                let value = self.lower.getxattr(&request, ino, name)?;
+                xattrs.push((name.as_bytes().to_vec(), value));
+            }
+        }
+        Ok(xattrs)
+    }
+}

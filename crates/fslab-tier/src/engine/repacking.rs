@@ -1,0 +1,206 @@
+//! Bundles most of whose bytes nobody needs any more: what is needed of them goes into a new one.
+//!
+//! The new bundle is made as a round of archiving makes one, of what the archives hold: no file is
+//! recalled. Its objects are new ones of the same versions. Files say that their versions lie
+//! there, and what they say is durable before the old objects, and with them the old bundle, go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::{Ino, Request};
+
+use super::Tier;
+use super::bundling::Contents;
+use super::marks::Durable;
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::stored::bundle::contents_of;
+use crate::stored::{Attributes, Location, Residency, Version};
+
+/// Bundles that one expiry repacks: bounds what is remembered of them.
+const BUNDLES_MAX: usize = 64;
+
+/// An object that goes into a new bundle.
+struct Moving {
+    old: ObjectRow,
+    /// Of a file that is there: its inode, remembered.
+    found: Option<Found>,
+    contents: Contents,
+}
+
+impl Tier {
+    /// Repacks bundles of which less than half is needed; answers how many.
+    pub(super) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
+        let mut repacked = 0;
+        for (container, rows) in self.mostly_unneeded()? {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            match self.repack_one(rows, request) {
+                Ok(done) => repacked += u64::from(done),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // It stays as it is, and what is needed of it with it.
+                Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
+            }
+        }
+        self.counted.repacked(repacked);
+        Ok(repacked)
+    }
+
+    /// Bundles of which less than half is needed, with what is.
+    fn mostly_unneeded(&self) -> Result<HashMap<Id, Vec<ObjectRow>>> {
+        let mut needed: HashMap<Id, u64> = HashMap::new();
+        self.catalogue.for_each(&mut |row| {
+            let Location { container, offset, length } = row.version.location;
+            // Only what is in a bundle has something before it.
+            if offset > 0 {
+                *needed.entry(container).or_default() += length;
+            }
+            Ok(())
+        })?;
+        needed.retain(|container, needed| self.is_mostly_unneeded(*container, *needed));
+        let chosen: Vec<Id> = needed.into_keys().take(BUNDLES_MAX).collect();
+        let mut rows: HashMap<Id, Vec<ObjectRow>> = HashMap::new();
+        self.catalogue.for_each(&mut |row| {
+            let container = row.version.location.container;
+            if chosen.contains(&container) {
+                rows.entry(container).or_default().push(row);
+            }
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn is_mostly_unneeded(&self, container: Id, needed: u64) -> bool {
+        let kind = ContainerKind::Files;
+        let archives = self.archives();
+        let mut lengths = archives
+            .iter()
+            .filter_map(|archive| Some((archive, archive.length(kind, container).ok()?)));
+        let Some((archive, length)) = lengths.next() else { return false };
+        // Most bundles end here: their lists need not be read.
+        needed * 2 < length
+            && contents_of(archive, kind, container, length)
+                .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
+    }
+
+    /// `false` where something stands in the way that a later expiry may find gone.
+    fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
+        let mut moving = Vec::new();
+        for row in rows {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            match self.to_be_moved(row, request)? {
+                Some(one) => moving.push(one),
+                None => return Ok(false),
+            }
+        }
+        let archives = self.chosen_archives()?;
+        let container = self.around.identities.make();
+        let rows =
+            moving.iter().map(|one| self.moved_row(&one.old, container, &archives)).collect();
+        let contents = moving.iter().map(|one| &one.contents);
+        let rows = self.put_bundle(rows, contents, &archives, request, self.pace(None))?;
+        self.point_at(&moving, rows)?;
+        Ok(true)
+    }
+
+    /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
+    /// who would not learn of its new place.
+    fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
+        let found = match old.state {
+            ObjectState::Pending => return Ok(None),
+            ObjectState::Live => {
+                let found = Found::at(&self.lower, &old.path).ok();
+                match found.filter(|found| (self.around.tell)(&found.attr) == old.inode) {
+                    Some(found) => Some(found),
+                    None => return Ok(None),
+                }
+            }
+            ObjectState::Replaced | ObjectState::Removed if self.is_read(&old) => return Ok(None),
+            ObjectState::Replaced | ObjectState::Removed => None,
+        };
+        let contents = self.contents_in_archives(&old, request)?;
+        Ok(Some(Moving { old, found, contents }))
+    }
+
+    fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
+        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
+        for archive in self.holders(&row.version) {
+            match self.contents_in(&archive, row, request) {
+                Ok(contents) => return Ok(contents),
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
+    fn contents_in(
+        &self,
+        archive: &Arc<dyn Archive>,
+        row: &ObjectRow,
+        request: &Request,
+    ) -> Result<Contents> {
+        let reader = self.reader(archive, &row.version)?;
+        let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
+        let mut bytes = Vec::new();
+        for block in 0..reader.blocks() {
+            self.pace(None).pass(reader.stored_bytes(block)?, request)?;
+            bytes.extend(reader.block(block)?);
+        }
+        Ok(Contents { attributes, bytes })
+    }
+
+    /// The same version as an object that is not there yet. Its place in the order of versions
+    /// stays: nobody takes it for a later one.
+    fn moved_row(
+        &self,
+        old: &ObjectRow,
+        container: Id,
+        archives: &[Arc<dyn Archive>],
+    ) -> ObjectRow {
+        let version = Version {
+            object: self.around.identities.make(),
+            location: Location { container, offset: 0, length: 0 },
+            copies: archives.iter().map(|archive| archive.id()).collect(),
+            ..old.version.clone()
+        };
+        ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
+    }
+
+    /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
+    /// that there.
+    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<()> {
+        let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
+        for (one, row) in moving.iter().zip(rows) {
+            let is_moved = match &one.found {
+                Some(found) => self.change_place(found.ino(), &one.old.version, &row.version)?,
+                None => true,
+            };
+            if is_moved {
+                kept.push(ObjectRow { state: one.old.state, ..row });
+                old.push(one.old.clone());
+            } else {
+                dead.push(row);
+            }
+        }
+        self.catalogue.put(&kept)?;
+        self.delete_rows(&dead)?;
+        // From here on nobody looks for an old place, nor does what was removed come back and do
+        // so.
+        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        self.delete_rows(&old).map(drop)
+    }
+
+    /// Says on a file that its version lies elsewhere; `false` where it has another one.
+    fn change_place(self: &Arc<Self>, ino: Ino, from: &Version, to: &Version) -> Result<bool> {
+        let used = self.enter(ino);
+        let mut state = self.state(&used.file).map_err(Error::below(b""))?;
+        let known = state.known().filter(|known| known.recorded.version.object == from.object);
+        let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(false) };
+        let residency = Residency { version: to.clone(), ..known.recorded.clone() };
+        let written = self.write_mark(&used.file, &mut state, residency, Durable::Later);
+        written.map_err(Error::below(b""))?;
+        Ok(true)
+    }
+}

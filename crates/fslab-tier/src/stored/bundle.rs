@@ -1,0 +1,198 @@
+//! Bundles: containers of several objects, and a list of them that stands before and behind them.
+//!
+//! Each member is an object like any other, found by its place alone. The list is for whoever has
+//! the archive alone: it lies there twice, the same bytes both times, so that no single damaged
+//! place hides a member that is whole.
+
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::attributes::Attributes;
+use super::bytes::Corrupt;
+use super::format::{
+    BLOCK_BYTES, EntryRecord, HeadRecord, KIND_BUNDLE, MEMBERS_MAX, MemberRecord, TailRecord,
+};
+use super::reader::{ObjectReader, Source, parse_head, read_tail};
+use super::residency::Location;
+use super::writer::{Heading, ObjectWriter};
+use crate::archive::{Archive, ContainerKind};
+use crate::id::Id;
+
+/// Where the objects of a container lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The objects, in the order in which they lie there.
+    pub members: Vec<Location>,
+    /// Bytes of the list, which stands at both ends of a bundle; 0 for a container without one.
+    pub list_bytes: u64,
+}
+
+/// Bytes of a bundle's list.
+#[must_use]
+pub fn list_bytes(members: usize) -> u64 {
+    let mut attributes = Vec::new();
+    no_file().encode(&mut attributes);
+    length_of(attributes.len() as u64, (members * size_of::<MemberRecord>()) as u64)
+}
+
+/// Bytes of an object of one raw block.
+fn length_of(attributes: u64, contents: u64) -> u64 {
+    let around = size_of::<HeadRecord>() + size_of::<EntryRecord>() + 32 + size_of::<TailRecord>();
+    around as u64 + attributes + contents
+}
+
+/// A list is about no file.
+fn no_file() -> Attributes {
+    Attributes {
+        path: Vec::new(),
+        mode: 0o100_000,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        links: 0,
+        ino: 0,
+        accessed: fslab_vfs::Timestamp::default(),
+        modified: fslab_vfs::Timestamp::default(),
+        changed: fslab_vfs::Timestamp::default(),
+        target: Vec::new(),
+        xattrs: Vec::new(),
+    }
+}
+
+/// Puts objects into a bundle: list, objects, list. `heading` is the list's, but for its size.
+///
+/// # Errors
+/// None that memory gives.
+pub fn enclose(
+    heading: &Heading,
+    members: &[(Id, Location)],
+    objects: &[u8],
+) -> crate::Result<Vec<u8>> {
+    let mut contents = Vec::with_capacity(size_of_val(members));
+    for (object, location) in members {
+        let (offset, length) = (location.offset.into(), location.length.into());
+        contents.extend(MemberRecord { object: object.0, offset, length }.as_bytes());
+    }
+    let heading = Heading { kind: KIND_BUNDLE, size: contents.len() as u64, ..heading.clone() };
+    let mut bundle = Vec::new();
+    // As it is: who finds its head damaged elsewhere knows its length.
+    let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), 0)?;
+    writer.block(&contents)?;
+    writer.finish()?;
+    let list = bundle.clone();
+    bundle.extend(objects);
+    bundle.extend(list);
+    Ok(bundle)
+}
+
+/// Where the objects of a container lie, by the list of a bundle or from the last to the first.
+///
+/// # Errors
+/// What the archive answers, what is wrong with the container.
+pub fn contents_of(
+    archive: &Arc<dyn Archive>,
+    kind: ContainerKind,
+    container: Id,
+    length: u64,
+) -> crate::Result<Contents> {
+    match last_list(archive, kind, container, length) {
+        Ok(Some(list)) => read_list(&list, container, length),
+        Ok(None) => one_behind_the_other(archive, kind, container, length),
+        Err(problem) => match first_list(archive, kind, container) {
+            Some(list) => read_list(&list, container, length),
+            None => Err(problem),
+        },
+    }
+}
+
+/// The object at the end, if it is a list.
+fn last_list(
+    archive: &Arc<dyn Archive>,
+    kind: ContainerKind,
+    container: Id,
+    length: u64,
+) -> crate::Result<Option<ObjectReader>> {
+    let source = Source { archive: &**archive, kind, container };
+    let location = before(&source, length)?;
+    // Whatever else stands there need not be whole: its place is known.
+    let head = source.read(location.offset, size_of::<HeadRecord>())?;
+    match parse_head(&head) {
+        Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),
+        Err(_) if location.offset == 0 => Ok(None),
+        _ => {
+            let list = ObjectReader::open_any(archive, kind, location)?;
+            // A list is of use only with its bytes.
+            list.block(0)?;
+            Ok(Some(list))
+        }
+    }
+}
+
+/// The object at the beginning, if it is a whole list.
+fn first_list(
+    archive: &Arc<dyn Archive>,
+    kind: ContainerKind,
+    container: Id,
+) -> Option<ObjectReader> {
+    let source = Source { archive: &**archive, kind, container };
+    let head = source.read(0, size_of::<HeadRecord>()).ok()?;
+    let (heading, attributes) = parse_head(&head).ok()?;
+    if heading.kind != KIND_BUNDLE || heading.size > BLOCK_BYTES {
+        return None;
+    }
+    let length = length_of(attributes.into(), heading.size);
+    let list = ObjectReader::open_any(archive, kind, Location { container, offset: 0, length });
+    list.ok().filter(|list| list.block(0).is_ok())
+}
+
+fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<Contents> {
+    let wrong = || list.damaged(Corrupt("the list of a bundle makes no sense"));
+    let bytes = list.block(0)?;
+    let (records, rest) = bytes.as_chunks::<{ size_of::<MemberRecord>() }>();
+    let own = list.version().location.length;
+    if !rest.is_empty() || records.len() > MEMBERS_MAX || own > length / 2 {
+        return Err(wrong());
+    }
+    let mut members = Vec::with_capacity(records.len());
+    let mut end = own;
+    for record in records {
+        let record = MemberRecord::read_from_bytes(record).or(Err(wrong()))?;
+        let (offset, length) = (record.offset.get(), record.length.get());
+        if offset != end {
+            return Err(wrong());
+        }
+        end = offset.checked_add(length).ok_or_else(wrong)?;
+        members.push(Location { container, offset, length });
+    }
+    if end != length - own {
+        return Err(wrong());
+    }
+    Ok(Contents { members, list_bytes: own })
+}
+
+fn one_behind_the_other(
+    archive: &Arc<dyn Archive>,
+    kind: ContainerKind,
+    container: Id,
+    length: u64,
+) -> crate::Result<Contents> {
+    let source = Source { archive: &**archive, kind, container };
+    let (mut members, mut end) = (Vec::new(), length);
+    while end > 0 {
+        let location = before(&source, end)?;
+        end = location.offset;
+        members.push(location);
+    }
+    members.reverse();
+    Ok(Contents { members, list_bytes: 0 })
+}
+
+/// The object that ends at an offset.
+fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
+    let length = read_tail(source, end)?.length.get();
+    let least = size_of::<HeadRecord>() as u64;
+    let start = end.checked_sub(length).filter(|_| length > least);
+    let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
+    Ok(Location { container: source.container, offset, length })
+}

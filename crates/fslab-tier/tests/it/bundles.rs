@@ -1,0 +1,360 @@
+//! Bundles: small files that go out together, and each of which comes back alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fslab_tier::archive::{Archive, ContainerKind};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::stored::{Location, residency};
+use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+
+use crate::rebuilding::picture;
+use crate::support::{Bench, TIER, noise};
+
+const KIB: u64 = 1024;
+
+fn two_copies() -> Bench {
+    let settings = Settings { copies: 2, ..Settings::of(TIER) };
+    Bench::with(Arc::new(MemFs::default()), settings, 2)
+}
+
+/// Makes files of 5 KiB and archives them all in one round.
+fn bundled(bench: &Bench, count: u64) {
+    let client = bench.client();
+    for number in 0..count {
+        client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    let mut archived = 0;
+    do_all(&bench.tier, &mut |event| {
+        archived += u64::from(matches!(event, Event::Done { .. }));
+    });
+    assert_eq!(archived, count);
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    noise(200 + number, 5 * KIB)
+}
+
+fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
+    let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
+    let mut tell = |event| {
+        assert!(!matches!(event, Event::Problem { .. }), "{event:?}");
+        told(&event);
+        true
+    };
+    execute(tier, &command, &own_request(), &mut tell).unwrap();
+}
+
+fn release_all(bench: &Bench) {
+    let client = bench.client();
+    for name in client.names(Ino::ROOT).unwrap() {
+        let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
+        bench.release(ino, &name).unwrap();
+    }
+}
+
+fn ino_of(bench: &Bench, number: u64) -> Ino {
+    bench.client().lookup(Ino::ROOT, format!("file{number}")).unwrap().ino
+}
+
+fn place_of(bench: &Bench, number: u64) -> Location {
+    let known = residency::read(&*bench.lower, &own_request(), ino_of(bench, number));
+    known.unwrap().unwrap().version.location
+}
+
+fn read(bench: &Bench, number: u64) -> fslab_vfs::Result<Vec<u8>> {
+    bench.client().contents(ino_of(bench, number))
+}
+
+#[track_caller]
+fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+    for number in numbers {
+        assert!(read(bench, number).unwrap() == contents(number), "file{number}");
+    }
+}
+
+/// Overwrites files and archives them, so that nobody needs what was archived before.
+fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+    let client = bench.client();
+    for number in numbers {
+        let file = client.open(ino_of(bench, number), OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &contents(number)).unwrap();
+        file.close().unwrap();
+        bench.archive(ino_of(bench, number), &format!("file{number}")).unwrap();
+    }
+}
+
+fn expire(bench: &Bench) -> fslab_tier::Expired {
+    bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    bench.tier.expire(&own_request()).unwrap()
+}
+
+#[test]
+fn small_files_share_a_container_and_come_back_alone() {
+    let bench = Bench::new();
+    bundled(&bench, 40);
+    assert_eq!(bench.archives[0].containers(), 1);
+    assert_eq!(bench.counted("tier_bundles"), 1);
+    release_all(&bench);
+    let before = bench.bytes_recalled();
+    all_are_right(&bench, [17]);
+    let read = bench.bytes_recalled() - before;
+    assert!(read < 8 * KIB, "{read} bytes for a file of 5 KiB among 40");
+    all_are_right(&bench, 0..40);
+}
+
+#[test]
+fn a_file_of_several_names_is_in_a_bundle_once_and_a_large_one_in_none() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let small = client.file(Ino::ROOT, "file0", &contents(0)).unwrap();
+    client.link(small, Ino::ROOT, "link").unwrap();
+    client.file(Ino::ROOT, "large", &noise(1, 65 * KIB)).unwrap();
+    client.file(Ino::ROOT, "empty", &[]).unwrap();
+    let mut told = Vec::new();
+    do_all(&bench.tier, &mut |event| {
+        if let Event::Done { path, .. } = event {
+            told.push(path.clone());
+        }
+    });
+    assert_eq!(told, ["large", "empty", "file0"]);
+    assert_eq!(bench.archives[0].containers(), 2);
+    do_all(&bench.tier, &mut |event| panic!("{event:?}"));
+}
+
+#[test]
+fn who_changes_a_file_before_its_bundle_goes_out_keeps_it() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let names = ["file0", "file1"];
+    for (number, name) in names.into_iter().enumerate() {
+        client.file(Ino::ROOT, name, &contents(number as u64)).unwrap();
+    }
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let mut outcomes = Vec::new();
+    let mut told = |path: &[u8], outcome: fslab_tier::Result<Archived>| {
+        outcomes.push((String::from_utf8(path.to_vec()).unwrap(), outcome.is_ok()));
+        Ok(())
+    };
+    for name in names {
+        let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
+        archiver.archive(&Place { path: name.as_bytes(), found: &found }, &mut told).unwrap();
+    }
+    assert!(bench.archive(ino_of(&bench, 0), "file0").is_err(), "it is on its way");
+    let file = client.open(ino_of(&bench, 0), OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"later").unwrap();
+    file.close().unwrap();
+    archiver.finish(&mut told).unwrap();
+    drop(archiver);
+    assert_eq!(outcomes, [("file0".to_owned(), false), ("file1".to_owned(), true)]);
+    assert!(bench.release(ino_of(&bench, 0), "file0").is_err());
+    bench.release(ino_of(&bench, 1), "file1").unwrap();
+    assert!(read(&bench, 0).unwrap().starts_with(b"later"));
+    all_are_right(&bench, [1]);
+}
+
+#[test]
+fn a_full_archive_leaves_all_files_of_a_bundle_and_no_object() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for number in 0..3 {
+        client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+    let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
+    let mut problems = 0;
+    let mut tell = |event| {
+        problems += u64::from(matches!(event, Event::Problem { .. }));
+        true
+    };
+    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+    assert_eq!((problems, bench.archives[0].containers()), (3, 0));
+    bench.archives[0].faults().full.store(false, Ordering::SeqCst);
+    do_all(&bench.tier, &mut |_| {});
+    release_all(&bench);
+    all_are_right(&bench, 0..3);
+}
+
+#[test]
+fn a_damaged_member_costs_itself_only() {
+    let bench = Bench::new();
+    bundled(&bench, 5);
+    bench.tier.archive_tree(&own_request()).unwrap();
+    release_all(&bench);
+    let damaged = place_of(&bench, 2);
+    for offset in [0, damaged.length / 2, damaged.length - 1] {
+        bench.archives[0].damage_at(damaged.container, damaged.offset + offset);
+    }
+    assert_eq!(read(&bench, 2).unwrap_err().errno(), Errno::IO);
+    all_are_right(&bench, [0, 1, 3, 4]);
+    let report = rebuilt(&bench).1;
+    assert_eq!((report.files, report.problems.len()), (5, 0), "the tree names it all the same");
+}
+
+/// Whichever place is damaged, an archive alone tells of every member that is whole.
+#[test]
+fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
+    let bench = Bench::new();
+    bundled(&bench, 4);
+    let first = place_of(&bench, 0);
+    let length = bench.archives[0].length(ContainerKind::Files, first.container).unwrap();
+    let expected = picture(&*bench.fs);
+    let offsets = (0..first.offset).step_by(7).chain((length - first.offset..length).step_by(7));
+    for offset in offsets.chain([length - 1]) {
+        bench.archives[0].damage_at(first.container, offset);
+        let (found, report) = rebuilt(&bench);
+        assert_eq!((report.younger, report.problems.len()), (4, 0), "at {offset} of {length}");
+        assert_eq!(found, expected, "at {offset}");
+        bench.archives[0].damage_at(first.container, offset);
+    }
+    bench.archives[0].damage_at(first.container, first.offset + 20);
+    let (_, report) = rebuilt(&bench);
+    assert_eq!((report.younger, report.problems.len()), (3, 1), "{:?}", report.problems);
+}
+
+/// A tree made of the archives alone, as it is seen, and the report.
+fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    let copies: Vec<_> = bench.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
+    let archives: Vec<_> =
+        copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
+    let (catalogue, request) = (Catalogue::in_memory().unwrap(), own_request());
+    let around = &bench.around;
+    let report = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request).unwrap();
+    let (tier, fs) =
+        crate::support::open(&lower, bench.tier.settings(), &copies, catalogue, around);
+    let seen = if report.problems.is_empty() && report.lost.is_empty() {
+        let client = Client::new(&*fs);
+        let is_whole = client
+            .names(Ino::ROOT)
+            .unwrap()
+            .iter()
+            .all(|name| client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).is_ok());
+        if is_whole { picture(&*fs) } else { Vec::new() }
+    } else {
+        Vec::new()
+    };
+    drop(tier);
+    (seen, report)
+}
+
+#[test]
+fn a_bundle_goes_with_its_last_member() {
+    let bench = Bench::new();
+    bundled(&bench, 3);
+    let client = bench.client();
+    for number in 0..3 {
+        client.unlink(Ino::ROOT, format!("file{number}")).unwrap();
+    }
+    assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.containers, expired.repacked), (3, 1, 0));
+    assert_eq!(bench.archives[0].containers(), 0);
+}
+
+#[test]
+fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
+    let bench = two_copies();
+    bundled(&bench, 10);
+    let old = place_of(&bench, 8).container;
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let expected = picture(&*bench.fs);
+    release_all(&bench);
+    let client = bench.client();
+    // Read on through everything, by whoever has it open.
+    let open = client.open(ino_of(&bench, 8), OpenMode::empty()).unwrap();
+    replace(&bench, 0..4);
+    assert_eq!(expire(&bench).repacked, 0, "more than half of it is needed");
+    assert_eq!(place_of(&bench, 8).container, old);
+    replace(&bench, 4..7);
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.containers, expired.repacked), (3, 0, 1));
+    assert_ne!(place_of(&bench, 8).container, old);
+    assert_eq!(place_of(&bench, 8).container, place_of(&bench, 9).container);
+    for archive in &bench.archives {
+        assert!(archive.length(ContainerKind::Files, old).is_err());
+        assert_eq!(archive.containers(), 7 + 1 + 1, "seven alone, a bundle, and the tree");
+    }
+    assert!(open.read(0, 5 * KIB as usize).unwrap() == contents(8));
+    open.close().unwrap();
+    all_are_right(&bench, 0..10);
+    assert_eq!(expire(&bench).repacked, 0);
+    // The tree was archived before: what it names lies elsewhere now, or is a later version.
+    let (found, report) = rebuilt(&bench);
+    assert_eq!((report.files, &report.lost[..]), (10, &[][..]), "{report:?}");
+    let untimed = |lines: &[String]| -> Vec<String> {
+        let kept = lines.iter().filter(|line| line.contains("file8 ") || line.contains("file9 "));
+        kept.cloned().collect()
+    };
+    assert_eq!(untimed(&found), untimed(&expected));
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
+}
+
+/// A removed file can come back for as long as such are kept, whatever moved meanwhile.
+#[test]
+fn what_was_removed_moves_along_and_comes_back() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    let client = bench.client();
+    replace(&bench, 0..8);
+    bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    client.unlink(Ino::ROOT, "file9").unwrap();
+    let expired = bench.tier.expire(&own_request()).unwrap();
+    assert_eq!((expired.objects, expired.repacked), (8, 1));
+    let mut removed = Vec::new();
+    let command = Command::Versions { path: b"file9".to_vec() };
+    let mut tell = |event| {
+        if let Event::Version { object, state, .. } = event {
+            assert_eq!(state, "removed");
+            removed.push(object);
+        }
+        true
+    };
+    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+    let object = removed.pop().unwrap().parse().unwrap();
+    let command = Command::Undelete { object, path: b"file9".to_vec() };
+    execute(&bench.tier, &command, &own_request(), &mut |_| true).unwrap();
+    all_are_right(&bench, 0..10);
+}
+
+#[test]
+fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
+    let bench = two_copies();
+    bundled(&bench, 4);
+    let places: Vec<_> = (0..4).map(|number| place_of(&bench, number)).collect();
+    let container = places[0].container;
+    let length = bench.archives[0].length(ContainerKind::Files, container).unwrap();
+    // Each copy has what the other lacks.
+    bench.archives[0].damage_at(container, places[1].offset + 300);
+    bench.archives[1].damage_at(container, places[2].offset + 300);
+    bench.archives[0].damage_at(container, 50);
+    bench.archives[1].damage_at(container, length - 20);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.copies, &scrubbed.damaged[..]), (8, &[][..]));
+    assert_eq!(scrubbed.mended, 4);
+    let again = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((again.copies, again.mended, again.damaged.len()), (8, 0, 0));
+    release_all(&bench);
+    bench.archives[1].faults().reads_fail.store(true, Ordering::SeqCst);
+    all_are_right(&bench, 0..4);
+}
+
+#[test]
+fn more_versions_than_a_batch_expire_in_one_go() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for number in 0..1100 {
+        client.file(Ino::ROOT, format!("file{number}"), b"x").unwrap();
+    }
+    do_all(&bench.tier, &mut |_| {});
+    for number in 0..1100 {
+        client.unlink(Ino::ROOT, format!("file{number}")).unwrap();
+    }
+    assert_eq!(expire(&bench).objects, 1100);
+    assert_eq!(bench.archives[0].containers(), 0);
+}

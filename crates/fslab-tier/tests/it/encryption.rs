@@ -1,0 +1,139 @@
+//! A tier whose archives are encrypted, one of them with another key.
+
+use std::sync::Arc;
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, Key, SealedArchive};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::stored::residency;
+use fslab_tier::{Settings, Tier, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+
+use crate::rebuilding::picture;
+use crate::support::{Bench, MIB, TIER, noise, open_over};
+
+/// Seals the archives of a bench, each with a key of its own.
+fn sealed(bench: &Bench, archives: &[Arc<MemoryArchive>]) -> Vec<Arc<dyn Archive>> {
+    let seal = |(archive, key): (&Arc<MemoryArchive>, u8)| {
+        let identities = Arc::clone(&bench.around.identities);
+        let inner: Arc<dyn Archive> = Arc::clone(archive) as Arc<dyn Archive>;
+        Arc::new(SealedArchive::new(inner, Key::new([key; 32]), identities)) as Arc<dyn Archive>
+    };
+    archives.iter().zip(1..).map(seal).collect()
+}
+
+fn bench() -> (Bench, Arc<Tier>, Arc<fslab_tier::TierFs>) {
+    let settings = Settings { copies: 2, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
+    let archives = sealed(&bench, &bench.archives);
+    let (settings, catalogue) = (bench.tier.settings(), Catalogue::in_memory().unwrap());
+    let (tier, fs) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
+    (bench, tier, fs)
+}
+
+fn do_all(tier: &Arc<Tier>, command: &Command) {
+    let mut tell = |event| {
+        assert!(!matches!(event, Event::Problem { .. }), "{event:?}");
+        true
+    };
+    execute(tier, command, &own_request(), &mut tell).unwrap();
+}
+
+fn populate(client: &Client<'_>) {
+    for number in 0..6 {
+        let ino = client.file(Ino::ROOT, format!("small{number}"), &noise(number, 900)).unwrap();
+        client.setxattr(ino, "user.colour", b"green").unwrap();
+    }
+    client.file(Ino::ROOT, "large", &noise(9, 3 * MIB + 5)).unwrap();
+}
+
+fn away(tier: &Arc<Tier>) {
+    let all = || vec![Vec::new()];
+    do_all(tier, &Command::Archive { paths: all(), rate: 0, bundled: None });
+    do_all(tier, &Command::Tree);
+    do_all(tier, &Command::Release { paths: all(), keep_bytes: 0 });
+}
+
+#[test]
+fn everything_goes_out_encrypted_and_comes_back_by_range() {
+    let (bench, tier, fs) = bench();
+    let client = Client::new(&*fs);
+    populate(&client);
+    let expected = picture(&*fs);
+    away(&tier);
+    let before = bench.bytes_recalled();
+    let large = client.lookup(Ino::ROOT, "large").unwrap().ino;
+    let file = client.open(large, OpenMode::empty()).unwrap();
+    assert!(file.read(3 * MIB, 5).unwrap() == noise(9, 3 * MIB + 5)[3 * MIB as usize..]);
+    file.close().unwrap();
+    let read = bench.bytes_recalled() - before;
+    assert!(read < MIB, "{read} bytes for the last block of five");
+    assert_eq!(picture(&*fs), expected);
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.copies, scrubbed.mended, scrubbed.damaged.len()), (14, 0, 0));
+}
+
+/// What is mended is sealed anew, with the key of the archive that it goes to.
+#[test]
+fn a_damaged_copy_is_mended_from_an_archive_with_another_key() {
+    let (bench, tier, fs) = bench();
+    let client = Client::new(&*fs);
+    populate(&client);
+    let expected = picture(&*fs);
+    away(&tier);
+    bench.archives[0].damage(1);
+    bench.archives[0].damage(MIB as usize);
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!(scrubbed.damaged, Vec::<String>::new());
+    assert!(scrubbed.mended > 0);
+    bench.archives[1].faults().reads_fail.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(picture(&*fs), expected);
+}
+
+#[test]
+fn flipped_bytes_are_never_shown() {
+    let (bench, tier, fs) = bench();
+    let client = Client::new(&*fs);
+    populate(&client);
+    away(&tier);
+    for archive in &bench.archives {
+        archive.faults().flips.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+    let large = client.lookup(Ino::ROOT, "large").unwrap().ino;
+    assert_eq!(client.contents(large).unwrap_err().errno(), Errno::IO);
+    for archive in &bench.archives {
+        archive.faults().flips.store(false, std::sync::atomic::Ordering::SeqCst);
+    }
+    assert!(client.contents(large).unwrap() == noise(9, 3 * MIB + 5));
+}
+
+#[test]
+fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
+    let (bench, tier, fs) = bench();
+    populate(&Client::new(&*fs));
+    let expected = picture(&*fs);
+    away(&tier);
+    Client::new(&*fs).file(Ino::ROOT, "late", b"after the tree").unwrap();
+    do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
+    let rebuilt = |archives: Vec<Arc<dyn Archive>>| {
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+        let (catalogue, request) = (Catalogue::in_memory().unwrap(), own_request());
+        let around = &bench.around;
+        let report = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request);
+        let (_tier, fs) =
+            open_over(&lower, &Settings::of(TIER), archives, catalogue, &bench.around);
+        (report.unwrap(), picture(&*fs))
+    };
+    let copies: Vec<_> = bench.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
+    let (report, found) = rebuilt(sealed(&bench, &copies[..1]));
+    assert_eq!((report.files, report.younger, &report.problems[..]), (7, 1, &[][..]));
+    let old: Vec<_> = found.into_iter().filter(|line| !line.starts_with("/late ")).collect();
+    assert_eq!(old, expected);
+    // Without a key there is nothing that means anything.
+    let raw = copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
+    let (report, found) = rebuilt(raw);
+    assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
+}
