@@ -177,12 +177,20 @@ impl Home {
                 return Err(refused("the archives belong to different tiers".to_owned()));
             }
             owner = Some(found.owner);
+            if wish.key.is_some() && found.encryption.is_none() {
+                tracing::warn!(archive = %archive.display(), "not encrypted: anybody may have made it");
+            }
             let key = wish.key.clone().filter(|_| found.encryption.is_some());
             key_of(&found, archive, key.as_deref())?;
             let path = archive.canonicalize().map_err(Error::file(archive))?;
             attached.push(Attached { id: found.id, path, key });
         }
         let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
+        if wish.key.is_some() && attached.iter().all(|archive| archive.key.is_none()) {
+            let what = "a key is given, but no archive says that it is encrypted: somebody may have \
+                        made a plain one of it; without --key it is taken as it is";
+            return Err(refused(what.to_owned()));
+        }
         let mut home = Self::make(path, tier, wish)?;
         home.description.archives = attached;
         home.save()?;
@@ -292,13 +300,21 @@ impl Home {
         attached: &Attached,
         identities: &Arc<dyn Identities>,
     ) -> Result<Arc<dyn Archive>> {
-        let path = &attached.path;
-        let given = self.key.as_ref().filter(|_| {
-            // What is wrong with it is said when it is opened.
-            DirectoryArchive::describe(path).is_ok_and(|found| found.encryption.is_some())
-        });
-        let key = given.or(attached.key.as_ref()).map(PathBuf::as_path);
-        archive::open(path, self.description.tier, key, identities)
+        let key = self.key_file(attached);
+        archive::open(&attached.path, self.description.tier, key, identities)
+    }
+
+    /// The file with the key of an archive: the one that was given, where it is the right one, as
+    /// each archive may have its own. What is wrong with both is said when the archive is opened.
+    fn key_file<'a>(&'a self, attached: &'a Attached) -> Option<&'a Path> {
+        let known = attached.key.as_deref();
+        let Ok(found) = DirectoryArchive::describe(&attached.path) else { return known };
+        if found.encryption.is_none() {
+            return known;
+        }
+        let mut files = self.key.as_deref().into_iter().chain(known);
+        let is_right = |file: &&Path| key_of(&found, &attached.path, Some(file)).is_ok();
+        files.clone().find(is_right).or_else(|| files.next())
     }
 
     /// The catalogue.

@@ -1,5 +1,6 @@
 //! `sequential-by-size`: a data set of 32 MB as files of one size, from 16 KiB to 16 MiB, 25 in
-//! a directory; created and written, then read cold in the order of creation.
+//! a directory; created and written, then read cold in the order of creation, and removed before
+//! those of the next size, so that each finds the same room.
 //!
 //! This is the sequential benchmark of Smith and Seltzer (1997), who drew throughput over size.
 
@@ -70,13 +71,13 @@ impl Workload for SequentialBySize {
         for size in &self.sizes {
             let create = Phase::new("create").size(*size);
             session.measure(create, |timed| self.create(timed, *size))?;
-        }
-        session.make_cold()?;
-        for size in &self.sizes {
+            session.make_cold()?;
             let read = Phase::new("read").size(*size).cache(CacheState::Cold);
             session.measure(read, |timed| self.read(timed, *size))?;
+            self.verify(session, *size)?;
+            self.remove(session, *size)?;
         }
-        self.verify(session)
+        Ok(())
     }
 }
 
@@ -130,18 +131,26 @@ impl SequentialBySize {
         content::expect("bytes read", self.files(size) * size, bytes)
     }
 
-    fn verify(&self, session: &Session<'_>) -> Result<()> {
+    fn verify(&self, session: &Session<'_>, size: u64) -> Result<()> {
         let tree = session.tree()?;
         let mut buffer = vec![0; REQUEST_BYTES];
-        for size in &self.sizes {
-            for file in 0..self.files(*size) {
-                session.check()?;
-                let path = self.path(*size, file);
-                let expected = crc32c::crc32c(self.pool.piece(file, *size as usize));
-                let opened = tree.open(&path, Access::Read)?;
-                content::verify(&*opened, &path, expected, &mut buffer)?;
-            }
+        for file in 0..self.files(size) {
+            session.check()?;
+            let path = self.path(size, file);
+            let expected = crc32c::crc32c(self.pool.piece(file, size as usize));
+            let opened = tree.open(&path, Access::Read)?;
+            content::verify(&*opened, &path, expected, &mut buffer)?;
         }
         Ok(())
+    }
+
+    /// Removes the files, and has their room given back.
+    fn remove(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        let tree = session.tree()?;
+        for file in 0..self.files(size) {
+            session.check()?;
+            tree.remove(&self.path(size, file))?;
+        }
+        tree.sync_all()
     }
 }

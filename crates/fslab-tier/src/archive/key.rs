@@ -4,10 +4,11 @@
 //! an archive says of its key tells a right one from a wrong one, and nothing more.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use super::ContainerKind;
@@ -46,9 +47,17 @@ impl Key {
     /// Where there is none, or others than its owner may read it.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::Key { path: path.to_owned(), what: what.to_owned() };
-        let file =
-            File::open(path).map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
+        // Whoever opens a pipe waits for who writes to it.
+        let at_once = OFlags::NONBLOCK.bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(at_once).open(path);
+        let file = opened.map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
         let about = file.metadata().map_err(Error::file(path))?;
+        if !about.is_file() {
+            return Err(wrong("is no file; `fslab tier key` makes one with a key"));
+        }
+        if ![0, rustix::process::geteuid().as_raw()].contains(&about.uid()) {
+            return Err(wrong("belongs to somebody else, who may use this key: chown"));
+        }
         if about.mode() & 0o077 != 0 {
             return Err(wrong("others than its owner may use this key; make it so: chmod 600"));
         }
@@ -60,7 +69,7 @@ impl Key {
 
     fn parse(text: &str) -> Option<Self> {
         let digits = text.trim_end().strip_prefix(PREFIX)?;
-        if digits.len() != 64 || !digits.is_ascii() {
+        if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
         let mut key = Self::new([0; 32]);
@@ -80,7 +89,10 @@ impl Key {
         let mut options = OpenOptions::new();
         let opened = options.write(true).create_new(true).mode(0o600).open(path);
         let mut file = opened.map_err(Error::file(path))?;
-        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(Error::file(path))
+        let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
+        // A part of a key would be in the way of the next try.
+        written.inspect_err(|_| drop(std::fs::remove_file(path))).map_err(Error::file(path))?;
+        sync_directory_of(path).map_err(Error::file(path))
     }
 
     /// What tells it from another one, in the description of an archive.
@@ -116,6 +128,12 @@ impl Key {
     }
 }
 
+/// A name is durable when its directory is.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 const NO_KEY: &str = "holds no key; `fslab tier key` makes one";
 
 #[cfg(test)]
@@ -141,7 +159,14 @@ mod tests {
             std::fs::write(&path, wrong).unwrap();
             assert!(says(&path).contains("holds no key"), "{wrong}");
         }
-        std::fs::write(&path, format!("{PREFIX}{}", "0g".repeat(32))).unwrap();
-        assert!(says(&path).contains("holds no key"));
+        for wrong in ["0g", "+f"] {
+            std::fs::write(&path, format!("{PREFIX}{}", wrong.repeat(32))).unwrap();
+            assert!(says(&path).contains("holds no key"));
+        }
+        let pipe = scratch.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert!(says(&pipe).contains("is no file"));
     }
 }

@@ -1,13 +1,16 @@
 //! A tier whose archives are encrypted, one of them with another key.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, Key, SealedArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::home::{Home, Wish};
 use fslab_tier::stored::residency;
-use fslab_tier::{Settings, Tier, own_request, rebuild};
+use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
 
@@ -136,4 +139,55 @@ fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
     let raw = copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let (report, found) = rebuilt(raw);
     assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
+}
+
+/// Each archive may have a key of its own: one that is given is that of those it fits.
+#[test]
+fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    for (name, byte) in [("one.key", 1), ("two.key", 2)] {
+        Key::new([byte; 32]).write(&of(name)).unwrap();
+    }
+    let bench = Bench::new();
+    let tree = MemFs::default();
+    let mut home = home_of(&tree, &of("home"), &of("one"), Some(of("one.key")), &bench).unwrap();
+    home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
+    std::fs::rename(of("one.key"), of("moved.key")).unwrap();
+    let opened = |home: &Home| home.archives(&bench.around.identities).unwrap().len();
+    assert_eq!(opened(&home), 1);
+    home.key = Some(of("moved.key"));
+    assert_eq!(opened(&home), 2);
+}
+
+/// Whoever can write to an archive must not make a plain one of it unnoticed.
+#[test]
+fn with_a_key_no_plain_archive_alone_is_rebuilt() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    Key::new([1; 32]).write(&of("key")).unwrap();
+    let bench = Bench::new();
+    home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
+    let mut wish = wish(&of("plain"), Some(of("key")));
+    let again = |wish: &Wish| Home::again(&of("again"), &MemFs::default(), wish);
+    let refused = again(&wish).unwrap_err().to_string();
+    assert!(refused.contains("no archive says that it is encrypted"), "{refused}");
+    wish.key = None;
+    again(&wish).unwrap();
+}
+
+fn wish(archive: &Path, key: Option<PathBuf>) -> Wish {
+    std::fs::create_dir_all(archive).unwrap();
+    let archives = vec![archive.to_owned()];
+    Wish { archives, copies: 1, zstd_level: 3, bundled: 0, keep: Duration::ZERO, key }
+}
+
+fn home_of(
+    tree: &MemFs,
+    home: &Path,
+    archive: &Path,
+    key: Option<PathBuf>,
+    bench: &Bench,
+) -> fslab_tier::Result<Home> {
+    Home::init(home, tree, &wish(archive, key), &bench.around)
 }

@@ -471,6 +471,10 @@ fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
     place.mount(&["-l", &format!("tier:key={moved}")]);
     assert!(read(&place, "small") == text[..300]);
     place.umount();
+    let inside = place.lower.join("key-inside");
+    let second = of("second");
+    let (code, message) = tier(&["attach", &lower, &second, "--key", inside.to_str().unwrap()]);
+    assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
     let new = of("new");
     fs::create_dir(&new).unwrap();
     let again = of("home-again");

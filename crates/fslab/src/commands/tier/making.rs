@@ -44,14 +44,7 @@ struct Wanted {
 
 impl Wanted {
     fn wish(&self, tree: &Path) -> Result<Wish> {
-        let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;
-        for place in self.archives.iter().chain([&self.home]).chain(&self.key) {
-            let place = resolved(place)?;
-            if place.starts_with(&tree) || tree.starts_with(&place) {
-                let (place, tree) = (place.display(), tree.display());
-                return Err(bad(format!("{place} must lie outside of the tree {tree}")));
-            }
-        }
+        must_lie_outside(tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
         Ok(Wish {
             archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
             copies: self.copies,
@@ -122,6 +115,7 @@ pub struct Attach {
 impl Attach {
     /// Adds the archive.
     pub fn run(self) -> Result<()> {
+        must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
         let id = around(&crate::surroundings::of_program()).identities.make();
@@ -158,7 +152,9 @@ impl Rebuild {
 /// The home that is there for this tier, or a new one.
 fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish) -> Result<Home> {
     if path.join("tier.toml").exists() {
-        return Ok(Home::read(path)?);
+        let mut home = Home::read(path)?;
+        home.key.clone_from(&wish.key);
+        return Ok(home);
     }
     Ok(Home::again(path, &**tree, wish)?)
 }
@@ -215,6 +211,19 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
     Ok(Arc::new(tree))
+}
+
+/// What a tier needs must not go to its own archives; a key least of all.
+fn must_lie_outside<'a>(tree: &Path, places: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+    let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;
+    for place in places {
+        let place = resolved(place)?;
+        if place.starts_with(&tree) || tree.starts_with(&place) {
+            let (place, tree) = (place.display(), tree.display());
+            return Err(bad(format!("{place} must lie outside of the tree {tree}")));
+        }
+    }
+    Ok(())
 }
 
 /// An absolute path without links, of something that need not be there yet.
