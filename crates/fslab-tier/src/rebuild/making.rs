@@ -1,5 +1,5 @@
-//! What is made of the entries of a tree, and of objects: files as stubs, directories, links and the
-//! rest.
+//! What is made of the entries of a tree, and of objects: files as stubs, directories, links, and
+//! the rest.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! What archives hold that the tree does not tell of: files archived after it, and objects in another
-//! place than it says.
+//! What archives hold that the tree does not tell of: files archived after it, and objects in
+//! another place than it says.
 
 use std::sync::Arc;
 
