@@ -187,8 +187,8 @@ impl Home {
         }
         let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
         if wish.key.is_some() && attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive says that it is encrypted: somebody may have \
-                        made a plain one of it; without --key it is taken as it is";
+            let what = "a key is given, but no archive says that it is encrypted: somebody may \
+                        have made a plain one of it; without --key it is taken as it is";
             return Err(refused(what.to_owned()));
         }
         let mut home = Self::make(path, tier, wish)?;
