@@ -178,7 +178,8 @@ impl Home {
             }
             owner = Some(found.owner);
             if wish.key.is_some() && found.encryption.is_none() {
-                tracing::warn!(archive = %archive.display(), "not encrypted: anybody may have made it");
+                let archive = archive.display();
+                tracing::warn!("{archive} is not encrypted: anybody may have made it");
             }
             let key = wish.key.clone().filter(|_| found.encryption.is_some());
             key_of(&found, archive, key.as_deref())?;
