@@ -6,7 +6,7 @@
 //!
 //! `making`: what is made of an entry or an object. `younger`: what the tree does not tell of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Request, Timestamp};
@@ -63,6 +63,10 @@ struct Rebuilder<'a> {
     named: HashMap<u64, Vec<u8>>,
     /// Files whose objects are not where the tree says, with what was found of them.
     missing: HashMap<Id, Missing>,
+    /// Objects that the tree does not name, and that were put where they say they were.
+    placed: HashSet<Id>,
+    /// Files that no archive had when the tree was archived.
+    unarchived: Vec<Vec<u8>>,
 }
 
 /// Entries of a file, and the latest version of it that was found.
@@ -95,6 +99,7 @@ pub fn rebuild(
     rebuilder.add_younger(since, request)?;
     rebuilder.write_rows(0)?;
     rebuilder.make_missing()?;
+    rebuilder.tell_lost();
     if let Some(tree) = &tree {
         // A directory's times change with what is made in it.
         entries(tree, request, &mut |entry| rebuilder.finish_directory(&entry))?;
@@ -194,8 +199,20 @@ impl<'a> Rebuilder<'a> {
         tier: Id,
     ) -> Self {
         let (rebuilt, rows, named) = (Rebuilt::default(), Vec::new(), HashMap::new());
-        let missing = HashMap::new();
-        Self { lower, archives, catalogue, around, tier, rebuilt, rows, named, missing }
+        let (missing, placed, unarchived) = (HashMap::new(), HashSet::new(), Vec::new());
+        Self {
+            lower,
+            archives,
+            catalogue,
+            around,
+            tier,
+            rebuilt,
+            rows,
+            named,
+            missing,
+            placed,
+            unarchived,
+        }
     }
 
     fn request(&self) -> Request {

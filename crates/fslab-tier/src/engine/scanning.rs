@@ -1,6 +1,7 @@
 //! Looking at every file and every object: the catalogue is made anew, and whatever no file needs
 //! is found.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -61,8 +62,10 @@ impl Tier {
         self.retire_unseen(number, begun, &mut scanned)?;
         self.catalogue.end_doubt()?;
         self.in_doubt.store(false, Ordering::SeqCst);
+        // Another archive may have whole what is damaged in one.
+        let mut in_part = HashSet::new();
         for archive in self.archives() {
-            self.scan_archive(&archive, &mut scanned, request)?;
+            self.scan_archive(&archive, &mut in_part, &mut scanned, request)?;
         }
         Ok(scanned)
     }
@@ -168,6 +171,7 @@ impl Tier {
     fn scan_archive(
         &self,
         archive: &Arc<dyn Archive>,
+        in_part: &mut HashSet<Id>,
         scanned: &mut Scanned,
         request: &Request,
     ) -> Result<()> {
@@ -177,8 +181,8 @@ impl Tier {
             .catalogue
             .knows_container(container)
         {
-            Ok(true) => {}
-            Ok(false) => unknown.push((container, length)),
+            Ok(true) if !in_part.contains(&container) => {}
+            Ok(_) => unknown.push((container, length)),
             Err(error) => problem = Some(error),
         });
         listed.map_err(|source| Error::Archive {
@@ -189,12 +193,12 @@ impl Tier {
         problem.map_or(Ok(()), Err)?;
         for (container, length) in unknown {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            // Two archives hold the same container.
-            if self.catalogue.knows_container(container)? {
-                continue;
-            }
+            let before = scanned.damaged.len();
             if let Err(error) = self.note_unneeded(archive, container, length, scanned) {
                 scanned.damaged.push(error.to_string());
+            }
+            if scanned.damaged.len() > before {
+                in_part.insert(container);
             }
         }
         Ok(())
@@ -212,6 +216,7 @@ impl Tier {
         let kind = ContainerKind::Files;
         for location in contents_of(archive, kind, container, length)?.members {
             match ObjectReader::open_any(archive, kind, location) {
+                Ok(reader) if self.catalogue.get(reader.heading().object)?.is_some() => {}
                 Ok(reader) => rows.push(ObjectRow {
                     state: ObjectState::Removed,
                     file: reader.heading().file,

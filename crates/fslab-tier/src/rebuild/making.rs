@@ -69,7 +69,7 @@ impl Rebuilder<'_> {
         }
         let made = match &entry.archived {
             None if entry.size > 0 => {
-                self.rebuilt.lost.push(shown(&attributes.path));
+                self.unarchived.push(attributes.path.clone());
                 return Ok(());
             }
             None => self.make_stub(attributes, None)?,

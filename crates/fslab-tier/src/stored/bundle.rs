@@ -24,6 +24,8 @@ use crate::id::Id;
 pub struct Contents {
     /// The objects, in the order in which they lie there.
     pub members: Vec<Location>,
+    /// What the list says that they are, in the same order; none where there is no list.
+    pub objects: Vec<Id>,
     /// Bytes of the list, which stands at both ends of a bundle; 0 for a container without one.
     pub list_bytes: u64,
 }
@@ -155,6 +157,7 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
         return Err(wrong());
     }
     let mut members = Vec::with_capacity(records.len());
+    let mut objects = Vec::with_capacity(records.len());
     let mut end = own;
     for record in records {
         let record = MemberRecord::read_from_bytes(record).or(Err(wrong()))?;
@@ -164,11 +167,12 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
         }
         end = offset.checked_add(length).ok_or_else(wrong)?;
         members.push(Location { container, offset, length });
+        objects.push(Id(record.object));
     }
     if end != length - own {
         return Err(wrong());
     }
-    Ok(Contents { members, list_bytes: own })
+    Ok(Contents { members, objects, list_bytes: own })
 }
 
 fn one_behind_the_other(
@@ -185,7 +189,7 @@ fn one_behind_the_other(
         members.push(location);
     }
     members.reverse();
-    Ok(Contents { members, list_bytes: 0 })
+    Ok(Contents { members, objects: Vec::new(), list_bytes: 0 })
 }
 
 /// The object that ends at an offset.

@@ -83,7 +83,7 @@ pub fn container(
     container: Id,
     length: u64,
 ) -> crate::Result<String> {
-    let Contents { members, list_bytes } = contents_of(archive, kind, container, length)?;
+    let Contents { members, list_bytes, .. } = contents_of(archive, kind, container, length)?;
     let mut text = match list_bytes {
         0 => String::new(),
         _ => {

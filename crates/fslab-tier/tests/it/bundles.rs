@@ -15,15 +15,15 @@ use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Op
 use crate::rebuilding::picture;
 use crate::support::{Bench, TIER, noise};
 
-const KIB: u64 = 1024;
+pub const KIB: u64 = 1024;
 
-fn two_copies() -> Bench {
+pub fn two_copies() -> Bench {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
     Bench::with(Arc::new(MemFs::default()), settings, 2)
 }
 
 /// Makes files of 5 KiB and archives them all in one round.
-fn bundled(bench: &Bench, count: u64) {
+pub fn bundled(bench: &Bench, count: u64) {
     let client = bench.client();
     for number in 0..count {
         client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
@@ -35,11 +35,11 @@ fn bundled(bench: &Bench, count: u64) {
     assert_eq!(archived, count);
 }
 
-fn contents(number: u64) -> Vec<u8> {
+pub fn contents(number: u64) -> Vec<u8> {
     noise(200 + number, 5 * KIB)
 }
 
-fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
+pub fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
     let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
     let mut tell = |event| {
         assert!(!matches!(event, Event::Problem { .. }), "{event:?}");
@@ -49,7 +49,7 @@ fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
     execute(tier, &command, &own_request(), &mut tell).unwrap();
 }
 
-fn release_all(bench: &Bench) {
+pub fn release_all(bench: &Bench) {
     let client = bench.client();
     for name in client.names(Ino::ROOT).unwrap() {
         let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
@@ -57,11 +57,11 @@ fn release_all(bench: &Bench) {
     }
 }
 
-fn ino_of(bench: &Bench, number: u64) -> Ino {
+pub fn ino_of(bench: &Bench, number: u64) -> Ino {
     bench.client().lookup(Ino::ROOT, format!("file{number}")).unwrap().ino
 }
 
-fn place_of(bench: &Bench, number: u64) -> Location {
+pub fn place_of(bench: &Bench, number: u64) -> Location {
     let known = residency::read(&*bench.lower, &own_request(), ino_of(bench, number));
     known.unwrap().unwrap().version.location
 }
@@ -71,7 +71,7 @@ fn read(bench: &Bench, number: u64) -> fslab_vfs::Result<Vec<u8>> {
 }
 
 #[track_caller]
-fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+pub fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
         assert!(read(bench, number).unwrap() == contents(number), "file{number}");
     }
@@ -288,6 +288,7 @@ fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
     // The tree was archived before: what it names lies elsewhere now, or is a later version.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, &report.lost[..]), (10, &[][..]), "{report:?}");
+    assert_eq!(report.older, Vec::<String>::new(), "later is not earlier");
     let untimed = |lines: &[String]| -> Vec<String> {
         let kept = lines.iter().filter(|line| line.contains("file8 ") || line.contains("file9 "));
         kept.cloned().collect()

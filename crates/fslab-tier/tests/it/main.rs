@@ -13,6 +13,7 @@ mod limits;
 mod measure;
 mod offline;
 mod opening;
+mod parts;
 mod rebuilding;
 mod rounds;
 mod support;
