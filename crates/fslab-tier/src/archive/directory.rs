@@ -264,7 +264,11 @@ impl Archive for DirectoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let top = self.root.join(directory_of(kind));
         if kind == ContainerKind::Tree {
-            return list_directory(&top, visit);
+            return match list_directory(&top, visit) {
+                // Many tools that copy directories leave out those that are empty.
+                Err(error) if error.kind() == ErrorKind::NotFound && !top.exists() => Ok(()),
+                listed => listed,
+            };
         }
         for entry in fs::read_dir(top)? {
             let entry = entry?;
