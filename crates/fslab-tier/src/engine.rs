@@ -40,6 +40,7 @@ mod counts;
 mod describing;
 mod file;
 mod marks;
+mod mending;
 mod moves;
 mod namespace;
 mod opening;

@@ -8,13 +8,14 @@ use fslab_vfs::Request;
 
 use super::Tier;
 use super::copies::{failed, verify};
+use super::mending::{Mending, told, whole_length};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::Pace;
 use crate::stored::Location;
-use crate::stored::bundle::contents_of;
+use crate::stored::bundle::Contents;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
 
@@ -67,10 +68,19 @@ impl Tier {
                 Err(error) => damaged.push((archive, error)),
             }
         }
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        // What went or moved meanwhile is not damaged, and must not be made again.
+        let _stays = self.unneeded.lock();
+        if self.is_elsewhere(row)? {
+            return Ok(());
+        }
         for (archive, error) in damaged {
             let location = row.version.location;
             let mended = match &whole {
-                Some(whole) => mend((whole, location.offset), &archive, location, request)
+                Some(whole) => self
+                    .mend(row, (whole, location.offset), (&archive, location), request)
                     .and_then(|()| verify(&archive, &row.version, request, Pace::default())),
                 None => Err(error),
             };
@@ -89,28 +99,66 @@ impl Tier {
     ) -> Result<()> {
         let container = row.version.location.container;
         let holders = self.holders(&row.version);
-        let found = holders.iter().map(|archive| list_places(archive, container));
-        let Some(places) = found.reduce(Result::or) else { return Ok(()) };
-        let places = match places {
-            Ok(places) => places,
-            Err(error) => return scrubbed.note(Err(error), &row.path),
+        let all_whole = |places: [Location; 2]| {
+            let both = |archive| places.iter().all(|place| is_whole(archive, place).is_ok());
+            holders.iter().all(both)
         };
-        let is_whole = |archive: &Arc<dyn Archive>, place: &Location| {
-            let list = ObjectReader::open_any(archive, ContainerKind::Files, *place);
-            list.and_then(|list| list.block(0)).map(drop)
+        match told(&holders, container) {
+            None => return Ok(()),
+            Some(Ok(contents)) if all_whole(list_places(&contents, container)) => return Ok(()),
+            Some(_) => {}
+        }
+        let _stays = self.unneeded.lock();
+        if self.is_elsewhere(row)? {
+            return Ok(());
+        }
+        self.mend_lists(row, &holders, request, scrubbed)
+    }
+
+    fn mend_lists(
+        &self,
+        row: &ObjectRow,
+        holders: &[Arc<dyn Archive>],
+        request: &Request,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<()> {
+        let container = row.version.location.container;
+        let places = match told(holders, container) {
+            None => return Ok(()),
+            Some(Ok(contents)) => list_places(&contents, container),
+            Some(Err(error)) => return scrubbed.note(Err(error), &row.path),
         };
         let all = || holders.iter().flat_map(|archive| places.map(|place| (archive, place)));
         let whole = all().find(|(archive, place)| is_whole(archive, place).is_ok());
         for (archive, place) in all() {
             let Err(error) = is_whole(archive, &place) else { continue };
             let mended = match whole {
-                Some((from, list)) => mend((from, list.offset), archive, place, request)
+                Some((from, list)) => self
+                    .mend(row, (from, list.offset), (archive, place), request)
                     .and_then(|()| is_whole(archive, &place)),
                 None => Err(error),
             };
             scrubbed.note(mended, &row.path)?;
         }
         Ok(())
+    }
+
+    /// Whether an object is no more where its row said, or needed no more.
+    fn is_elsewhere(&self, row: &ObjectRow) -> Result<bool> {
+        let now = self.catalogue.get(row.version.object)?;
+        Ok(now.is_none_or(|now| now.version.location != row.version.location))
+    }
+
+    /// Puts a part of a container from somewhere in one archive into that of another.
+    fn mend(
+        &self,
+        row: &ObjectRow,
+        (from, from_offset): (&Arc<dyn Archive>, u64),
+        (to, part): (&Arc<dyn Archive>, Location),
+        request: &Request,
+    ) -> Result<()> {
+        let length = whole_length(&self.holders(&row.version), part)?;
+        Mending { from, from_offset, to, part, length }.run(request)
     }
 }
 
@@ -129,46 +177,23 @@ impl Scrubbed {
 }
 
 /// Where the two lists of a bundle lie.
-fn list_places(archive: &Arc<dyn Archive>, container: Id) -> Result<[Location; 2]> {
-    let kind = ContainerKind::Files;
-    let length = archive.length(kind, container).map_err(failed(archive.label(), container))?;
-    let list_bytes = contents_of(archive, kind, container, length)?.list_bytes;
-    Ok([0, length - list_bytes].map(|offset| Location { container, offset, length: list_bytes }))
+fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
+    let length = contents.list_bytes;
+    [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// Puts a part of a container from somewhere in one archive into that of another. What else is
-/// there stays, as far as it can be read: of a bundle, another part may be whole only there.
-fn mend(
-    (from, from_offset): (&Arc<dyn Archive>, u64),
-    to: &Arc<dyn Archive>,
-    part: Location,
-    request: &Request,
-) -> Result<()> {
-    const PIECE: u64 = 1 << 20;
-    let (kind, container) = (ContainerKind::Files, part.container);
-    let end = from.length(kind, container).map_err(failed(from.label(), container))?;
-    let (first, last) = (part.offset, part.offset + part.length);
-    let mut upload = to.begin(kind, container).map_err(failed(to.label(), container))?;
-    let mut offset = 0;
-    while offset < end {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
-        let bounds = [first, last, end].into_iter().filter(|bound| *bound > offset);
-        let length = bounds.min().unwrap_or(end).min(offset + PIECE) - offset;
-        let mut bytes = vec![0; length as usize];
-        let is_part = (first..last).contains(&offset);
-        let has_own = !is_part
-            && to.read(kind, container, offset, &mut bytes).is_ok_and(|count| count == bytes.len());
-        if !has_own {
-            let place = if is_part { from_offset + (offset - first) } else { offset };
-            let read = from.read(kind, container, place, &mut bytes);
-            if read.map_err(failed(from.label(), container))? != bytes.len() {
-                let what = Corrupt("the archive answers fewer bytes than it holds");
-                let archive = from.label().to_owned();
-                return Err(Error::Damaged { archive, object: container, what });
-            }
-        }
-        upload.write(&bytes).map_err(failed(to.label(), container))?;
-        offset += length;
+/// The list at the end is one only where nothing stands behind it.
+fn is_whole(archive: &Arc<dyn Archive>, place: &Location) -> Result<()> {
+    let (kind, container) = (ContainerKind::Files, place.container);
+    ObjectReader::open_any(archive, kind, *place).and_then(|list| list.block(0))?;
+    let length = archive.length(kind, container).map_err(failed(archive.label(), container))?;
+    if place.offset > 0 && length != place.offset + place.length {
+        let what = Corrupt("it is longer than it was");
+        return Err(Error::Damaged {
+            archive: archive.label().to_owned(),
+            object: container,
+            what,
+        });
     }
-    upload.finish().map_err(failed(to.label(), container))
+    Ok(())
 }

@@ -30,6 +30,15 @@ pub struct Contents {
     pub list_bytes: u64,
 }
 
+impl Contents {
+    /// Bytes of the container when it is whole, whatever a copy of it has.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let end = self.members.last().map(|last| last.offset + last.length);
+        end.unwrap_or(self.list_bytes) + self.list_bytes
+    }
+}
+
 /// Bytes of a bundle's list.
 #[must_use]
 pub fn list_bytes(members: usize) -> u64 {
@@ -99,9 +108,13 @@ pub fn contents_of(
     length: u64,
 ) -> crate::Result<Contents> {
     match last_list(archive, kind, container, length) {
-        Ok(Some(list)) => read_list(&list, container, length),
+        Ok(Some(list)) => match read_list(&list, container, length)? {
+            contents if contents.length() == length => Ok(contents),
+            _ => Err(no_sense(&list)),
+        },
         Ok(None) => one_behind_the_other(archive, kind, container, length),
         Err(problem) => match first_list(archive, kind, container) {
+            // What is cut off, or has something behind it, has its members where they were.
             Some(list) => read_list(&list, container, length),
             None => Err(problem),
         },
@@ -149,7 +162,7 @@ fn first_list(
 }
 
 fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<Contents> {
-    let wrong = || list.damaged(Corrupt("the list of a bundle makes no sense"));
+    let wrong = || no_sense(list);
     let bytes = list.block(0)?;
     let (records, rest) = bytes.as_chunks::<{ size_of::<MemberRecord>() }>();
     let own = list.version().location.length;
@@ -169,10 +182,12 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
         members.push(Location { container, offset, length });
         objects.push(Id(record.object));
     }
-    if end != length - own {
-        return Err(wrong());
-    }
+    end.checked_add(own).ok_or_else(wrong)?;
     Ok(Contents { members, objects, list_bytes: own })
+}
+
+fn no_sense(list: &ObjectReader) -> crate::Error {
+    list.damaged(Corrupt("the list of a bundle makes no sense"))
 }
 
 fn one_behind_the_other(

@@ -95,6 +95,57 @@ fn a_damaged_copy_is_mended_from_an_archive_with_another_key() {
     assert_eq!(picture(&*fs), expected);
 }
 
+/// Files of 20 KiB in one bundle of several chunks, and its container.
+fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
+    let client = Client::new(fs);
+    for number in 0..11 {
+        client.file(Ino::ROOT, format!("file{number}"), &noise(number, 20 << 10)).unwrap();
+    }
+    do_all(tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
+    let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
+    let known = residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    known.version.location.container
+}
+
+/// Somewhere in a chunk of an encrypted container.
+fn in_chunk(number: u64) -> u64 {
+    56 + number * ((64 << 10) + 16) + 1000
+}
+
+/// Chunks are what is damaged, and each is whole in one of the archives.
+#[test]
+fn each_chunk_is_mended_from_where_it_is_whole() {
+    let (bench, tier, fs) = bench();
+    let container = large_bundle(&bench, &tier, &*fs);
+    bench.archives[0].damage_at(container, in_chunk(0));
+    bench.archives[1].damage_at(container, in_chunk(2));
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!(scrubbed.damaged, Vec::<String>::new());
+    assert_eq!(scrubbed.mended, 2, "with one file of a chunk, the others are whole again");
+    assert_eq!(tier.scrub(&own_request()).unwrap().mended, 0);
+}
+
+/// A damaged head costs a whole container, which comes back but for what the other copy lacks.
+#[test]
+fn what_neither_archive_has_costs_nothing_else() {
+    let (bench, tier, fs) = bench();
+    let container = large_bundle(&bench, &tier, &*fs);
+    bench.archives[0].damage_at(container, 30);
+    bench.archives[1].damage_at(container, in_chunk(1));
+    drop((tier, fs));
+    // Heads are remembered: this one is read for the first time.
+    let (settings, archives) = (bench.tier.settings(), sealed(&bench, &bench.archives));
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, _fs) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
+    tier.scan(&own_request()).unwrap();
+    tier.scrub(&own_request()).unwrap();
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!(scrubbed.mended, 0);
+    // 64 KiB meet at most five files of 20 KiB, in either archive.
+    let count = scrubbed.damaged.len();
+    assert!((2 * 3..=2 * 5).contains(&count), "{:?}", scrubbed.damaged);
+}
+
 #[test]
 fn flipped_bytes_are_never_shown() {
     let (bench, tier, fs) = bench();

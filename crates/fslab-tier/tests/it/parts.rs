@@ -1,15 +1,18 @@
 //! Bundles of which a part is known, whole or there, and the rest is not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::Archive;
+use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::residency;
-use fslab_tier::{own_request, rebuild};
+use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
 
-use crate::bundles::{bundled, contents, do_all, ino_of, place_of, two_copies};
+use crate::bundles::{
+    all_are_right, bundled, contents, do_all, ino_of, place_of, release_all, two_copies,
+};
 use crate::support::{Bench, TIER};
 
 /// Makes a tree of the archives in a file system below.
@@ -100,4 +103,72 @@ fn what_is_damaged_in_one_archive_is_found_in_the_other() {
     bench.restart();
     let scanned = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((scanned.unneeded, scanned.damaged.len()), (4, 1), "{scanned:?}");
+}
+
+/// The bytes of a container in one of the archives.
+fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
+    let archive = &bench.archives[archive];
+    let mut bytes = vec![0; archive.length(ContainerKind::Files, container).unwrap() as usize];
+    archive.read(ContainerKind::Files, container, 0, &mut bytes).unwrap();
+    bytes
+}
+
+/// A copy that was cut off mends what it has, and cuts nothing off.
+#[test]
+fn a_copy_that_was_cut_off_shortens_no_other() {
+    let bench = two_copies();
+    bundled(&bench, 4);
+    let (first, last) = (place_of(&bench, 0), place_of(&bench, 3));
+    let whole = bytes_of(&bench, 0, first.container);
+    for end in [last.offset + 100, last.offset] {
+        let cut = whole[..end as usize].to_vec();
+        bench.archives[1].put(ContainerKind::Files, first.container, cut);
+        bench.archives[0].damage_at(first.container, first.offset + 300);
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert_eq!(scrubbed.damaged, Vec::<String>::new());
+        for archive in 0..2 {
+            assert!(bytes_of(&bench, archive, first.container) == whole, "a{archive}, {end}");
+        }
+    }
+    release_all(&bench);
+    all_are_right(&bench, 0..4);
+}
+
+/// The end is where who has an archive alone looks for the list.
+#[test]
+fn what_stands_behind_a_bundle_goes_and_is_passed_on_to_no_other_copy() {
+    let bench = two_copies();
+    bundled(&bench, 4);
+    let first = place_of(&bench, 0);
+    let whole = bytes_of(&bench, 0, first.container);
+    let longer = [&whole[..], &[7; 500]].concat();
+    bench.archives[1].put(ContainerKind::Files, first.container, longer);
+    bench.archives[0].damage_at(first.container, first.offset + 300);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (2, 0), "{scrubbed:?}");
+    for archive in 0..2 {
+        assert!(bytes_of(&bench, archive, first.container) == whole, "a{archive}");
+    }
+}
+
+/// Nobody wants back what expired while it was read.
+#[test]
+fn what_goes_while_it_is_scrubbed_is_neither_damaged_nor_made_again() {
+    let bench = two_copies();
+    bundled(&bench, 1);
+    bench.client().unlink(Ino::ROOT, "file0").unwrap();
+    let faults = bench.archives[1].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let scrubbing = scope.spawn(|| bench.tier.scrub(&own_request()).unwrap());
+        while faults.blocked.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+        assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 1);
+        faults.resume();
+        let scrubbed = scrubbing.join().unwrap();
+        assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (0, &[][..]));
+    });
+    assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
 }

@@ -1,0 +1,158 @@
+//! A container of one archive that is written anew with a part from another archive.
+//!
+//! What else is in it stays, as far as it can be read: of a bundle, another part may be whole only
+//! there. Neither copy tells alone how long the whole is: one may have been cut off.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use super::copies::failed;
+use crate::archive::{Archive, ContainerKind};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::Location;
+use crate::stored::bundle::{Contents, contents_of};
+use crate::stored::format::CHUNK_BYTES;
+
+/// Bytes that are copied in one piece, a multiple of those of a chunk.
+const PIECE: u64 = 1 << 20;
+
+const KIND: ContainerKind = ContainerKind::Files;
+
+/// What is put where.
+pub(super) struct Mending<'a> {
+    /// Where the part is whole, and at which offset.
+    pub(super) from: &'a Arc<dyn Archive>,
+    pub(super) from_offset: u64,
+    pub(super) to: &'a Arc<dyn Archive>,
+    pub(super) part: Location,
+    /// Bytes of the container when it is whole.
+    pub(super) length: u64,
+}
+
+impl Mending<'_> {
+    /// Writes the container.
+    ///
+    /// # Errors
+    /// What an archive answers; the container is then as it was.
+    pub(super) fn run(&self, request: &Request) -> Result<()> {
+        let container = self.part.container;
+        let mut upload = self.to.begin(KIND, container).map_err(self.failed(self.to))?;
+        let mut offset = 0;
+        while offset < self.length {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            let length = self.piece_at(offset, PIECE);
+            let mut bytes = vec![0; length as usize];
+            match self.is_part(offset) {
+                true => self.read_part(offset, &mut bytes)?,
+                false => self.read_rest(offset, &mut bytes)?,
+            }
+            upload.write(&bytes).map_err(self.failed(self.to))?;
+            offset += length;
+        }
+        upload.finish().map_err(self.failed(self.to))
+    }
+
+    fn failed(&self, archive: &Arc<dyn Archive>) -> impl FnOnce(io::Error) -> Error {
+        failed(archive.label(), self.part.container)
+    }
+
+    fn is_part(&self, offset: u64) -> bool {
+        (self.part.offset..self.part.offset + self.part.length).contains(&offset)
+    }
+
+    /// Bytes up to the next place where a piece ends, or the part begins or ends.
+    fn piece_at(&self, offset: u64, piece: u64) -> u64 {
+        let first = self.part.offset;
+        let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
+        let next = bounds.into_iter().filter(|bound| *bound > offset).min();
+        next.map_or(0, |next| next - offset)
+    }
+
+    fn read_part(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let place = self.from_offset + (offset - self.part.offset);
+        self.read(self.from, place, bytes).map_err(self.failed(self.from))
+    }
+
+    /// What is not the part: in pieces as small as what one damaged place costs where the whole
+    /// can't be read.
+    fn read_rest(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
+        if self.read(self.to, start, bytes).is_ok() {
+            return Ok(());
+        }
+        let (mut offset, end) = (start, start + bytes.len() as u64);
+        while offset < end {
+            let next = end.min(offset + self.piece_at(offset, CHUNK_BYTES));
+            self.read_either(
+                offset,
+                &mut bytes[(offset - start) as usize..(next - start) as usize],
+            )?;
+            offset = next;
+        }
+        Ok(())
+    }
+
+    /// What neither archive has any more becomes zeros. Whose it was is damaged in both, and told;
+    /// where an archive only fails to answer, nothing is written over what it may have.
+    fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let Err(own) = self.read(self.to, offset, bytes) else { return Ok(()) };
+        match self.read(self.from, offset, bytes) {
+            Err(error) if is_gone(&error) && is_gone(&own) => bytes.fill(0),
+            read => read.map_err(self.failed(self.from))?,
+        }
+        Ok(())
+    }
+
+    fn read(&self, archive: &Arc<dyn Archive>, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match archive.read(KIND, self.part.container, offset, bytes)? {
+            count if count == bytes.len() => Ok(()),
+            _ => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// Whether bytes are not there, or not what they were.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
+}
+
+/// What a container holds, as the archive says that has the most of it; nothing of no archives.
+pub(super) fn told(archives: &[Arc<dyn Archive>], container: Id) -> Option<Result<Contents>> {
+    let of = |archive: &Arc<dyn Archive>| {
+        let length = archive.length(KIND, container);
+        let length = length.map_err(failed(archive.label(), container))?;
+        contents_of(archive, KIND, container, length)
+    };
+    archives.iter().map(of).reduce(|best, next| {
+        let is_more = match (&best, &next) {
+            (Ok(best), Ok(next)) => best.length() < next.length(),
+            (best, _) => best.is_err(),
+        };
+        if is_more { next } else { best }
+    })
+}
+
+/// Bytes of a container when it is whole: as a list tells, else those of the longest copy.
+///
+/// # Errors
+/// What an archive answers that may have the longest copy.
+pub(super) fn whole_length(archives: &[Arc<dyn Archive>], part: Location) -> Result<u64> {
+    // Without a list, a bundle that was cut off between two members looks whole.
+    let is_told = |contents: &Contents| contents.list_bytes > 0 || part.offset == 0;
+    if let Some(Ok(contents)) = told(archives, part.container)
+        && is_told(&contents)
+    {
+        return Ok(contents.length());
+    }
+    let mut longest = part.offset + part.length;
+    for archive in archives {
+        match archive.length(KIND, part.container) {
+            Ok(length) => longest = longest.max(length),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(failed(archive.label(), part.container)(error)),
+        }
+    }
+    Ok(longest)
+}
