@@ -14,6 +14,8 @@ use crate::format::{
 /// Entries end with four zero bytes.
 const END_BYTES: usize = 4;
 const MAGIC_BYTES: usize = 4;
+/// Where an entry says where its value is.
+const VALUE_OFFSET: usize = std::mem::offset_of!(RawXattrEntry, e_value_offs);
 
 /// An attribute as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,16 +94,37 @@ impl Region {
         Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
     }
 
-    /// Reads a region as e2fsck does: hashes must be right too. Inodes may do without.
+    /// Reads a region as e2fsck does: hashes must be right too (inodes may do without), and no
+    /// byte may be of two values, or of a value and an entry.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn verify(self, region: &[u8]) -> Result<(), &'static str> {
         let entries = self.entries(region)?;
+        if !self.is_disjoint(region, &entries) {
+            return Err("attributes lie over each other");
+        }
         let is_right = |(hash, attribute): &(u32, Attribute)| {
             attribute.has_hash(*hash) || (self == Self::Inode && *hash == 0)
         };
         if entries.iter().all(is_right) { Ok(()) } else { Err("an attribute has a wrong hash") }
+    }
+
+    fn is_disjoint(self, region: &[u8], entries: &[(u32, Attribute)]) -> bool {
+        let mut at = self.entries_start();
+        let mut values = Vec::new();
+        for (_hash, attribute) in entries {
+            let offset = &region[at + VALUE_OFFSET..][..2];
+            let start =
+                self.values_base() + usize::from(u16::from_le_bytes([offset[0], offset[1]]));
+            at += attribute.entry_bytes();
+            if !attribute.value.is_empty() {
+                values.push((start, start + attribute.value.len().next_multiple_of(4)));
+            }
+        }
+        values.sort_unstable();
+        let is_behind_entries = values.first().is_none_or(|(start, _)| at <= *start);
+        is_behind_entries && values.windows(2).all(|pair| pair[0].1 <= pair[1].0)
     }
 
     /// All entries with their hashes as stored.

@@ -19,6 +19,12 @@ const RESIZE: InodeNo = InodeNo(7);
 const RESIZE_SLOT: usize = 13;
 /// The inode that has the bad blocks.
 const BAD_BLOCKS: InodeNo = InodeNo(1);
+/// `i_flags`: an inode that AFS put where it is. Kernels take no notice of it.
+const IMAGIC: u32 = 0x2000;
+/// The inode of whoever loads the system.
+const BOOT_LOADER: InodeNo = InodeNo(5);
+/// The inodes of the quotas of users and groups, and of the journal.
+const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
 /// What is said of an inode that lacks a time of deletion.
 pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
 /// What is said of one that uses fields of other formats.
@@ -69,20 +75,46 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         }
         return Ok(());
     }
+    if image.is_reserved(no) && no != BAD_BLOCKS {
+        check_unused_reserved(image, no, raw);
+        return Ok(());
+    }
     if raw.i_dtime.get() != 0 {
         bad(image, no, DELETED_IN_USE);
     }
     check_used(image, no, raw, bytes)
 }
 
-/// Of the file system's own inodes, those without a use have neither mode nor blocks.
+/// Of the file system's own inodes, those without a use have no blocks and no impossible size.
+/// Those for quotas and a journal may have a mode, but no names; for the others it is the reverse.
+/// So e2fsck has it.
 fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
-    if raw.i_mode.get() != 0 {
+    let has_names = raw.i_links_count.get() != 0 || raw.i_block[0].get() != 0;
+    if QUOTAS_AND_JOURNAL.contains(&no) && has_names {
+        bad(image, no, "is not in use, and has names or blocks");
+    }
+    if has_wrong_mode(no, raw) {
         bad(image, no, "is reserved, and has a mode");
+    }
+    let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+    if size > image.geometry().size_max() {
+        image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: 0 });
+    }
+    if raw.i_file_acl_lo.get() != 0 {
+        bad(image, no, "is reserved, and has attributes");
     }
     let stored = raw.i_blocks_lo.get();
     if stored != 0 && raw.i_file_acl_lo.get() == 0 {
         image.report.add(Subject::Inode(no), None, Problem::Sectors { stored, counted: 0 });
+    }
+}
+
+fn has_wrong_mode(no: InodeNo, raw: &RawInode) -> bool {
+    let mode = u32::from(raw.i_mode.get());
+    match (no, FileKind::from_mode(mode)) {
+        (BOOT_LOADER, kind) => kind == Some(FileKind::Directory),
+        (RESIZE, Some(FileKind::Regular)) => false,
+        _ => mode != 0 && !QUOTAS_AND_JOURNAL.contains(&no),
     }
 }
 
@@ -102,6 +134,12 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     if raw.i_obso_faddr.get() != 0 || raw.i_blocks_high.get() != 0 || raw.i_file_acl_high.get() != 0
     {
         bad(image, no, FIELDS_TO_BE_ZERO);
+    }
+    if raw.i_size_high.get() != 0 && !matches!(kind, FileKind::Regular | FileKind::Directory) {
+        bad(image, no, "is neither file nor directory, and has a size beyond 4 GiB");
+    }
+    if raw.i_flags.get() & IMAGIC != 0 {
+        bad(image, no, "has the flag of AFS directories");
     }
     if raw.i_flags.get() & INODE_FOREIGN != 0 {
         bad(image, no, "has flags of features that the file system doesn't have");
@@ -190,6 +228,9 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
         || !ends_in_time
     {
         bad(image, no, "is a symbolic link whose target contradicts its size");
+    }
+    if walk.end > 1 {
+        bad(image, no, "is a symbolic link with more than one block");
     }
     check_sectors(image, no, inode, &walk, block_sectors);
     Ok(())

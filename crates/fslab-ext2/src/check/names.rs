@@ -6,7 +6,7 @@ use fslab_vfs::FileKind;
 
 use super::finding::{Finding, Problem, Subject};
 use super::image::{Blocks, Directory, Image};
-use crate::dir::entry::{Entries, Entry};
+use crate::dir::entry::{Entries, Entry, EntryKind};
 use crate::dir::{Rules, verify};
 use crate::error::Result;
 use crate::kinds::entry_kind;
@@ -90,6 +90,19 @@ impl Page<'_> {
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
     }
 
+    /// An entry that tells no kind is one that e2fsck completes without a word.
+    fn check_kind(&self, image: &mut Image, entry: &Entry<'_>, right: EntryKind) {
+        let Some(target) = entry.inode.filter(|_| entry.kind != right) else { return };
+        let what = "has the wrong kind";
+        image.report.push(Finding {
+            subject: Subject::Inode(self.no),
+            problem: Problem::Entry { target, offset: entry.offset as u32, what },
+            block: Some(self.block),
+            path: None,
+            beyond_e2fsck: entry.kind == EntryKind::UNKNOWN,
+        });
+    }
+
     /// The first two entries; answers what `..` says.
     fn check_dot(&self, image: &mut Image, number: usize, entry: &Entry<'_>) -> Option<InodeNo> {
         let expected: &[u8] = if number == 0 { b"." } else { b".." };
@@ -101,9 +114,7 @@ impl Page<'_> {
             self.wrong(image, entry, "is its '.'");
         }
         let told = self.rules.told(entry_kind(FileKind::Directory));
-        if entry.kind != told {
-            self.wrong(image, entry, "has the wrong kind");
-        }
+        self.check_kind(image, entry, told);
         if let Some(known) = image.inodes.get_mut(target.0 as usize) {
             known.counted += 1;
         }
@@ -126,9 +137,7 @@ impl Page<'_> {
         if target == InodeNo::ROOT {
             return self.wrong(image, entry, "is the root directory");
         }
-        if entry.kind != self.rules.told(entry_kind(kind)) {
-            self.wrong(image, entry, "has the wrong kind");
-        }
+        self.check_kind(image, entry, self.rules.told(entry_kind(kind)));
         if kind == FileKind::Directory && !self.adopt(image, target) {
             return self.wrong(image, entry, "is a directory with another name");
         }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fslab_vfs::FileKind;
 use zerocopy::FromBytes;
 
 use super::finding::{Finding, Problem, Subject};
@@ -62,6 +63,11 @@ impl Places {
     ) -> Result<bool> {
         // What was found earlier in the order of the map is the rightful one.
         let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
+        let is_symlink = image.kind(no) == Some(FileKind::Symlink);
+        if is_symlink && !matches!(slot, Slot::Inode(0)) {
+            // Its target is in the first block.
+            return set(image, no, slot, 0);
+        }
         let Some(copy) = image.take_unclaimed() else { return Ok(false) };
         let bytes = image.cache.read(BlockNo(pointer))?;
         image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
