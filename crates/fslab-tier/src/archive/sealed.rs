@@ -5,8 +5,8 @@
 //! of the chunk and whether it is the last: it never repeats, because no key is used for two
 //! writings. So what is read was written here, in this place of this container, and is all there
 //! was: chunks that were changed, moved, cut off or brought from elsewhere are refused. Reading a
-//! range takes the chunks that it meets. A damaged byte costs its chunk, and one in the head, where the
-//! salt is, the container: only another copy helps there.
+//! range takes the chunks that it meets. A damaged byte costs its chunk, and one in the head, where
+//! the salt is, the container: only another copy helps there.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
