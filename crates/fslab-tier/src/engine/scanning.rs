@@ -39,9 +39,13 @@ const BATCH: usize = 500;
 impl Tier {
     /// Scans the tree, then the archives.
     ///
+    /// Nobody repacks or expires meanwhile: what moved behind the scan would look as if no file
+    /// named it, and what it had seen before as if it were needed still.
+    ///
     /// # Errors
     /// What the file system below, the catalogue or an archive answers.
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
+        let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
         let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();

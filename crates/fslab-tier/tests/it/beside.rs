@@ -1,0 +1,135 @@
+//! What happens beside a repack or a scan, and files that can't be marked meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fslab_tier::archive::Archive;
+use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::stored::residency;
+use fslab_tier::{Found, Id, Place, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode};
+use parking_lot::Mutex;
+
+use crate::bundles::{
+    all_are_right, bundled, contents, expire, ino_of, place_of, replace,
+};
+use crate::support::{Bench, MIB, noise};
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A tree in which something happens when one of its directories is listed or one of its files
+/// marked, and one of whose files can't be marked.
+#[derive(Default)]
+struct Meddled {
+    memory: MemFs,
+    /// Done once.
+    deed: Mutex<Option<(Ino, Deed)>>,
+    refused: Mutex<Option<Ino>>,
+}
+
+impl Meddled {
+    fn bench() -> (Arc<Self>, Bench) {
+        let lower = Arc::new(Self::default());
+        let bench = Bench::over(lower.clone());
+        (lower, bench)
+    }
+
+    fn at(&self, ino: Ino, deed: impl FnOnce() + Send + 'static) {
+        *self.deed.lock() = Some((ino, Box::new(deed)));
+    }
+
+    fn meddle(&self, ino: Ino) {
+        let due = self.deed.lock().take_if(|(wanted, _)| *wanted == ino);
+        if let Some((_, deed)) = due {
+            deed();
+        }
+    }
+}
+
+impl FileSystem for Meddled {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<Handle> {
+        self.meddle(ino);
+        self.memory.opendir(request, ino)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &std::ffi::OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> fslab_vfs::Result<()> {
+        if *self.refused.lock() == Some(ino) {
+            return Err(Errno::NOSPC.into());
+        }
+        self.meddle(ino);
+        self.memory.setxattr(request, ino, name, value, mode)
+    }
+}
+
+/// A bundle of ten, of which three are needed: 7, 8 and 9, whose bytes are there alone.
+fn mostly_unneeded(bench: &Bench) {
+    bundled(bench, 10);
+    replace(bench, 0..7);
+    for number in 7..10 {
+        bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
+    }
+    // Nothing is in doubt from here on.
+    bench.tier.scan(&own_request()).unwrap();
+}
+
+fn rows(bench: &Bench) -> Vec<ObjectRow> {
+    let mut rows = Vec::new();
+    let mut keep = |row| {
+        rows.push(row);
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    rows
+}
+
+fn states(bench: &Bench, path: &str) -> Vec<ObjectState> {
+    let rows = rows(bench);
+    rows.iter().filter(|row| row.path == path.as_bytes()).map(|row| row.state).collect()
+}
+
+#[test]
+fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
+    let (lower, bench) = Meddled::bench();
+    let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
+    mostly_unneeded(&bench);
+    let old = place_of(&bench, 8).container;
+    bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    let (tier, repacking) = (Arc::clone(&bench.tier), Arc::new(Mutex::new(None)));
+    let thread = Arc::clone(&repacking);
+    lower.at(last, move || {
+        let (done, is_done) = mpsc::channel();
+        *thread.lock() = Some(std::thread::spawn(move || {
+            let expired = tier.expire(&own_request()).unwrap();
+            // Nobody listens where it had to wait for the scan.
+            drop(done.send(()));
+            expired
+        }));
+        drop(is_done.recv_timeout(Duration::from_millis(500)));
+    });
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    let repacking = repacking.lock().take().unwrap();
+    assert_eq!(repacking.join().unwrap().repacked, 1);
+    assert_ne!(place_of(&bench, 8).container, old);
+    for number in 0..10 {
+        let states = states(&bench, &format!("file{number}"));
+        assert_eq!(states, [ObjectState::Live], "file{number}");
+    }
+    bench.client().rename(Ino::ROOT, "file8", last, "file8").unwrap();
+    expire(&bench);
+    let moved = bench.client().lookup(last, "file8").unwrap().ino;
+    assert!(bench.client().contents(moved).unwrap() == contents(8));
+}
