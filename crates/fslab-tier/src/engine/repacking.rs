@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::bundle::contents_of;
-use crate::stored::{Attributes, Location, Residency, Version};
+use crate::stored::{Attributes, Location, Residency, Version, residency};
 
 /// Bundles that one expiry repacks: bounds what is remembered of them.
 const BUNDLES_MAX: usize = 64;
@@ -101,8 +101,7 @@ impl Tier {
             moving.iter().map(|one| self.moved_row(&one.old, container, &archives)).collect();
         let contents = moving.iter().map(|one| &one.contents);
         let rows = self.put_bundle(rows, contents, &archives, request, self.pace(None))?;
-        self.point_at(&moving, rows)?;
-        Ok(true)
+        Ok(self.point_at(&moving, rows)? > 0)
     }
 
     /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
@@ -112,7 +111,7 @@ impl Tier {
             ObjectState::Pending => return Ok(None),
             ObjectState::Live => {
                 let found = Found::at(&self.lower, &old.path).ok();
-                match found.filter(|found| (self.around.tell)(&found.attr) == old.inode) {
+                match found.filter(|found| self.can_be_told(found, &old)) {
                     Some(found) => Some(found),
                     None => return Ok(None),
                 }
@@ -122,6 +121,13 @@ impl Tier {
         };
         let contents = self.contents_in_archives(&old, request)?;
         Ok(Some(Moving { old, found, contents }))
+    }
+
+    /// Whether a file is the one of a row, and says where its version lies: one that can't be read
+    /// would be copied again and again, as it can't be told of the new place.
+    fn can_be_told(&self, found: &Found, row: &ObjectRow) -> bool {
+        (self.around.tell)(&found.attr) == row.inode
+            && matches!(residency::read(&*self.lower, &self.request(), found.ino()), Ok(Some(_)))
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
@@ -169,18 +175,14 @@ impl Tier {
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
-    /// that there.
-    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<()> {
+    /// that there. Answers how many have moved.
+    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
-            let is_moved = match &one.found {
-                Some(found) => self.change_place(found.ino(), &one.old.version, &row.version)?,
-                None => true,
-            };
-            if is_moved {
+            if self.has_moved(one, &row) {
                 kept.push(ObjectRow { state: one.old.state, ..row });
                 old.push(one.old.clone());
-            } else {
+            } else if !self.residency_names(&row) {
                 dead.push(row);
             }
         }
@@ -189,7 +191,20 @@ impl Tier {
         // From here on nobody looks for an old place, nor does what was removed come back and do
         // so.
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
-        self.delete_rows(&old).map(drop)
+        self.delete_rows(&old)?;
+        Ok(kept.len())
+    }
+
+    /// Whether an object's file, if there is one, says that it lies in its new place. One that
+    /// can't say so does not keep the others from it.
+    fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
+        let Some(found) = &one.found else { return true };
+        let moved = self.change_place(found.ino(), &one.old.version, &row.version);
+        moved.unwrap_or_else(|error| {
+            let path = crate::error::shown(&row.path);
+            tracing::warn!("{path} stays in the bundle in which it is: {error}");
+            false
+        })
     }
 
     /// Says on a file that its version lies elsewhere; `false` where it has another one.

@@ -115,10 +115,11 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
         *thread.lock() = Some(std::thread::spawn(move || {
             let expired = tier.expire(&own_request()).unwrap();
             // Nobody listens where it had to wait for the scan.
-            drop(done.send(()));
+            done.send(()).unwrap_or_default();
             expired
         }));
-        drop(is_done.recv_timeout(Duration::from_millis(500)));
+        let waited = is_done.recv_timeout(Duration::from_millis(500));
+        assert!(waited.is_err(), "it moved what the scan had seen");
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     let repacking = repacking.lock().take().unwrap();
@@ -132,4 +133,28 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
     expire(&bench);
     let moved = bench.client().lookup(last, "file8").unwrap().ino;
     assert!(bench.client().contents(moved).unwrap() == contents(8));
+}
+
+#[test]
+fn a_file_that_cant_be_marked_keeps_its_place_and_the_others_move() {
+    let (lower, bench) = Meddled::bench();
+    mostly_unneeded(&bench);
+    let old = place_of(&bench, 8);
+    *lower.refused.lock() = Some(ino_of(&bench, 8));
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_eq!(place_of(&bench, 8), old);
+    assert_ne!(place_of(&bench, 7).container, old.container);
+    assert_eq!(place_of(&bench, 7).container, place_of(&bench, 9).container);
+    let is_settled = |row: &ObjectRow| row.state == ObjectState::Live;
+    assert!(rows(&bench).iter().all(is_settled), "{:?}", rows(&bench));
+    let containers = bench.archives[0].containers();
+    for _ in 0..2 {
+        assert_eq!(expire(&bench).repacked, 0, "nothing can be moved");
+        assert_eq!(bench.archives[0].containers(), containers);
+    }
+    *lower.refused.lock() = None;
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_ne!(place_of(&bench, 8).container, old.container);
+    assert_eq!(bench.archives[0].containers(), containers, "one bundle for another");
+    all_are_right(&bench, 0..10);
 }
