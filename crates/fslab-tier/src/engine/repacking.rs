@@ -180,13 +180,14 @@ impl Tier {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
             if self.has_moved(one, &row) {
-                kept.push(ObjectRow { state: one.old.state, ..row });
+                kept.push((one.old.version.object, row));
                 old.push(one.old.clone());
             } else if !self.residency_names(&row) {
                 dead.push(row);
             }
         }
-        self.catalogue.put(&kept)?;
+        // What became of files meanwhile was said of the one object or the other.
+        self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
         // From here on nobody looks for an old place, nor does what was removed come back and do
         // so.

@@ -98,13 +98,7 @@ impl Tier {
     pub(crate) fn removed(&self, object: Id) {
         self.has_acted.store(true, Ordering::SeqCst);
         let since = self.around.calendar.now();
-        let noted = self.catalogue.get(object).and_then(|row| match row {
-            Some(row) => {
-                self.catalogue.put(&[ObjectRow { state: ObjectState::Removed, since, ..row }])
-            }
-            None => Ok(()),
-        });
-        if let Err(error) = noted {
+        if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {
             tracing::warn!(%error, "the next scan will find that a file was removed");
         }
     }

@@ -158,3 +158,24 @@ fn a_file_that_cant_be_marked_keeps_its_place_and_the_others_move() {
     assert_eq!(bench.archives[0].containers(), containers, "one bundle for another");
     all_are_right(&bench, 0..10);
 }
+
+#[test]
+fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
+    let (lower, bench) = Meddled::bench();
+    mostly_unneeded(&bench);
+    let fs = Arc::clone(&bench.fs);
+    // One of them names its new object by now, the other one still the old one.
+    lower.at(ino_of(&bench, 8), move || {
+        let client = Client::new(&*fs);
+        client.unlink(Ino::ROOT, "file7").unwrap();
+        client.unlink(Ino::ROOT, "file9").unwrap();
+    });
+    assert_eq!(expire(&bench).repacked, 1);
+    for (number, state) in
+        [(7, ObjectState::Removed), (8, ObjectState::Live), (9, ObjectState::Removed)]
+    {
+        assert_eq!(states(&bench, &format!("file{number}")), [state], "file{number}");
+    }
+    assert_eq!(expire(&bench).objects, 2);
+    all_are_right(&bench, (0..7).chain([8]));
+}
