@@ -179,3 +179,52 @@ fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
     assert_eq!(expire(&bench).objects, 2);
     all_are_right(&bench, (0..7).chain([8]));
 }
+
+#[test]
+fn what_moves_does_not_make_a_tree_older_than_it_is() {
+    let bench = Bench::new();
+    bench.offline(&bench.client(), "file", &noise(61, MIB));
+    let request = own_request();
+    for _ in 0..3 {
+        bench.tier.archive_tree(&request).unwrap();
+    }
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let sequences = || -> Vec<u64> {
+        let trees = rebuild::trees(&archive).unwrap();
+        trees.iter().map(|(_, tree)| tree.heading().sequence).collect()
+    };
+    let latest = sequences().into_iter().max().unwrap();
+    let mut row = rows(&bench).remove(0);
+    row.version.object = Id([0x99; 16]);
+    row.version.location.container = Id([0x98; 16]);
+    row.state = ObjectState::Pending;
+    bench.tier.catalogue().put(&[row]).unwrap();
+    bench.tier.archive_tree(&request).unwrap();
+    assert!(sequences().into_iter().max().unwrap() > latest, "{:?} {latest}", sequences());
+    assert_eq!(sequences().len(), 3);
+}
+
+/// Whatever sorts before it: a clock that was set back and a catalogue that was lost.
+#[test]
+fn a_tree_that_was_just_made_stays() {
+    let bench = Bench::new();
+    bench.offline(&bench.client(), "file", &noise(62, MIB));
+    let request = own_request();
+    bench.dates.0.store(1_000_000, Ordering::SeqCst);
+    for _ in 0..3 {
+        bench.tier.archive_tree(&request).unwrap();
+    }
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let containers = || -> Vec<Id> {
+        let trees = rebuild::trees(&archive).unwrap();
+        trees.iter().map(|(container, _)| *container).collect()
+    };
+    let before = containers();
+    let mut bench = bench;
+    bench.dates.0.store(0, Ordering::SeqCst);
+    bench.restart();
+    bench.tier.archive_tree(&request).unwrap();
+    let after = containers();
+    assert_eq!((before.len(), after.len()), (3, 3));
+    assert!(after.iter().any(|container| !before.contains(container)));
+}
