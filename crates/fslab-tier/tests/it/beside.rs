@@ -228,3 +228,51 @@ fn a_tree_that_was_just_made_stays() {
     assert_eq!((before.len(), after.len()), (3, 3));
     assert!(after.iter().any(|container| !before.contains(container)));
 }
+
+#[test]
+fn a_scan_beside_archiving_spares_what_is_archived_and_nothing_else() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let gone = client.file(Ino::ROOT, "gone", &contents(1)).unwrap();
+    bench.archive(gone, "gone").unwrap();
+    bench.below().unlink(Ino::ROOT, "gone").unwrap();
+    client.file(Ino::ROOT, "file", &contents(2)).unwrap();
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let found = Found::at(&bench.lower, b"file").unwrap();
+    let mut told = |_: &[u8], outcome: fslab_tier::Result<_>| outcome.map(drop);
+    archiver.archive(&Place { path: b"file", found: &found }, &mut told).unwrap();
+    // As the row of what is on its way was put before the scan began.
+    let mut row = rows(&bench).remove(0);
+    row.version.object = Id([0x99; 16]);
+    row.version.location.container = Id([0x98; 16]);
+    let inode = (bench.around.tell)(&found.attr);
+    let since = Timestamp::default();
+    let row = ObjectRow { state: ObjectState::Pending, since, inode, path: b"file".into(), ..row };
+    bench.tier.catalogue().put(&[row]).unwrap();
+    assert_eq!(bench.tier.scan(&request).unwrap().unneeded, 1);
+    assert_eq!(states(&bench, "gone"), [ObjectState::Removed]);
+    assert_eq!(states(&bench, "file"), [ObjectState::Pending]);
+    archiver.finish(&mut told).unwrap();
+}
+
+#[test]
+fn what_was_gathered_does_not_wait_for_a_large_file() {
+    let bench = Bench::new();
+    let client = bench.client();
+    client.file(Ino::ROOT, "small", &contents(1)).unwrap();
+    client.file(Ino::ROOT, "large", &noise(2, 8 * MIB)).unwrap();
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let mut order = Vec::new();
+    let mut told = |path: &[u8], outcome: fslab_tier::Result<_>| {
+        order.push(String::from_utf8_lossy(path).into_owned());
+        outcome.map(drop)
+    };
+    for name in ["small", "large"] {
+        let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
+        archiver.archive(&Place { path: name.as_bytes(), found: &found }, &mut told).unwrap();
+    }
+    archiver.finish(&mut told).unwrap();
+    assert_eq!(order, ["small", "large"]);
+}
