@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::bundle::contents_of;
-use crate::stored::{Attributes, Location, Residency, Version, residency};
+use crate::stored::{Attributes, Location, Residency, Version};
 
 /// Bundles that one expiry repacks: bounds what is remembered of them.
 const BUNDLES_MAX: usize = 64;
@@ -107,15 +107,13 @@ impl Tier {
     /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
     /// who would not learn of its new place.
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
+        let old = self.as_it_is(old)?;
         let found = match old.state {
             ObjectState::Pending => return Ok(None),
-            ObjectState::Live => {
-                let found = Found::at(&self.lower, &old.path).ok();
-                match found.filter(|found| self.can_be_told(found, &old)) {
-                    Some(found) => Some(found),
-                    None => return Ok(None),
-                }
-            }
+            ObjectState::Live => match self.file_of(&old) {
+                Some(found) => Some(found),
+                None => return Ok(None),
+            },
             ObjectState::Replaced | ObjectState::Removed if self.is_read(&old) => return Ok(None),
             ObjectState::Replaced | ObjectState::Removed => None,
         };
@@ -123,11 +121,24 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Whether a file is the one of a row, and says where its version lies: one that can't be read
-    /// would be copied again and again, as it can't be told of the new place.
-    fn can_be_told(&self, found: &Found, row: &ObjectRow) -> bool {
-        (self.around.tell)(&found.attr) == row.inode
-            && matches!(residency::read(&*self.lower, &self.request(), found.ino()), Ok(Some(_)))
+    /// A row that is said to be of a file's last version though the file names another, as an
+    /// archive beside a scan can leave it, says so from now on: nothing would ever move it.
+    fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
+        let object = row.version.object;
+        let named = self.named_version(&row).map(|known| known.version.object);
+        if row.state != ObjectState::Live || named.is_none_or(|named| named == object) {
+            return Ok(row);
+        }
+        let (state, since) = (ObjectState::Replaced, self.around.calendar.now());
+        self.catalogue.turn(object, state, since)?;
+        Ok(ObjectRow { state, since, ..row })
+    }
+
+    /// The file of a row, if it is where it was and says where its version lies: one that can't be
+    /// read would be copied again and again, as it can't be told of the new place.
+    fn file_of(&self, row: &ObjectRow) -> Option<Found> {
+        let found = Found::at(&self.lower, &row.path).ok()?;
+        self.named_version(row).map(|_| found)
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {

@@ -59,7 +59,7 @@ impl Tier {
     }
 
     /// The residency of the very inode that a row is about, if it is where it was.
-    fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
+    pub(super) fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         if (self.around.tell)(&found.attr) != row.inode {
             return None;

@@ -276,3 +276,27 @@ fn what_was_gathered_does_not_wait_for_a_large_file() {
     archiver.finish(&mut told).unwrap();
     assert_eq!(order, ["small", "large"]);
 }
+
+/// Where an archive and a scan met, a row may say that a version is a file's last though it is not.
+#[test]
+fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    let before = residency::read(&*bench.lower, &own_request(), ino_of(&bench, 7));
+    let before = before.unwrap().unwrap().version;
+    replace(&bench, 0..8);
+    bench.tier.scan(&own_request()).unwrap();
+    let row = bench.tier.catalogue().get(before.object).unwrap().unwrap();
+    assert_eq!(row.state, ObjectState::Replaced);
+    bench.tier.catalogue().put(&[ObjectRow { state: ObjectState::Live, ..row }]).unwrap();
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (7, 1));
+    assert!(bench.tier.catalogue().get(before.object).unwrap().is_none(), "it moved along");
+    let mut found = states(&bench, "file7");
+    found.sort_by_key(|state| *state as u8);
+    assert_eq!(found, [ObjectState::Live, ObjectState::Replaced]);
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (1, 0));
+    assert_eq!(expire(&bench).repacked, 0);
+    all_are_right(&bench, 0..10);
+}
