@@ -13,9 +13,7 @@ use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode};
 use parking_lot::Mutex;
 
-use crate::bundles::{
-    all_are_right, bundled, contents, expire, ino_of, place_of, replace,
-};
+use crate::bundles::{all_are_right, bundled, contents, expire, ino_of, place_of, replace};
 use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
