@@ -149,7 +149,13 @@ impl Tier {
         !before.changed && self.holders(&before.version).len() >= self.settings.copies
     }
 
-    fn copy_out(&self, job: &Job, request: &Request, pace: Pace<'_>) -> Result<Archived> {
+    /// Archives a file in a container of its own.
+    pub(super) fn copy_out(
+        &self,
+        job: &Job,
+        request: &Request,
+        pace: Pace<'_>,
+    ) -> Result<Archived> {
         let archives = self.chosen_archives()?;
         let container = self.around.identities.make();
         let sequence = self.catalogue.next_sequence(self.around.calendar.now())?;
@@ -325,7 +331,9 @@ impl Tier {
         self.write_residency(file.ino(), &residency)?;
         let offline = residency.offline.clone();
         state.set_known(Known { recorded: residency, offline, unsynced: true });
-        state.own(self, file.ino())?.sync()
+        let synced = state.own(self, file.ino())?.sync();
+        state.close_unused();
+        synced
     }
 
     /// Removes the objects of a container that no file needs. What can't be removed now is found by

@@ -100,9 +100,9 @@ impl Archiver<'_> {
             return told(path, archived);
         }
         match self.gather(ino, path) {
-            Ok(true) if self.is_full() => self.finish(told),
-            Ok(true) => Ok(()),
-            Ok(false) => told(path, Ok(Archived::Before)),
+            Ok(None) if self.is_full() => self.finish(told),
+            Ok(None) => Ok(()),
+            Ok(Some(archived)) => told(path, Ok(archived)),
             Err(error) => told(path, Err(error)),
         }
     }
@@ -111,10 +111,20 @@ impl Archiver<'_> {
         self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
     }
 
-    /// Reads a file; `false` where archives hold it as it is.
-    fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<bool> {
+    /// Reads a file; answers what became of one that is not to wait for others.
+    fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
-        let Some(job) = self.tier.begin_job(ino, path, self.request)? else { return Ok(false) };
+        if found.ino() != ino {
+            let (path, why) = (crate::error::shown(path), "was replaced by another file meanwhile");
+            return Err(crate::Error::NotNow { path, why });
+        }
+        let Some(job) = self.tier.begin_job(ino, path, self.request)? else {
+            return Ok(Some(Archived::Before));
+        };
+        if job.attr.size > self.bundled {
+            // It has grown since it was found.
+            return self.tier.copy_out(&job, self.request, self.pace).map(Some);
+        }
         let attributes = self.tier.attributes(&job.attr, path)?;
         let mut bytes = Vec::new();
         self.tier.each_block(&job, self.request, &mut |block| {
@@ -126,11 +136,11 @@ impl Archiver<'_> {
         })?;
         // What is archived was the file at some moment.
         drop(self.tier.unchanged(&job)?);
-        self.bytes += bytes.len();
+        self.bytes += bytes.len() + attributes.bytes();
         self.inodes.insert(ino);
         let contents = Contents { attributes, bytes };
         self.gathered.push(Gathered { job, _found: found, contents });
-        Ok(true)
+        Ok(None)
     }
 
     /// Archives what was gathered.

@@ -290,4 +290,11 @@ impl FileState {
         };
         Ok(self.own.insert(own))
     }
+
+    /// Closes the file below unless a program has it open: thousands may be on their way at a time.
+    pub(super) fn close_unused(&mut self) {
+        if self.handles == 0 {
+            self.own = None;
+        }
+    }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use fslab_vfs::{Ino, Request};
 
 use super::Tier;
-use super::bundling::Contents;
+use super::bundling::{BUNDLED_BYTES_MAX, Contents};
 use super::marks::Durable;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::bundle::contents_of;
@@ -159,6 +159,14 @@ impl Tier {
         request: &Request,
     ) -> Result<Contents> {
         let reader = self.reader(archive, &row.version)?;
+        if row.version.size > BUNDLED_BYTES_MAX {
+            return Err(Error::Refused {
+                what: format!(
+                    "{}: too large for a bundle, as its archive has it",
+                    shown(&row.path)
+                ),
+            });
+        }
         let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
         let mut bytes = Vec::new();
         for block in 0..reader.blocks() {

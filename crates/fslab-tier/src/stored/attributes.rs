@@ -72,6 +72,13 @@ impl Attributes {
         FileKind::from_mode(self.mode)
     }
 
+    /// Bytes that names and values take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len());
+        self.path.len() + self.target.len() + xattrs.sum::<usize>()
+    }
+
     /// Adds them to a record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_string(out, &self.path);

@@ -1,7 +1,8 @@
 //! Bundles: small files that go out together, and each of which comes back alone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::Catalogue;
@@ -9,7 +10,7 @@ use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::{Location, residency};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request};
 
 use crate::rebuilding::picture;
 use crate::support::{Bench, TIER, noise};
@@ -373,4 +374,97 @@ fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
     assert!(4 * place.length < length, "the lists are not large enough to show anything");
     assert_eq!(expire(&bench).repacked, 0);
     assert_eq!(place_of(&bench, 0), place);
+}
+
+/// Counts the files that are open below.
+#[derive(Default)]
+struct CountingOpenings {
+    inner: MemFs,
+    open: AtomicI64,
+    most: AtomicI64,
+}
+
+impl CountingOpenings {
+    fn count(&self) {
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(open, Ordering::SeqCst);
+    }
+}
+
+impl FileSystem for CountingOpenings {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> fslab_vfs::Result<Opened> {
+        let opened = self.inner.open(request, ino, mode)?;
+        self.count();
+        Ok(opened)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        flags: OpenMode,
+    ) -> fslab_vfs::Result<(Entry, Opened)> {
+        let created = self.inner.create(request, parent, name, mode, flags)?;
+        self.count();
+        Ok(created)
+    }
+
+    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> fslab_vfs::Result<()> {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.inner.release(request, ino, handle)
+    }
+}
+
+/// A process may have some hundred files open, and a bundle has thousands of members.
+#[test]
+fn few_files_are_open_while_many_go_out_together() {
+    let below = Arc::new(CountingOpenings::default());
+    let bench = Bench::over(Arc::clone(&below) as Arc<dyn FileSystem>);
+    bundled(&bench, 100);
+    let most = below.most.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&most), "{most} files open at a time");
+}
+
+/// What is held in memory is bounded, whatever it is of the files.
+#[test]
+fn long_attributes_fill_a_bundle_too() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for number in 0..200 {
+        let ino = client.file(Ino::ROOT, format!("file{number}"), b"short").unwrap();
+        client.setxattr(ino, "user.long", &[b'x'; 60 * KIB as usize]).unwrap();
+    }
+    do_all(&bench.tier, &mut |_| ());
+    let containers: BTreeSet<_> =
+        (0..200).map(|number| place_of(&bench, number).container).collect();
+    assert_eq!(containers.len(), 2, "12 MB of attributes went together");
+}
+
+#[test]
+fn a_file_that_has_grown_since_it_was_found_goes_alone() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file0", b"short").unwrap();
+    let found = Found::at(&bench.lower, b"file0").unwrap();
+    let grown = noise(3, 3 << 20);
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &grown).unwrap();
+    file.close().unwrap();
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let mut told = Vec::new();
+    let mut tell = |_: &[u8], archived: fslab_tier::Result<Archived>| {
+        told.push(archived?);
+        Ok(())
+    };
+    archiver.archive(&Place { path: b"file0", found: &found }, &mut tell).unwrap();
+    archiver.finish(&mut tell).unwrap();
+    assert_eq!(told, [Archived::Now { bytes: 3 << 20 }]);
+    assert_eq!(place_of(&bench, 0).offset, 0, "in a container of its own");
 }
