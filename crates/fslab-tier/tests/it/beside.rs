@@ -1,16 +1,19 @@
 //! What happens beside a repack or a scan, and files that can't be marked meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::command::{Command, execute};
 use fslab_tier::stored::residency;
-use fslab_tier::{Found, Id, Place, own_request, rebuild};
+use fslab_tier::{Error, Found, Id, Place, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode};
+use fslab_vfs::{
+    Cancellation, Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode,
+};
 use parking_lot::Mutex;
 
 use crate::bundles::{all_are_right, bundled, contents, expire, ino_of, place_of, replace};
@@ -131,6 +134,25 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
     expire(&bench);
     let moved = bench.client().lookup(last, "file8").unwrap().ino;
     assert!(bench.client().contents(moved).unwrap() == contents(8));
+}
+
+#[test]
+fn who_waits_for_a_scan_can_be_interrupted() {
+    let (lower, bench) = Meddled::bench();
+    let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
+    let tier = Arc::clone(&bench.tier);
+    lower.at(last, move || {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let cancellation = Cancellation::new(Arc::new(AtomicU64::new(1)), 1);
+            let request = Request { cancellation, ..own_request() };
+            let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
+            done.send(execute(&tier, &command, &request, &mut |_| true)).unwrap();
+        });
+        let ended = is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    });
+    bench.tier.scan(&own_request()).unwrap();
 }
 
 #[test]
