@@ -23,7 +23,7 @@ fn two_copies() -> Bench {
 }
 
 /// Makes files of 5 KiB and archives them all in one round.
-fn bundled(bench: &Bench, count: u64) {
+pub fn bundled(bench: &Bench, count: u64) {
     let client = bench.client();
     for number in 0..count {
         client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
@@ -35,11 +35,11 @@ fn bundled(bench: &Bench, count: u64) {
     assert_eq!(archived, count);
 }
 
-fn contents(number: u64) -> Vec<u8> {
+pub fn contents(number: u64) -> Vec<u8> {
     noise(200 + number, 5 * KIB)
 }
 
-fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
+pub fn do_all(tier: &Arc<Tier>, told: &mut dyn FnMut(&Event)) {
     let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
     let mut tell = |event| {
         assert!(!matches!(event, Event::Problem { .. }), "{event:?}");
@@ -57,11 +57,11 @@ fn release_all(bench: &Bench) {
     }
 }
 
-fn ino_of(bench: &Bench, number: u64) -> Ino {
+pub fn ino_of(bench: &Bench, number: u64) -> Ino {
     bench.client().lookup(Ino::ROOT, format!("file{number}")).unwrap().ino
 }
 
-fn place_of(bench: &Bench, number: u64) -> Location {
+pub fn place_of(bench: &Bench, number: u64) -> Location {
     let known = residency::read(&*bench.lower, &own_request(), ino_of(bench, number));
     known.unwrap().unwrap().version.location
 }
@@ -71,14 +71,14 @@ fn read(bench: &Bench, number: u64) -> fslab_vfs::Result<Vec<u8>> {
 }
 
 #[track_caller]
-fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+pub fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
         assert!(read(bench, number).unwrap() == contents(number), "file{number}");
     }
 }
 
 /// Overwrites files and archives them, so that nobody needs what was archived before.
-fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+pub fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     let client = bench.client();
     for number in numbers {
         let file = client.open(ino_of(bench, number), OpenMode::READ_WRITE).unwrap();
@@ -88,7 +88,7 @@ fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn expire(bench: &Bench) -> fslab_tier::Expired {
+pub fn expire(bench: &Bench) -> fslab_tier::Expired {
     bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
     bench.tier.expire(&own_request()).unwrap()
 }
