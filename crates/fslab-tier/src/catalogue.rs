@@ -266,19 +266,59 @@ impl Catalogue {
     /// # Errors
     /// What the database answers.
     pub fn put(&self, rows: &[ObjectRow]) -> Result<()> {
-        self.change(|transaction| {
-            let mut objects = transaction.open_table(OBJECTS)?;
-            let mut containers = transaction.open_table(CONTAINERS)?;
-            for row in rows {
-                let known = objects.insert(row.version.object.0, &row.encode()[..])?.is_some();
-                if !known {
-                    let container = row.version.location.container.0;
-                    let count = containers.get(container)?.map_or(0, |count| count.value());
-                    containers.insert(container, count + 1)?;
+        self.change(|transaction| insert(transaction, rows))
+    }
+
+    /// Says what an object is to the tree from now on; nothing where it has no row any more.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with the row.
+    pub fn turn(&self, object: Id, state: ObjectState, since: Timestamp) -> Result<()> {
+        self.rewrite(|row_of| {
+            let row = row_of(object)?;
+            Ok(row.map(|row| ObjectRow { state, since, ..row }).into_iter().collect())
+        })
+    }
+
+    /// Versions of pending rows are from now on to the tree what the objects beside them are, by
+    /// what is said of those now. What is not pending any more stays as it is: who turned it knew
+    /// of it. All or none, durably.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with a row.
+    pub fn take_over(&self, moved: &[(Id, ObjectRow)]) -> Result<()> {
+        let is_turned = |row: &ObjectRow| row.state != ObjectState::Pending;
+        self.rewrite(|row_of| {
+            let mut rows = Vec::new();
+            for (old, new) in moved {
+                let has_its_own = row_of(new.version.object)?.as_ref().is_some_and(is_turned);
+                if let Some(old) = row_of(*old)?.filter(|_| !has_its_own) {
+                    rows.push(ObjectRow { version: new.version.clone(), ..old });
                 }
             }
-            Ok(())
+            Ok(rows)
         })
+    }
+
+    /// Writes rows that are made of what rows say, with nobody in between.
+    fn rewrite(
+        &self,
+        make: impl FnOnce(&dyn Fn(Id) -> Result<Option<ObjectRow>>) -> Result<Vec<ObjectRow>>,
+    ) -> Result<()> {
+        let done = self.change(|transaction| {
+            let made = {
+                let objects = transaction.open_table(OBJECTS)?;
+                make(&|object| {
+                    let row = objects.get(object.0).map_err(|error| failed(&self.path, error))?;
+                    row.map(|row| self.decode(object, row.value())).transpose()
+                })
+            };
+            match made {
+                Ok(rows) => insert(transaction, &rows).map(Ok),
+                Err(error) => Ok(Err(error)),
+            }
+        });
+        done?
     }
 
     /// Takes rows out; answers the containers that no row needs any more.
@@ -366,6 +406,20 @@ impl Catalogue {
         let damaged = |what| Error::CatalogueDamaged { path: self.path.clone(), what };
         ObjectRow::decode(object, bytes).map_err(damaged)
     }
+}
+
+fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {
+    let mut objects = transaction.open_table(OBJECTS)?;
+    let mut containers = transaction.open_table(CONTAINERS)?;
+    for row in rows {
+        let known = objects.insert(row.version.object.0, &row.encode()[..])?.is_some();
+        if !known {
+            let container = row.version.location.container.0;
+            let count = containers.get(container)?.map_or(0, |count| count.value());
+            containers.insert(container, count + 1)?;
+        }
+    }
+    Ok(())
 }
 
 /// Pages of the database that are kept in memory, in bytes, however many files there are.

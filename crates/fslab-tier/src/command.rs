@@ -252,7 +252,7 @@ pub fn execute(
         }
         Command::Versions { path } => versions(tier, path, tell),
         Command::Undelete { object, path } => {
-            let bytes = tier.undelete(*object, path)?;
+            let bytes = tier.undelete(*object, path, request)?;
             go_on(tell(Event::Done { what: "undeleted".to_owned(), path: shown(path), bytes }))
         }
         Command::Scan => scan(tier, request, tell),

@@ -138,7 +138,7 @@ pub struct Tier {
     counted: counts::Counted,
     moves: moves::Moves,
     rounds: Arc<Rounds>,
-    /// Held by whoever removes objects that nobody needs, or needs one of them again.
+    /// Held by whoever finds out what nobody needs, removes or moves it, or needs it again.
     unneeded: Mutex<()>,
     archive_limit: Option<Limit>,
     recall_limit: Option<Arc<Limit>>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Ino, Result};
+use fslab_vfs::{Errno, Ino, Request, Result};
 
 use super::{Recall, Tier, TieredFile};
 use crate::catalogue::{ObjectRow, ObjectState};
@@ -68,8 +68,13 @@ impl Tier {
     }
 
     /// Makes a new file of a version that was replaced or removed; answers its bytes.
-    pub(crate) fn undelete(self: &Arc<Self>, object: Id, path: &[u8]) -> crate::Result<u64> {
-        let _stays = self.unneeded.lock();
+    pub(crate) fn undelete(
+        self: &Arc<Self>,
+        object: Id,
+        path: &[u8],
+        request: &Request,
+    ) -> crate::Result<u64> {
+        let _stays = self.nobody_else(request)?;
         let row = self.catalogue.get(object)?;
         let row =
             row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));

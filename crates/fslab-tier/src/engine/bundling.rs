@@ -92,6 +92,10 @@ impl Archiver<'_> {
             return told(path, Ok(Archived::Before));
         }
         if self.bundled == 0 || size > self.bundled {
+            if size >= BUNDLE_BYTES as u64 {
+                // It may take hours, and what waits for it can be neither archived nor released.
+                self.finish(told)?;
+            }
             let archived = self.tier.archive_within(ino, path, self.request, self.limit);
             return told(path, archived);
         }

@@ -4,6 +4,7 @@
 //! The tree is an object like a file's: its contents are entries, one behind the other. It is
 //! written while the tree is in use; what changes meanwhile is in the next one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
@@ -42,23 +43,33 @@ impl Tier {
         })?;
         let archives = self.chosen_archives()?;
         for archive in &archives {
-            self.put_tree(archive, sequence, &mut spool, request)?;
-            self.drop_old_trees(archive)?;
+            let made = self.put_tree(archive, sequence, &mut spool, request)?;
+            self.drop_old_trees(archive, made)?;
         }
         Ok(entries)
     }
 
     /// A number below those of all objects that the tree may not name yet: of what is on its way
-    /// while the tree is walked, too.
+    /// while the tree is walked, too. Versions that only move to another object are no younger for
+    /// it, and are found wherever they lie: a tree that stood behind them would look outdated.
     fn tree_sequence(&self) -> Result<u64> {
-        let mut sequence = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let drawn = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
             if row.state == ObjectState::Pending {
-                sequence = sequence.min(row.version.sequence.saturating_sub(1));
+                pending.insert((row.version.sequence, row.file));
             }
             Ok(())
         })?;
-        Ok(sequence)
+        self.catalogue.for_each(&mut |row| {
+            let version = (row.version.sequence, row.file);
+            if row.state != ObjectState::Pending && pending.contains(&version) {
+                settled.insert(version);
+            }
+            Ok(())
+        })?;
+        let first = pending.difference(&settled).map(|(sequence, _)| *sequence).min();
+        Ok(first.map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 
     fn tree_entry(&self, found: &Found, path: &[u8]) -> Result<TreeEntry> {
@@ -79,7 +90,7 @@ impl Tier {
         sequence: u64,
         spool: &mut Spool,
         request: &Request,
-    ) -> Result<()> {
+    ) -> Result<Id> {
         let now = self.around.calendar.now();
         let container = self.around.identities.make();
         let heading = Heading {
@@ -104,14 +115,16 @@ impl Tier {
             writer.block(bytes)
         })?;
         writer.finish()?;
-        sink.upload.finish().map_err(failed)
+        sink.upload.finish().map_err(failed)?;
+        Ok(container)
     }
 
-    /// Keeps the last few trees.
-    fn drop_old_trees(&self, archive: &Arc<dyn Archive>) -> Result<()> {
+    /// Keeps the last few trees, and the one that was just made, whatever date it has.
+    fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = crate::rebuild::trees(archive)?;
+        trees.retain(|(container, _)| *container != made);
         trees.sort_by_key(|(_, reader)| std::cmp::Reverse(crate::rebuild::order(reader)));
-        for (container, _) in trees.iter().skip(TREES_KEPT) {
+        for (container, _) in trees.iter().skip(TREES_KEPT - 1) {
             archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
                 archive: archive.label().to_owned(),
                 container: *container,

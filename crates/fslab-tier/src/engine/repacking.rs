@@ -101,27 +101,44 @@ impl Tier {
             moving.iter().map(|one| self.moved_row(&one.old, container, &archives)).collect();
         let contents = moving.iter().map(|one| &one.contents);
         let rows = self.put_bundle(rows, contents, &archives, request, self.pace(None))?;
-        self.point_at(&moving, rows)?;
-        Ok(true)
+        Ok(self.point_at(&moving, rows)? > 0)
     }
 
     /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
     /// who would not learn of its new place.
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
+        let old = self.as_it_is(old)?;
         let found = match old.state {
             ObjectState::Pending => return Ok(None),
-            ObjectState::Live => {
-                let found = Found::at(&self.lower, &old.path).ok();
-                match found.filter(|found| (self.around.tell)(&found.attr) == old.inode) {
-                    Some(found) => Some(found),
-                    None => return Ok(None),
-                }
-            }
+            ObjectState::Live => match self.file_of(&old) {
+                Some(found) => Some(found),
+                None => return Ok(None),
+            },
             ObjectState::Replaced | ObjectState::Removed if self.is_read(&old) => return Ok(None),
             ObjectState::Replaced | ObjectState::Removed => None,
         };
         let contents = self.contents_in_archives(&old, request)?;
         Ok(Some(Moving { old, found, contents }))
+    }
+
+    /// A row that is said to be of a file's last version though the file names another, as an
+    /// archive beside a scan can leave it, says so from now on: nothing would ever move it.
+    fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
+        let object = row.version.object;
+        let named = self.named_version(&row).map(|known| known.version.object);
+        if row.state != ObjectState::Live || named.is_none_or(|named| named == object) {
+            return Ok(row);
+        }
+        let (state, since) = (ObjectState::Replaced, self.around.calendar.now());
+        self.catalogue.turn(object, state, since)?;
+        Ok(ObjectRow { state, since, ..row })
+    }
+
+    /// The file of a row, if it is where it was and says where its version lies: one that can't be
+    /// read would be copied again and again, as it can't be told of the new place.
+    fn file_of(&self, row: &ObjectRow) -> Option<Found> {
+        let found = Found::at(&self.lower, &row.path).ok()?;
+        self.named_version(row).map(|_| found)
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
@@ -177,27 +194,37 @@ impl Tier {
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
-    /// that there.
-    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<()> {
+    /// that there. Answers how many have moved.
+    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
-            let is_moved = match &one.found {
-                Some(found) => self.change_place(found.ino(), &one.old.version, &row.version)?,
-                None => true,
-            };
-            if is_moved {
-                kept.push(ObjectRow { state: one.old.state, ..row });
+            if self.has_moved(one, &row) {
+                kept.push((one.old.version.object, row));
                 old.push(one.old.clone());
-            } else {
+            } else if !self.residency_names(&row) {
                 dead.push(row);
             }
         }
-        self.catalogue.put(&kept)?;
+        // What became of files meanwhile was said of the one object or the other.
+        self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
         // From here on nobody looks for an old place, nor does what was removed come back and do
         // so.
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
-        self.delete_rows(&old).map(drop)
+        self.delete_rows(&old)?;
+        Ok(kept.len())
+    }
+
+    /// Whether an object's file, if there is one, says that it lies in its new place. One that
+    /// can't say so does not keep the others from it.
+    fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
+        let Some(found) = &one.found else { return true };
+        let moved = self.change_place(found.ino(), &one.old.version, &row.version);
+        moved.unwrap_or_else(|error| {
+            let path = crate::error::shown(&row.path);
+            tracing::warn!("{path} stays in the bundle in which it is: {error}");
+            false
+        })
     }
 
     /// Says on a file that its version lies elsewhere; `false` where it has another one.

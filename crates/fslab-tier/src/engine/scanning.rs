@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, FileKind, Request};
+use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
 
 use super::Tier;
 use super::walk::{Place, Visit};
@@ -40,9 +40,13 @@ const BATCH: usize = 500;
 impl Tier {
     /// Scans the tree, then the archives.
     ///
+    /// Nobody repacks or expires meanwhile: what moved behind the scan would look as if no file
+    /// named it, and what it had seen before as if it were needed still.
+    ///
     /// # Errors
     /// What the file system below, the catalogue or an archive answers.
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
+        let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
         let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();
@@ -142,6 +146,8 @@ impl Tier {
         scanned: &mut Scanned,
     ) -> Result<()> {
         let mut unseen = Vec::new();
+        // Before the rows are read: who ends meanwhile has put a younger one.
+        let archived = self.inodes_archived()?;
         self.catalogue.for_each(&mut |row| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
             if is_current && row.seen != number && row.since < begun {
@@ -149,7 +155,7 @@ impl Tier {
             }
             Ok(())
         })?;
-        unseen.retain(|row| !self.is_used(row.version.object));
+        unseen.retain(|row| !archived.contains(&row.inode) && !self.is_used(row.version.object));
         scanned.unneeded += unseen.len() as u64;
         let since = self.around.calendar.now();
         for rows in unseen.chunks(BATCH) {
@@ -163,9 +169,24 @@ impl Tier {
     fn is_used(&self, object: Id) -> bool {
         self.files.all().iter().any(|file| {
             let state = file.lock();
-            state.is_archiving
-                || state.known().is_some_and(|known| known.recorded.version.object == object)
+            state.known().is_some_and(|known| known.recorded.version.object == object)
         })
+    }
+
+    /// Inodes of files on their way into archives.
+    fn inodes_archived(&self) -> Result<HashSet<Id>> {
+        let files = self.files.all();
+        let archived = files.iter().filter(|file| file.lock().is_archiving);
+        archived.filter_map(|file| self.inode_of(file.ino()).transpose()).collect()
+    }
+
+    /// Nothing where it is gone.
+    fn inode_of(&self, ino: Ino) -> Result<Option<Id>> {
+        match self.lower.getattr(&self.request(), ino, None) {
+            Ok(attr) => Ok(Some((self.around.tell)(&attr))),
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => Ok(None),
+            Err(error) => Err(Error::below(b"")(error)),
+        }
     }
 
     fn scan_archive(

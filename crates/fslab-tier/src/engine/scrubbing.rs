@@ -72,7 +72,7 @@ impl Tier {
             return Ok(());
         }
         // What went or moved meanwhile is not damaged, and must not be made again.
-        let _stays = self.unneeded.lock();
+        let _stays = self.nobody_else(request)?;
         if self.is_elsewhere(row)? {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Tier {
             Some(Ok(contents)) if all_whole(list_places(&contents, container)) => return Ok(()),
             Some(_) => {}
         }
-        let _stays = self.unneeded.lock();
+        let _stays = self.nobody_else(request)?;
         if self.is_elsewhere(row)? {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fslab_vfs::{FileKind, Ino, Name, Request, Timestamp};
+use parking_lot::MutexGuard;
 
 use super::Tier;
 use crate::archive::ContainerKind;
@@ -27,6 +28,9 @@ pub struct Expired {
 
 /// Rows handled in one transaction.
 const BATCH: usize = 1000;
+
+/// How long who waits for others does not look whether it was cancelled.
+const TURN: Duration = Duration::from_millis(100);
 
 impl Tier {
     /// Objects that were on their way when the last run ended: those that a file names are its
@@ -55,7 +59,7 @@ impl Tier {
     }
 
     /// The residency of the very inode that a row is about, if it is where it was.
-    fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
+    pub(super) fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         if (self.around.tell)(&found.attr) != row.inode {
             return None;
@@ -94,13 +98,7 @@ impl Tier {
     pub(crate) fn removed(&self, object: Id) {
         self.has_acted.store(true, Ordering::SeqCst);
         let since = self.around.calendar.now();
-        let noted = self.catalogue.get(object).and_then(|row| match row {
-            Some(row) => {
-                self.catalogue.put(&[ObjectRow { state: ObjectState::Removed, since, ..row }])
-            }
-            None => Ok(()),
-        });
-        if let Err(error) = noted {
+        if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {
             tracing::warn!(%error, "the next scan will find that a file was removed");
         }
     }
@@ -117,7 +115,7 @@ impl Tier {
         if self.is_in_doubt() {
             self.scan(request)?;
         }
-        let _nobody_else = self.unneeded.lock();
+        let _nobody_else = self.nobody_else(request)?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
             request.cancellation.check().or(Err(Error::Interrupted))?;
@@ -128,6 +126,16 @@ impl Tier {
         }
         expired.repacked = self.repack(request)?;
         Ok(expired)
+    }
+
+    /// Waits until nobody else looks for what is needed, removes the rest or moves it.
+    pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
+        loop {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            if let Some(alone) = self.unneeded.try_lock_for(TURN) {
+                return Ok(alone);
+            }
+        }
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {

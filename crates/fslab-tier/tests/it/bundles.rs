@@ -78,7 +78,7 @@ pub fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
 }
 
 /// Overwrites files and archives them, so that nobody needs what was archived before.
-fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
+pub fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     let client = bench.client();
     for number in numbers {
         let file = client.open(ino_of(bench, number), OpenMode::READ_WRITE).unwrap();
@@ -88,7 +88,7 @@ fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn expire(bench: &Bench) -> fslab_tier::Expired {
+pub fn expire(bench: &Bench) -> fslab_tier::Expired {
     bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
     bench.tier.expire(&own_request()).unwrap()
 }

@@ -1,0 +1,322 @@
+//! What happens beside a repack or a scan, and files that can't be marked meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fslab_tier::archive::Archive;
+use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::command::{Command, execute};
+use fslab_tier::stored::residency;
+use fslab_tier::{Error, Found, Id, Place, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{
+    Cancellation, Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode,
+};
+use parking_lot::Mutex;
+
+use crate::bundles::{all_are_right, bundled, contents, expire, ino_of, place_of, replace};
+use crate::support::{Bench, MIB, noise};
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A tree in which something happens when one of its directories is listed or one of its files
+/// marked, and one of whose files can't be marked.
+#[derive(Default)]
+struct Meddled {
+    memory: MemFs,
+    /// Done once.
+    deed: Mutex<Option<(Ino, Deed)>>,
+    refused: Mutex<Option<Ino>>,
+}
+
+impl Meddled {
+    fn bench() -> (Arc<Self>, Bench) {
+        let lower = Arc::new(Self::default());
+        let bench = Bench::over(lower.clone());
+        (lower, bench)
+    }
+
+    fn at(&self, ino: Ino, deed: impl FnOnce() + Send + 'static) {
+        *self.deed.lock() = Some((ino, Box::new(deed)));
+    }
+
+    fn meddle(&self, ino: Ino) {
+        let due = self.deed.lock().take_if(|(wanted, _)| *wanted == ino);
+        if let Some((_, deed)) = due {
+            deed();
+        }
+    }
+}
+
+impl FileSystem for Meddled {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<Handle> {
+        self.meddle(ino);
+        self.memory.opendir(request, ino)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &std::ffi::OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> fslab_vfs::Result<()> {
+        if *self.refused.lock() == Some(ino) {
+            return Err(Errno::NOSPC.into());
+        }
+        self.meddle(ino);
+        self.memory.setxattr(request, ino, name, value, mode)
+    }
+}
+
+/// A bundle of ten, of which three are needed: 7, 8 and 9, whose bytes are there alone.
+fn mostly_unneeded(bench: &Bench) {
+    bundled(bench, 10);
+    replace(bench, 0..7);
+    for number in 7..10 {
+        bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
+    }
+    // Nothing is in doubt from here on.
+    bench.tier.scan(&own_request()).unwrap();
+}
+
+fn rows(bench: &Bench) -> Vec<ObjectRow> {
+    let mut rows = Vec::new();
+    let mut keep = |row| {
+        rows.push(row);
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    rows
+}
+
+fn states(bench: &Bench, path: &str) -> Vec<ObjectState> {
+    let rows = rows(bench);
+    rows.iter().filter(|row| row.path == path.as_bytes()).map(|row| row.state).collect()
+}
+
+#[test]
+fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
+    let (lower, bench) = Meddled::bench();
+    let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
+    mostly_unneeded(&bench);
+    let old = place_of(&bench, 8).container;
+    bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    let (tier, repacking) = (Arc::clone(&bench.tier), Arc::new(Mutex::new(None)));
+    let thread = Arc::clone(&repacking);
+    lower.at(last, move || {
+        let (done, is_done) = mpsc::channel();
+        *thread.lock() = Some(std::thread::spawn(move || {
+            let expired = tier.expire(&own_request()).unwrap();
+            // Nobody listens where it had to wait for the scan.
+            done.send(()).unwrap_or_default();
+            expired
+        }));
+        let waited = is_done.recv_timeout(Duration::from_millis(500));
+        assert!(waited.is_err(), "it moved what the scan had seen");
+    });
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    let repacking = repacking.lock().take().unwrap();
+    assert_eq!(repacking.join().unwrap().repacked, 1);
+    assert_ne!(place_of(&bench, 8).container, old);
+    for number in 0..10 {
+        let states = states(&bench, &format!("file{number}"));
+        assert_eq!(states, [ObjectState::Live], "file{number}");
+    }
+    bench.client().rename(Ino::ROOT, "file8", last, "file8").unwrap();
+    expire(&bench);
+    let moved = bench.client().lookup(last, "file8").unwrap().ino;
+    assert!(bench.client().contents(moved).unwrap() == contents(8));
+}
+
+#[test]
+fn who_waits_for_a_scan_can_be_interrupted() {
+    let (lower, bench) = Meddled::bench();
+    let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
+    let tier = Arc::clone(&bench.tier);
+    lower.at(last, move || {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let cancellation = Cancellation::new(Arc::new(AtomicU64::new(1)), 1);
+            let request = Request { cancellation, ..own_request() };
+            let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
+            done.send(execute(&tier, &command, &request, &mut |_| true)).unwrap();
+        });
+        let ended = is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    });
+    bench.tier.scan(&own_request()).unwrap();
+}
+
+#[test]
+fn a_file_that_cant_be_marked_keeps_its_place_and_the_others_move() {
+    let (lower, bench) = Meddled::bench();
+    mostly_unneeded(&bench);
+    let old = place_of(&bench, 8);
+    *lower.refused.lock() = Some(ino_of(&bench, 8));
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_eq!(place_of(&bench, 8), old);
+    assert_ne!(place_of(&bench, 7).container, old.container);
+    assert_eq!(place_of(&bench, 7).container, place_of(&bench, 9).container);
+    let is_settled = |row: &ObjectRow| row.state == ObjectState::Live;
+    assert!(rows(&bench).iter().all(is_settled), "{:?}", rows(&bench));
+    let containers = bench.archives[0].containers();
+    for _ in 0..2 {
+        assert_eq!(expire(&bench).repacked, 0, "nothing can be moved");
+        assert_eq!(bench.archives[0].containers(), containers);
+    }
+    *lower.refused.lock() = None;
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_ne!(place_of(&bench, 8).container, old.container);
+    assert_eq!(bench.archives[0].containers(), containers, "one bundle for another");
+    all_are_right(&bench, 0..10);
+}
+
+#[test]
+fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
+    let (lower, bench) = Meddled::bench();
+    mostly_unneeded(&bench);
+    let fs = Arc::clone(&bench.fs);
+    // One of them names its new object by now, the other one still the old one.
+    lower.at(ino_of(&bench, 8), move || {
+        let client = Client::new(&*fs);
+        client.unlink(Ino::ROOT, "file7").unwrap();
+        client.unlink(Ino::ROOT, "file9").unwrap();
+    });
+    assert_eq!(expire(&bench).repacked, 1);
+    for (number, state) in
+        [(7, ObjectState::Removed), (8, ObjectState::Live), (9, ObjectState::Removed)]
+    {
+        assert_eq!(states(&bench, &format!("file{number}")), [state], "file{number}");
+    }
+    assert_eq!(expire(&bench).objects, 2);
+    all_are_right(&bench, (0..7).chain([8]));
+}
+
+#[test]
+fn what_moves_does_not_make_a_tree_older_than_it_is() {
+    let bench = Bench::new();
+    bench.offline(&bench.client(), "file", &noise(61, MIB));
+    let request = own_request();
+    for _ in 0..3 {
+        bench.tier.archive_tree(&request).unwrap();
+    }
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let sequences = || -> Vec<u64> {
+        let trees = rebuild::trees(&archive).unwrap();
+        trees.iter().map(|(_, tree)| tree.heading().sequence).collect()
+    };
+    let latest = sequences().into_iter().max().unwrap();
+    let mut row = rows(&bench).remove(0);
+    row.version.object = Id([0x99; 16]);
+    row.version.location.container = Id([0x98; 16]);
+    row.state = ObjectState::Pending;
+    bench.tier.catalogue().put(&[row]).unwrap();
+    bench.tier.archive_tree(&request).unwrap();
+    assert!(sequences().into_iter().max().unwrap() > latest, "{:?} {latest}", sequences());
+    assert_eq!(sequences().len(), 3);
+}
+
+/// Whatever sorts before it: a clock that was set back and a catalogue that was lost.
+#[test]
+fn a_tree_that_was_just_made_stays() {
+    let bench = Bench::new();
+    bench.offline(&bench.client(), "file", &noise(62, MIB));
+    let request = own_request();
+    bench.dates.0.store(1_000_000, Ordering::SeqCst);
+    for _ in 0..3 {
+        bench.tier.archive_tree(&request).unwrap();
+    }
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let containers = || -> Vec<Id> {
+        let trees = rebuild::trees(&archive).unwrap();
+        trees.iter().map(|(container, _)| *container).collect()
+    };
+    let before = containers();
+    let mut bench = bench;
+    bench.dates.0.store(0, Ordering::SeqCst);
+    bench.restart();
+    bench.tier.archive_tree(&request).unwrap();
+    let after = containers();
+    assert_eq!((before.len(), after.len()), (3, 3));
+    assert!(after.iter().any(|container| !before.contains(container)));
+}
+
+#[test]
+fn a_scan_beside_archiving_spares_what_is_archived_and_nothing_else() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let gone = client.file(Ino::ROOT, "gone", &contents(1)).unwrap();
+    bench.archive(gone, "gone").unwrap();
+    bench.below().unlink(Ino::ROOT, "gone").unwrap();
+    client.file(Ino::ROOT, "file", &contents(2)).unwrap();
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let found = Found::at(&bench.lower, b"file").unwrap();
+    let mut told = |_: &[u8], outcome: fslab_tier::Result<_>| outcome.map(drop);
+    archiver.archive(&Place { path: b"file", found: &found }, &mut told).unwrap();
+    // As the row of what is on its way was put before the scan began.
+    let mut row = rows(&bench).remove(0);
+    row.version.object = Id([0x99; 16]);
+    row.version.location.container = Id([0x98; 16]);
+    let inode = (bench.around.tell)(&found.attr);
+    let since = Timestamp::default();
+    let row = ObjectRow { state: ObjectState::Pending, since, inode, path: b"file".into(), ..row };
+    bench.tier.catalogue().put(&[row]).unwrap();
+    assert_eq!(bench.tier.scan(&request).unwrap().unneeded, 1);
+    assert_eq!(states(&bench, "gone"), [ObjectState::Removed]);
+    assert_eq!(states(&bench, "file"), [ObjectState::Pending]);
+    archiver.finish(&mut told).unwrap();
+}
+
+#[test]
+fn what_was_gathered_does_not_wait_for_a_large_file() {
+    let bench = Bench::new();
+    let client = bench.client();
+    client.file(Ino::ROOT, "small", &contents(1)).unwrap();
+    client.file(Ino::ROOT, "large", &noise(2, 8 * MIB)).unwrap();
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let mut order = Vec::new();
+    let mut told = |path: &[u8], outcome: fslab_tier::Result<_>| {
+        order.push(String::from_utf8_lossy(path).into_owned());
+        outcome.map(drop)
+    };
+    for name in ["small", "large"] {
+        let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
+        archiver.archive(&Place { path: name.as_bytes(), found: &found }, &mut told).unwrap();
+    }
+    archiver.finish(&mut told).unwrap();
+    assert_eq!(order, ["small", "large"]);
+}
+
+/// Where an archive and a scan met, a row may say that a version is a file's last though it is not.
+#[test]
+fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    let before = residency::read(&*bench.lower, &own_request(), ino_of(&bench, 7));
+    let before = before.unwrap().unwrap().version;
+    replace(&bench, 0..8);
+    bench.tier.scan(&own_request()).unwrap();
+    let row = bench.tier.catalogue().get(before.object).unwrap().unwrap();
+    assert_eq!(row.state, ObjectState::Replaced);
+    bench.tier.catalogue().put(&[ObjectRow { state: ObjectState::Live, ..row }]).unwrap();
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (7, 1));
+    assert!(bench.tier.catalogue().get(before.object).unwrap().is_none(), "it moved along");
+    let mut found = states(&bench, "file7");
+    found.sort_by_key(|state| *state as u8);
+    assert_eq!(found, [ObjectState::Live, ObjectState::Replaced]);
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (1, 0));
+    assert_eq!(expire(&bench).repacked, 0);
+    all_are_right(&bench, 0..10);
+}
