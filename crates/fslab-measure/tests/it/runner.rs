@@ -272,22 +272,32 @@ impl Drop for Load {
 /// allowed, and the last attempt counts.
 #[test]
 fn disturbed_blocks_are_marked_and_run_again() {
+    // What children of tests beside this one took counts as this programme's own once they have
+    // ended, and may hide the load for a run.
+    const RUNS_MAX: usize = 8;
+    let load = Load::start();
+    std::thread::sleep(Duration::from_millis(50));
+    let mut runs = (0..RUNS_MAX).map(|_| under_load());
+    let records = runs.find(|records| samples(records).iter().any(|s| has_load(s)));
+    drop(load);
+    let records = records.expect("a busy processor is never noticed");
+    assert!(blocks(&records).iter().any(|(_, _, attempt)| *attempt > 0), "{:?}", blocks(&records));
+    let report = Report::new(&records);
+    assert!(report.superseded > 0);
+    assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.points.len() == 1));
+}
+
+fn under_load() -> Vec<Record> {
     let directory = tempfile::tempdir_in(".").unwrap();
     // Long enough for the ticks of /proc/stat.
     let plan = PLAN.replace("rounds = 4", "rounds = 1").replace("64 KiB", "24 MiB");
     let mut run = Run::new(&plan, directory.path());
     run.reruns_max = 2;
-    let load = Load::start();
-    std::thread::sleep(Duration::from_millis(50));
-    let (_, records) = run.go(&mut Silent).unwrap();
-    drop(load);
-    let marked: Vec<_> =
-        samples(&records).into_iter().filter(|s| s.contaminated.is_some()).collect();
-    assert!(marked.iter().any(|s| s.contaminated.as_ref().unwrap().contains("other programmes")));
-    assert!(blocks(&records).iter().any(|(_, _, attempt)| *attempt > 0), "{:?}", blocks(&records));
-    let report = Report::new(&records);
-    assert!(report.superseded > 0);
-    assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.points.len() == 1));
+    run.go(&mut Silent).unwrap().1
+}
+
+fn has_load(sample: &Sample) -> bool {
+    sample.contaminated.as_ref().is_some_and(|what| what.contains("other programmes"))
 }
 
 /// Compares ext4 with a bindfs over it that comes to harm, and checks that only the latter loses

@@ -178,7 +178,8 @@ fn what_came_back_stays_as_long_as_the_policy_says() {
         ino
     };
     read(&bench);
-    // The time outlives the engine and the catalogue.
+    // The time outlives the engine and the catalogue. What brought blocks back may still be at it.
+    bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);
     assert_eq!(totals(&bench, rules), (0, 0));
