@@ -2,7 +2,6 @@
 //! resumed, spread and merged, and targets that crash.
 
 use std::path::Path;
-use std::time::Duration;
 
 use fslab_measure::plan::Form;
 use fslab_measure::report::Report;
@@ -268,6 +267,20 @@ impl Drop for Load {
     }
 }
 
+/// A phase that lasts however fast the machine is, and takes no processor time: what others take
+/// meanwhile is far above the ticks of /proc/stat.
+const IDLE_PLAN: &str = r#"
+name = "idle"
+rounds = 1
+[[target]]
+name = "directory"
+directory = "{directory}"
+[[workload]]
+name = "command"
+command = ["sleep", "0.5"]
+cache = "as is"
+"#;
+
 /// While another programme keeps a processor busy, blocks are marked, run again as often as
 /// allowed, and the last attempt counts.
 #[test]
@@ -276,8 +289,7 @@ fn disturbed_blocks_are_marked_and_run_again() {
     // ended, and may hide the load for a run.
     const RUNS_MAX: usize = 8;
     let load = Load::start();
-    std::thread::sleep(Duration::from_millis(50));
-    let mut runs = (0..RUNS_MAX).map(|_| under_load());
+    let mut runs = (0..RUNS_MAX).map(|_| run_idle());
     let records = runs.find(|records| samples(records).iter().any(|s| has_load(s)));
     drop(load);
     let records = records.expect("a busy processor is never noticed");
@@ -287,10 +299,10 @@ fn disturbed_blocks_are_marked_and_run_again() {
     assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.points.len() == 1));
 }
 
-fn under_load() -> Vec<Record> {
+fn run_idle() -> Vec<Record> {
     let directory = tempfile::tempdir_in(".").unwrap();
-    // Long enough for the ticks of /proc/stat.
-    let plan = PLAN.replace("rounds = 4", "rounds = 1").replace("64 KiB", "24 MiB");
+    let target = directory.path().display().to_string();
+    let plan = IDLE_PLAN.replace("{directory}", &target);
     let mut run = Run::new(&plan, directory.path());
     run.reruns_max = 2;
     run.go(&mut Silent).unwrap().1
