@@ -231,7 +231,6 @@ mod tests {
     use std::process::Command;
 
     use super::{Content, Pool, make};
-    use crate::error::Error;
 
     /// What `gzip -9` makes of contents, as a factor.
     fn gzipped(bytes: &[u8]) -> f64 {
