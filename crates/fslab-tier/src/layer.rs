@@ -245,9 +245,8 @@ impl FileSystem for TierFs {
         if data.is_empty() || self.tier.is_plain(&open.used.file)? {
             return self.lower.write(request, ino, open.handle, offset, data, options);
         }
-        let (file, appends) = (&open.used.file, open.mode.contains(OpenMode::APPEND));
-        let count =
-            self.tier.write(file, request, open.handle, (offset, appends), data, options)?;
+        let file = &open.used.file;
+        let count = self.tier.write(file, request, open.handle, offset, data, options)?;
         if open.mode.contains(OpenMode::DATA_SYNC) {
             let data_only = !open.mode.contains(OpenMode::SYNC);
             self.tier.fsync(file, request, open.handle, data_only)?;

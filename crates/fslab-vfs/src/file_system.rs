@@ -250,7 +250,7 @@ pub trait FileSystem: Send + Sync {
         forward!(self.read(request, ino, handle, offset, buffer))
     }
 
-    /// Writes at an offset (at the end, for a file opened with [`OpenMode::APPEND`]) and answers
+    /// Writes at an offset (at the end, where [`WriteOptions::append`] says so) and answers
     /// how many bytes were taken, at least one unless `data` is empty.
     fn write(
         &self,

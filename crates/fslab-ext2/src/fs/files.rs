@@ -152,7 +152,7 @@ impl Ext2 {
         volume.begin(request.now)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
-        let offset = if mode.contains(OpenMode::APPEND) { inode.size } else { offset };
+        let offset = if options.append { inode.size } else { offset };
         let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
         // Indirect blocks may have been taken before a failure.
         volume.store_inode(no, &inode)?;
@@ -234,7 +234,7 @@ impl Ext2 {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         let read = self.read_file(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: !is_privileged(request) };
+        let options = WriteOptions { kill_set_id: !is_privileged(request), append: false };
         let written = self.write_file(request, target.0, target.1, &buffer[..read], options)?;
         Ok(written as u64)
     }

@@ -286,7 +286,7 @@ impl StoredFile {
             return state.lower.touch(request, kill_set_id);
         }
         let (io, log) = state.begin_change(request, &self.settings)?;
-        log.set_size(io, size, WriteOptions { kill_set_id })
+        log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
     }
 
     /// Reserves (which promises no space), punches or zeroes.
@@ -307,7 +307,7 @@ impl StoredFile {
             return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
         }
         let kill_set_id = request.credentials.uid != 0;
-        let options = WriteOptions { kill_set_id };
+        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
         let before = state.stored_size();
         let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
         let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);

@@ -49,10 +49,10 @@ impl Tree {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        let (ino, mode) = self.handles.writable(handle)?;
+        let (ino, _) = self.handles.writable(handle)?;
         let node = self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?;
         let file = node.data_mut()?;
-        let offset = if mode.contains(OpenMode::APPEND) { file.size() } else { offset };
+        let offset = if options.append { file.size() } else { offset };
         let written = file.write(&mut self.space, offset, data)?;
         if written > 0 {
             node.drop_privileges(options.kill_set_id);
@@ -117,7 +117,7 @@ impl Tree {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         self.read(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
+        let options = WriteOptions { kill_set_id: request.credentials.uid != 0, append: false };
         self.write(request, target.0, target.1, &buffer, options).map(|length| length as u64)
     }
 
