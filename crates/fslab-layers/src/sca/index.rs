@@ -11,7 +11,7 @@ use super::format::{EntryRecord, FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecor
 use super::frame::{Entry, Reference};
 
 /// Pages kept although they could be loaded again: half a megabyte.
-const CLEAN_PAGES_MAX: usize = 128;
+pub const CLEAN_PAGES_MAX: usize = 128;
 
 /// Reads a page: its reference, level and first chunk lead to its payload.
 pub type LoadPage<'a> = dyn Fn(Reference, u8, u64) -> Result<Vec<u8>> + 'a;
