@@ -45,7 +45,8 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     let (mut direction, mut draws, mut killed) = ("encode", seed, [0_u64; 2]);
     let mut duration = Duration::from_millis(200);
     while killed.iter().sum::<u64>() < kills {
-        draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        draws =
+            draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let delay = duration.mul_f64((draws >> 11) as f64 / (1_u64 << 53) as f64);
         let start = Instant::now();
         if killed_after(delay, direction, root) {
@@ -149,7 +150,8 @@ fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let fs = stack.build().unwrap();
     let client = Client::new(&*fs);
     for (path, kept) in expected {
-        let content = content(&client, path).unwrap_or_else(|error| panic!("{when}: {path}: {error}"));
+        let content =
+            content(&client, path).unwrap_or_else(|error| panic!("{when}: {path}: {error}"));
         assert!(content == kept.content, "{when}: {path} holds other bytes");
     }
     drop(client);
@@ -175,7 +177,8 @@ fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     assert_eq!(names(&found), names(expected), "{direction}");
     for (path, kept) in expected {
         let found = &found[path];
-        let of = |kept: &Kept| (kept.mode, kept.owner, kept.modified, kept.links, kept.xattr.clone());
+        let of =
+            |kept: &Kept| (kept.mode, kept.owner, kept.modified, kept.links, kept.xattr.clone());
         assert_eq!(of(found), of(kept), "{direction}: {path}");
         let is_plain = found.content == kept.content;
         assert_eq!(is_plain, direction == "decode", "{direction}: {path}");

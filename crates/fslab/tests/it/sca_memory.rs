@@ -134,7 +134,12 @@ impl Load {
         let (files, handles) = (2 * FILES, 2 * FILES);
         let serving = SERVING * (4 * MIB + 2 * chunk + context);
         let workers = WORKERS * (3 * chunk + context);
-        PROGRAM + cache + serving + workers + handles * (WORKERS + 2) * chunk + files * a_file(chunk)
+        PROGRAM
+            + cache
+            + serving
+            + workers
+            + handles * (WORKERS + 2) * chunk
+            + files * a_file(chunk)
     }
 }
 

@@ -139,7 +139,12 @@ impl Conversion {
         tell(&paths[0], &outcome);
     }
 
-    fn convert_group(&self, ino: Ino, paths: &[PathBuf], made: Option<Unfinished>) -> Kept<Outcome> {
+    fn convert_group(
+        &self,
+        ino: Ino,
+        paths: &[PathBuf],
+        made: Option<Unfinished>,
+    ) -> Kept<Outcome> {
         let (parent, found) = self.find(&paths[0])?;
         let place = Place { parent, path: &paths[0], ino };
         let converted = match found == ino {

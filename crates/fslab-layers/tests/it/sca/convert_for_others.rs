@@ -117,9 +117,15 @@ type Change = fn(&Client<'_>, [Ino; 2]);
 
 /// What somebody may have done since a run was interrupted, to either file.
 const CHANGES: [(&str, Change); 6] = [
-    ("the owner", |client, [_, copy]| drop(client.chown(copy, 7, 0).unwrap())),
-    ("the group", |client, [_, copy]| drop(client.chown(copy, 0, 7).unwrap())),
-    ("the mode", |client, [original, _]| drop(client.chmod(original, 0o600).unwrap())),
+    ("the owner", |client, [_, copy]| {
+        client.chown(copy, 7, 0).unwrap();
+    }),
+    ("the group", |client, [_, copy]| {
+        client.chown(copy, 0, 7).unwrap();
+    }),
+    ("the mode", |client, [original, _]| {
+        client.chmod(original, 0o600).unwrap();
+    }),
     ("an xattr", |client, [original, _]| client.setxattr(original, "user.new", b"1").unwrap()),
     ("the time", |client, [_, copy]| touch(client, copy, 1_000_000_001)),
     ("the kind", |client, [_, copy]| {
@@ -163,8 +169,7 @@ fn a_copy_of_names_outside_is_not_taken_up() {
     let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();
-    let host: Arc<dyn FileSystem> =
-        Arc::new(HostFs::open(&tree, &HostOptions::default()).unwrap());
+    let host: Arc<dyn FileSystem> = Arc::new(HostFs::open(&tree, &HostOptions::default()).unwrap());
     let [original, _] = original_and_copy(&host);
     drop(host);
     let is_root = rustix::process::geteuid().is_root();
@@ -208,7 +213,8 @@ impl FileSystem for Unprivileged {
 /// The user that an in-memory tree is converted by is root, whose files are of owner 0.
 #[test]
 fn an_ordinary_user_believes_marks_on_own_files_only() {
-    let cases = [("own", 0, 0o640, true), ("others'", 1002, 0o640, false), ("own", 0, 0o600, false)];
+    let cases =
+        [("own", 0, 0o640, true), ("others'", 1002, 0o640, false), ("own", 0, 0o600, false)];
     for (whose, owner, mode, is_taken_up) in cases {
         let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let files = original_and_copy(&memory);
@@ -441,7 +447,8 @@ fn nothing_is_opened_behind_a_symbolic_link() {
 /// A version, and entries of tag, permissions and id: the owner, user 1002, the group, the mask, and
 /// others.
 fn acl() -> Vec<u8> {
-    let entries = [(1, 7, u32::MAX), (2, 7, 1002), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let entries =
+        [(1, 7, u32::MAX), (2, 7, 1002), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
         bytes.extend(u16::to_le_bytes(tag));
