@@ -170,8 +170,8 @@ fn check(state: &State, direction: Direction) -> Result<(), String> {
     }
 }
 
-/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not have
-/// both names yet says whose it is by the number.
+/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
+/// have both names yet says whose it is by the number.
 fn renumber(fs: &dyn FileSystem) {
     let (client, name) = (Client::new(fs), OsStr::new("user.fslab.convert"));
     let [first, second] =
