@@ -182,7 +182,8 @@ fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     assert_eq!(names(&found), names(expected), "{direction}");
     for (path, kept) in expected {
         let found = &found[path];
-        let of = |kept: &Kept| (kept.mode, kept.owner, kept.modified, kept.links, kept.xattr.clone());
+        let of =
+            |kept: &Kept| (kept.mode, kept.owner, kept.modified, kept.links, kept.xattr.clone());
         assert_eq!(of(found), of(kept), "{direction}: {path}");
         let is_plain = found.content == kept.content;
         assert_eq!(is_plain, direction == "decode", "{direction}: {path}");

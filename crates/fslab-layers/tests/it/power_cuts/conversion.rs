@@ -99,12 +99,7 @@ impl FileSystem for InTwoSteps {
 }
 
 /// Converts a tree, and looks at every state that a crash may leave; answers how many there were.
-fn explore(
-    direction: Direction,
-    order: Order,
-    plan: &Plan,
-    plant: Plant,
-) -> Result<usize, String> {
+fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Result<usize, String> {
     let crash = Arc::new(CrashFs::default());
     make_tree(&*crash);
     if direction == Direction::Decode {
