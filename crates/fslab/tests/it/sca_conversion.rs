@@ -1,5 +1,5 @@
-//! `fslab sca encode` and `decode` as users meet them: killed at any moment, and beside programs that
-//! use the files.
+//! `fslab sca encode` and `decode` as users meet them: killed at any moment, and beside programs
+//! that use the files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -45,9 +45,8 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     let (mut direction, mut draws, mut killed) = ("encode", seed, [0_u64; 2]);
     let mut duration = Duration::from_millis(200);
     while killed.iter().sum::<u64>() < kills {
-        draws =
-            draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let delay = duration.mul_f64((draws >> 11) as f64 / (1_u64 << 53) as f64);
+        draws += 1;
+        let delay = duration.mul_f64(f64::from(drawn(draws)) / f64::from(u32::MAX));
         let start = Instant::now();
         if killed_after(delay, direction, root) {
             killed[usize::from(direction == "decode")] += 1;
@@ -63,6 +62,12 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     let (code, message) = run(&convert(direction, root));
     assert_eq!(code, 0, "{direction}: {message}");
     is_converted(root, &expected, direction);
+}
+
+/// A number that follows from another and shows nothing of it (the first step of SplitMix64).
+fn drawn(number: u64) -> u32 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
 fn convert<'a>(direction: &'a str, root: &'a Path) -> Vec<&'a str> {
@@ -150,9 +155,9 @@ fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let fs = stack.build().unwrap();
     let client = Client::new(&*fs);
     for (path, kept) in expected {
-        let content =
-            content(&client, path).unwrap_or_else(|error| panic!("{when}: {path}: {error}"));
-        assert!(content == kept.content, "{when}: {path} holds other bytes");
+        let found = content(&client, path);
+        let found = found.unwrap_or_else(|error| panic!("{when}: {path}: {error}"));
+        assert!(found == kept.content, "{when}: {path} holds other bytes");
     }
     drop(client);
     fs.shutdown().unwrap();

@@ -1,9 +1,8 @@
-//! Memory that SCA layers take: pages in the cache, and the daemon's own, held against the bounds of
-//! the guide (layers.md, "Memory").
+//! Memory that SCA layers take: pages in the cache, and the daemon's own, held against the bounds
+//! of the guide (layers.md, "Memory").
 //!
-//! Short forms run with all tests. The long ones print a figure a case; they want an optimised build:
-//!
-//!     cargo test --release -p fslab --test it sca_memory -- --ignored --nocapture --test-threads=1
+//! Short forms run with all tests. The long ones print a figure a case; the guide (testing.md) says
+//! how they are run.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -134,12 +133,8 @@ impl Load {
         let (files, handles) = (2 * FILES, 2 * FILES);
         let serving = SERVING * (4 * MIB + 2 * chunk + context);
         let workers = WORKERS * (3 * chunk + context);
-        PROGRAM
-            + cache
-            + serving
-            + workers
-            + handles * (WORKERS + 2) * chunk
-            + files * a_file(chunk)
+        let read_in_sequence = handles * (WORKERS + 2) * chunk;
+        PROGRAM + cache + serving + workers + read_in_sequence + files * a_file(chunk)
     }
 }
 
@@ -311,8 +306,8 @@ fn extra_of_a_sparse_file(layer: &str, places: u64) {
     visit_the_end(&sparse);
     let (elapsed, extra) = (start.elapsed(), anonymous(daemon).saturating_sub(before));
     eprintln!(
-        "{layer}: 1 TiB with content at {places} places: opened, read at the end and appended to in \
-         {:.2} ms, {} KiB of memory more than for 1 MiB",
+        "{layer}: 1 TiB with content at {places} places: opened, read at the end and appended to \
+         in {:.2} ms, {} KiB of memory more than for 1 MiB",
         elapsed.as_secs_f64() * 1e3,
         extra / KIB
     );

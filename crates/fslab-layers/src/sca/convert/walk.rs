@@ -196,7 +196,7 @@ impl Conversion {
         traded.map(|()| copy.ino).inspect_err(|_| self.lower.forget(copy.ino, 1))
     }
 
-    /// Gives a copy every name that is still the original's. The original keeps a name of ours up to
+    /// Gives a copy every name that is still the original's. The original keeps a name of ours to
     /// the end: as long as the copy names it by its number, no other file may have that.
     fn other_names(
         &self,
