@@ -165,9 +165,8 @@ fn check(state: &State, direction: Direction) -> Result<(), String> {
     }
 }
 
-<<<<<<< HEAD
-/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not have
-/// both names yet says whose it is by the number, and so does a name that originals leave.
+/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
+/// have both names yet says whose it is by the number, and so does a name that originals leave.
 fn renumber(fs: &dyn FileSystem, direction: Direction) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {
@@ -179,12 +178,6 @@ fn renumber(fs: &dyn FileSystem, direction: Direction) {
             client.rename(Ino::ROOT, &left, Ino::ROOT, &right).unwrap();
         }
     }
-=======
-/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
-/// have both names yet says whose it is by the number.
-fn renumber(fs: &dyn FileSystem) {
-    let (client, name) = (Client::new(fs), OsStr::new("user.fslab.convert"));
->>>>>>> main
     let [first, second] =
         ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).map(|attr| attr.ino));
     let (Ok(first), Ok(second)) = (first, second) else { return };
