@@ -5,13 +5,13 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::{Options, Suite};
+use super::{Options, Suite, stacks};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), run };
+pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, run };
 
 const CONFIGURATION: &str = "\
 flen = 1048576

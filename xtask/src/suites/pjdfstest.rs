@@ -4,13 +4,14 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Options, Suite};
+use super::{Options, Suite, stacks_and_tiers};
 use crate::stage::{Stage, Target};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "pjdfstest", program: Some("pjdfstest"), run };
+pub const SUITE: Suite =
+    Suite { name: "pjdfstest", program: Some("pjdfstest"), stacks: stacks_and_tiers, run };
 
 /// The skips that a mount through FUSE must have, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");

@@ -98,6 +98,11 @@ impl Tiered {
         self.place.mount(&["-l", "tier"]);
     }
 
+    /// Where it is mounted, or is to be.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     pub fn umount(&self) {
         self.place.umount();
     }
