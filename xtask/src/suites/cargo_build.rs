@@ -13,8 +13,7 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite { name: "cargo-build", program: None, stacks: first_stack, run };
+pub const SUITE: Suite = Suite { name: "cargo-build", program: None, stacks: first_stack, run };
 
 /// Has dependencies with build scripts and macros, and still builds in half a minute.
 const PACKAGE: &str = "fslab-vfs";

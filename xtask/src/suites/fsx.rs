@@ -58,7 +58,9 @@ fn configuration(target: &Target) -> String {
             println!("fsx on {target}: without punch_hole, which bindfs does not have");
             CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n")
         }
-        Target::Ext4 | Target::Fslab(_) | Target::Ext2(_) => CONFIGURATION.to_owned(),
+        Target::Ext4 | Target::Fslab(_) | Target::FslabOn(..) | Target::Ext2(_) => {
+            CONFIGURATION.to_owned()
+        }
     }
 }
 

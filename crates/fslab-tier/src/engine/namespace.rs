@@ -17,8 +17,8 @@ use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::format::{KIND_TREE, blocks_of};
-use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::residency::{self, Unreadable};
+use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, TreeEntry, Version};
 
 /// Trees that each archive keeps.

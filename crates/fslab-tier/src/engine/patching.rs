@@ -226,6 +226,9 @@ mod tests {
         // A part that was settled otherwise is the other's from then on.
         choices.tried = None;
         choices.settle(200..300, 0);
-        assert_eq!([199, 200, 300].map(|offset| choices.at(offset)), [(1, 200), (0, 300), (0, 400)]);
+        assert_eq!(
+            [199, 200, 300].map(|offset| choices.at(offset)),
+            [(1, 200), (0, 300), (0, 400)]
+        );
     }
 }

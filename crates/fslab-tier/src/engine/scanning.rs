@@ -127,10 +127,7 @@ impl Tier {
 
     /// What a file says, and what the catalogue said of its object at some moment at which the file
     /// was there and said it: who changes the one and then the other later is seen to have done so.
-    fn residency_and_row(
-        &self,
-        ino: Ino,
-    ) -> Result<Option<(Residency, Option<ObjectRow>)>, Asked> {
+    fn residency_and_row(&self, ino: Ino) -> Result<Option<(Residency, Option<ObjectRow>)>, Asked> {
         let read = || residency::read(&*self.lower, &self.request(), ino).map_err(Asked::File);
         let Some(mut residency) = read()? else { return Ok(None) };
         loop {

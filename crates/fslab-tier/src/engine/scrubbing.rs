@@ -95,11 +95,7 @@ impl Tier {
     }
 
     /// The copies of an object as one that is whole, where they have all of it between them.
-    fn put_together(
-        &self,
-        row: &ObjectRow,
-        request: &Request,
-    ) -> Result<Option<Arc<dyn Archive>>> {
+    fn put_together(&self, row: &ObjectRow, request: &Request) -> Result<Option<Arc<dyn Archive>>> {
         match Patchwork::whole(self.holders(&row.version), &row.version, request) {
             Ok(whole) => Ok(Some(whole)),
             Err(Error::Interrupted) => Err(Error::Interrupted),

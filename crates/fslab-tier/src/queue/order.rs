@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn a_sweep_reads_each_container_once_and_begins_where_the_last_one_was() {
-        let at = |archive: u8, medium, place| Position { archive: Id([archive; 16]), medium, place };
+        let at =
+            |archive: u8, medium, place| Position { archive: Id([archive; 16]), medium, place };
         let asked = vec![at(2, 1, 5), at(1, 7, 9), at(1, 3, 8), at(1, 7, 2), at(1, 3, 4)];
         let sorted = [at(1, 3, 4), at(1, 3, 8), at(1, 7, 2), at(1, 7, 9), at(2, 1, 5)];
         assert_eq!(served(asked.clone(), None), sorted);

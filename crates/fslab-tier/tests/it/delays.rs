@@ -100,7 +100,11 @@ struct Failing {
 
 impl Failing {
     fn check(&self) -> io::Result<()> {
-        if self.fails.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if self.fails.load(Ordering::SeqCst) {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
