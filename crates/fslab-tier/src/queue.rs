@@ -2,8 +2,9 @@
 //!
 //! Order: the most urgent class first; in it users take turns, so that one who asks for much holds
 //! up nobody else; of one user's, what an [`Order`] says that knows where each block lies: what was
-//! asked for first ([`Fifo`]), or what comes next in the archive ([`Sweep`]). Every eighth turn is that of what has waited for longest, whatever
-//! class, user and place, so that nothing waits for ever.
+//! asked for first ([`Fifo`]), or what comes next in the archive ([`Sweep`]). Every eighth turn is
+//! that of what has waited for longest, whatever class, user and place, so that nothing waits for
+//! ever.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -229,7 +229,8 @@ struct Shipped {
     settled: Result<()>,
 }
 
-/// One failure of them all, before any of them was archived. Only the first can be told with its source.
+/// One failure of them all, before any of them was archived. Only the first can be told with its
+/// source.
 fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut Outcome<'_>) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);

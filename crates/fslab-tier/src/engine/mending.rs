@@ -1,4 +1,5 @@
-//! A container of one archive that is written anew with a part from another archive, or from several.
+//! A container of one archive that is written anew with a part from another archive, or from
+//! several.
 //!
 //! What else is in it stays, as far as it can be read: of a bundle, another part may be whole only
 //! there. Neither copy tells alone how long the whole is: one may have been cut off.
