@@ -1,5 +1,6 @@
 //! Options of layers: declared once with their kind and default, given as text, kept as values.
 
+use fslab_vfs::Size;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,9 +78,7 @@ impl ValueKind {
         match self {
             Self::Switch => switch(text).map(Value::Switch),
             Self::Count { least, most } => within(text.parse().ok()?, least, most),
-            Self::Bytes { least, most } => {
-                within(text.parse::<bytesize::ByteSize>().ok()?.as_u64(), least, most)
-            }
+            Self::Bytes { least, most } => within(text.parse::<Size>().ok()?.bytes(), least, most),
             Self::Share => {
                 let share = text.parse().ok()?;
                 (0.0..=1.0).contains(&share).then_some(Value::Share(share))
@@ -95,7 +94,7 @@ impl ValueKind {
 }
 
 fn size(bytes: u64) -> String {
-    bytesize::ByteSize::b(bytes).display().iec().to_string()
+    Size::of(bytes).to_string()
 }
 
 fn switch(text: &str) -> Option<bool> {

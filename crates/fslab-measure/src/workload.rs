@@ -12,6 +12,7 @@ mod crew;
 mod file_append;
 mod file_attributes;
 mod file_copy;
+mod given;
 mod hot_files;
 mod lookup;
 mod names;

@@ -16,6 +16,7 @@ mod layout;
 mod memory;
 mod operation;
 pub mod rules;
+mod size;
 mod slice_device;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -30,5 +31,6 @@ pub use host::{HostFs, HostOptions, encode_device};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};
+pub use size::Size;
 pub use slice_device::SliceDevice;
 pub use types::*;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
 use fslab_layers::{ForeignError, ForeignLeaf, LeafSpec};
+use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -114,7 +114,7 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
 fn set_of_memory(wanted: &mut Wanted<'_>, key: &str, value: &str) -> Option<()> {
     match key {
         _ if !wanted.is_in_memory() => return None,
-        "size" => wanted.size = Some(value.parse::<ByteSize>().ok()?.as_u64()),
+        "size" => wanted.size = Some(value.parse::<Size>().ok()?.bytes()),
         "inode-ratio" => wanted.bytes_per_inode = Some(value.parse().ok()?),
         _ => return None,
     }
@@ -130,7 +130,7 @@ fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()>
         ("index", "linear") => options.form = Some(Form::Linear),
         ("close", "sync") => options.sync_on_close = true,
         ("close", "later") => options.sync_on_close = false,
-        ("cache", size) => set_cache(options, size.parse::<ByteSize>().ok()?.as_u64())?,
+        ("cache", size) => set_cache(options, size.parse::<Size>().ok()?.bytes())?,
         ("shrink", "on") => options.shrink_directories = true,
         ("shrink", "off") => options.shrink_directories = false,
         _ => return None,
@@ -186,7 +186,7 @@ impl<'a> Part<'a> {
         let text = image.to_str().filter(|_| !image.exists());
         let Some((file, place)) = text.and_then(|text| text.rsplit_once('@')) else { return whole };
         let (start, length) = place.split_once('+').map_or((place, None), |(s, l)| (s, Some(l)));
-        let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.as_u64());
+        let size = |text: &str| text.parse::<Size>().ok().map(|size| size.bytes());
         match (size(start), length.map(size)) {
             (Some(start), None) => Self { file: Path::new(file), start, length: None },
             (Some(start), Some(Some(length))) => {

@@ -13,6 +13,7 @@ use super::encoder::{Encoded, encode, encode_all};
 use super::format::{Kind, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Draft, Frame, append};
 use super::log::{Content, Hot, Log};
+use super::prepared::{Prepared, Shape};
 use super::reader::{Piece, merge, pieces};
 use super::roots::new_head;
 
@@ -40,12 +41,12 @@ enum Plan<'a> {
 }
 
 impl Log {
-    /// Writes `data` at `offset`.
+    /// Writes `data` at `offset`, of which some may have been encoded before.
     pub fn write(
         &mut self,
         io: Io<'_>,
-        offset: u64,
-        data: &[u8],
+        (offset, data): (u64, &[u8]),
+        prepared: &mut Prepared,
         options: WriteOptions,
     ) -> Result<()> {
         let length = data.len() as u64;
@@ -57,7 +58,7 @@ impl Log {
         let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
         let plans: Vec<Plan<'_>> =
             pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
-        let encoded = self.encode_plans(io, &plans)?;
+        let encoded = self.encode_plans(io, &pieces, &plans, prepared)?;
         let mut frames = Vec::with_capacity(plans.len());
         let mut size = self.size;
         for ((piece, plan), encoded) in pieces.iter().zip(&plans).zip(encoded) {
@@ -120,19 +121,32 @@ impl Log {
         }
     }
 
-    fn encode_plans(&self, io: Io<'_>, plans: &[Plan<'_>]) -> Result<Vec<Encoded>> {
+    fn encode_plans(
+        &self,
+        io: Io<'_>,
+        pieces: &[Piece],
+        plans: &[Plan<'_>],
+        prepared: &mut Prepared,
+    ) -> Result<Vec<Encoded>> {
         let codec = self.identity.codec;
         if let [Plan::Append(data)] = plans {
             return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
         }
-        let contents: Vec<&[u8]> = plans
-            .iter()
-            .map(|plan| match plan {
-                Plan::Replace(content) => content.bytes.as_slice(),
-                Plan::Append(data) | Plan::Whole(data) => data,
-            })
-            .collect();
-        encode_all(io.settings, codec, &contents)
+        let shape = Shape::from(&self.identity);
+        let (mut bodies, mut contents) = (Vec::with_capacity(plans.len()), Vec::new());
+        for (piece, plan) in pieces.iter().zip(plans) {
+            let (content, known): (&[u8], _) = match plan {
+                Plan::Replace(content) => (&content.bytes, None),
+                Plan::Append(data) => (data, None),
+                Plan::Whole(data) => (data, prepared.take(shape, piece.chunk)),
+            };
+            if known.is_none() {
+                contents.push(content);
+            }
+            bodies.push(known);
+        }
+        let mut encoded = encode_all(io.settings, codec, &contents)?.into_iter();
+        Ok(bodies.into_iter().filter_map(|known| known.or_else(|| encoded.next())).collect())
     }
 
     fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
@@ -170,7 +184,7 @@ impl Log {
     /// What was changed in part was known as a whole: who reads or changes it next need not decode.
     fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
         if let Some(entry) = self.entry(io, chunk)? {
-            let key = (self.identity.file_id, entry.frame.offset);
+            let key = (self.identity.file_id, entry.frame);
             io.settings.cache.insert(key, Arc::clone(&content.bytes));
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! From TOML to a checked [`Plan`].
 
+use fslab_vfs::Size;
 use std::collections::HashSet;
 
 use serde::Deserialize;
@@ -143,14 +144,14 @@ fn half_width(source: &Source<'_>, raw: Option<&Spanned<f64>>) -> Result<f64> {
 
 fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64> {
     let Some(raw) = raw else { return Ok(DEFAULT_IMAGE_SIZE) };
-    let size: bytesize::ByteSize = raw.get_ref().parse().map_err(|error| {
+    let size: Size = raw.get_ref().parse().map_err(|error| {
         source.error(raw.span(), format!("`image_size`: {:?}: {error}", raw.get_ref()))
     })?;
-    if size.as_u64() < SMALLEST_IMAGE {
-        let least = bytesize::ByteSize(SMALLEST_IMAGE).display().iec();
+    if size.bytes() < SMALLEST_IMAGE {
+        let least = Size::of(SMALLEST_IMAGE);
         return Err(source.error(raw.span(), format!("`image_size`: must be at least {least}")));
     }
-    Ok(size.as_u64())
+    Ok(size.bytes())
 }
 
 fn baseline(

@@ -1,5 +1,6 @@
 //! `[[target]]`: what is compared.
 
+use fslab_vfs::Size;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -269,7 +270,7 @@ fn size(source: &Source<'_>, key: &str, raw: &Spanned<String>) -> Result<u64> {
         .map_err(|wrong| source.error(raw.span(), format!("`{key}`: {wrong}")))?;
     let least = fslab_sys::memory_bound::SMALLEST;
     if size < least {
-        let least = bytesize::ByteSize(least).display().iec();
+        let least = Size::of(least);
         return Err(source.error(raw.span(), format!("`{key}`: must be at least {least}")));
     }
     Ok(size)

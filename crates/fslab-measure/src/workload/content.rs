@@ -1,13 +1,11 @@
 //! File contents: made from a seed or taken from given files, and their checksums.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{DefaultValue, Parameter, Parameters};
+use super::{DefaultValue, Parameter, Parameters, given};
 use crate::error::{Error, Result};
 use crate::tree::TreeFile;
 
@@ -25,7 +23,8 @@ pub(super) const DATA: Parameter = Parameter {
 /// As above, from outside.
 pub(super) const DATA_FROM: Parameter = Parameter {
     name: "data_from",
-    help: "take the contents from this file, or the files of this directory, instead",
+    help: "take the contents from this file, or the files below this directory, instead; \
+           from 8 MiB on they are repeated where more is wanted",
     default: DefaultValue::Text(""),
 };
 
@@ -58,34 +57,10 @@ impl Content {
     /// beginning whatever the stream.
     pub fn make(&self, stream: u64, length: usize) -> Result<Vec<u8>> {
         match &self.given {
-            Some(path) => given(path, length),
+            Some(path) => given::take(path, length),
             None => Ok(make(self.kind, self.seed ^ stream, length)),
         }
     }
-}
-
-/// The first `length` bytes of a file, or of the regular files of a directory in order of names.
-fn given(path: &Path, length: usize) -> Result<Vec<u8>> {
-    let mut files = vec![path.to_owned()];
-    if path.is_dir() {
-        let entries = fs::read_dir(path).map_err(Error::file(path))?;
-        files = entries
-            .map(|entry| Ok(entry.map_err(Error::file(path))?.path()))
-            .collect::<Result<_>>()?;
-        files.retain(|file| file.symlink_metadata().is_ok_and(|metadata| metadata.is_file()));
-        files.sort();
-    }
-    let mut bytes = Vec::with_capacity(length);
-    for file in files {
-        let left = (length - bytes.len()) as u64;
-        let source = File::open(&file).map_err(Error::file(&file))?;
-        source.take(left).read_to_end(&mut bytes).map_err(Error::file(&file))?;
-    }
-    if bytes.len() == length {
-        return Ok(bytes);
-    }
-    let (found, needed) = (bytes.len() as u64, length as u64);
-    Err(Error::TooLittleData { path: path.to_owned(), found, needed })
 }
 
 /// `length` bytes of a kind that [`DATA`] names; the same for the same seed.
@@ -256,7 +231,6 @@ mod tests {
     use std::process::Command;
 
     use super::{Content, Pool, make};
-    use crate::error::Error;
 
     /// What `gzip -9` makes of contents, as a factor.
     fn gzipped(bytes: &[u8]) -> f64 {
@@ -289,15 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn given_files_are_taken_in_order_and_must_suffice() {
+    fn given_files_suffice_for_one_piece() {
         let directory = tempfile::tempdir_in(".").unwrap();
-        std::fs::write(directory.path().join("b"), "second").unwrap();
-        std::fs::write(directory.path().join("a"), "first").unwrap();
+        std::fs::write(directory.path().join("a"), "firstsecond").unwrap();
         let given = Some(directory.path().to_owned());
         let content = Content { kind: "text", given, seed: 1 };
         assert_eq!(content.make(9, 8).unwrap(), b"firstsec");
-        let short = content.make(0, 12);
-        assert!(matches!(short, Err(Error::TooLittleData { found: 11, needed: 12, .. })));
         assert!(content.describe().starts_with("from "));
         let pool = Pool::new(&content, 11).unwrap();
         assert_eq!(pool.piece(5, 11), b"firstsecond");

@@ -1,5 +1,6 @@
 //! Parameters of workloads: declared once with their defaults, set by plans.
 
+use fslab_vfs::Size;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -53,7 +54,7 @@ impl DefaultValue {
 
 impl fmt::Display for DefaultValue {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = |bytes: u64| bytesize::ByteSize(bytes).display().iec().to_string();
+        let size = |bytes: u64| Size::of(bytes).to_string();
         match self {
             Self::Count(number) => write!(formatter, "{number}"),
             Self::Percent(number) => write!(formatter, "{number} %"),
@@ -187,10 +188,9 @@ pub(crate) fn percent(value: &Value) -> Result<u64, String> {
 pub(crate) fn bytes(value: &Value) -> Result<u64, String> {
     let size = match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|error| error.to_string())?,
-        Value::String(text) => text
-            .parse::<bytesize::ByteSize>()
-            .map_err(|error| format!("{text:?}: {error}"))?
-            .as_u64(),
+        Value::String(text) => {
+            text.parse::<Size>().map_err(|error| format!("{text:?}: {error}"))?.bytes()
+        }
         other => return Err(format!("must be a size such as \"32 MiB\", found {other}")),
     };
     if size == 0 { Err("must be above 0".to_owned()) } else { Ok(size) }

@@ -9,7 +9,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bytesize::ByteSize;
 use fslab_measure::probe::matrix::How;
 use fslab_measure::probe::original::Means;
 use fslab_measure::probe::timing::validation::Extent;
@@ -17,6 +16,7 @@ use fslab_measure::probe::timing::{Clock, MakeCold, Timing};
 use fslab_measure::probe::{ATTRIBUTES, Answer, Attribute, Ground, Options, find, find_both, plot};
 use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::signals::Interrupt;
+use fslab_vfs::Size;
 
 use crate::commands::compare::host::Binary;
 use crate::exit::{Code, Coded};
@@ -72,17 +72,17 @@ pub struct Args {
     gentle: bool,
     /// Bytes that the prober's files may take at one time
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
-    budget: ByteSize,
+    budget: Size,
     /// Bound the memory of the prober, and with it the cache of files, by a control group (root)
     #[arg(long, value_name = "SIZE", conflicts_with = "verify_matrix")]
-    memory: Option<ByteSize>,
+    memory: Option<Size>,
     /// Seed of the draws that judge what was timed
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 /// Less room than this shows no read-ahead window at all.
-const BUDGET_LEAST: ByteSize = ByteSize::mib(16);
+const BUDGET_LEAST: Size = Size::mib(16);
 
 /// Where images are in memory on most machines.
 const MEMORY_DIRECTORY: &str = "/dev/shm";
@@ -191,7 +191,7 @@ impl Args {
 
     fn options(&self) -> Options {
         // This process does nothing else, so that it may be bounded.
-        Options { budget: self.budget.as_u64(), gentle: self.gentle, bound_memory: true }
+        Options { budget: self.budget.bytes(), gentle: self.gentle, bound_memory: true }
     }
 
     fn clock(&self) -> Result<Option<Clock>> {
@@ -210,7 +210,7 @@ impl Args {
 
     fn bound(&self) -> Result<Option<MemoryBound>> {
         let Some(memory) = self.memory else { return Ok(None) };
-        let bound = MemoryBound::enter(memory.as_u64()).map_err(|error| Coded {
+        let bound = MemoryBound::enter(memory.bytes()).map_err(|error| Coded {
             code: Code::Missing,
             message: format!("--memory {memory}: {error}"),
         });

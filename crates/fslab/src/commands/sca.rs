@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_layers::sca::{Figures, Salvaged, Tool};
+use fslab_vfs::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Code, Coded};
@@ -101,7 +101,7 @@ fn stat(file: &Path) -> Result<()> {
 }
 
 fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
-    let size = |bytes: u64| format!("{bytes} ({})", ByteSize::b(bytes).display().iec());
+    let size = |bytes: u64| format!("{bytes} ({})", Size::of(bytes));
     let ratio = figures.size as f64 / figures.stored_bytes.max(1) as f64;
     let tenths = figures.histogram.iter().enumerate().filter(|(_, count)| **count > 0);
     let histogram: Vec<String> = tenths

@@ -10,8 +10,8 @@ mod show;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_tier::command::Command;
+use fslab_vfs::Size;
 
 use crate::exit::{Code, Coded};
 use access::Access;
@@ -43,11 +43,11 @@ enum Action {
         paths: Vec<PathBuf>,
         /// Bytes a second at most, written and read back, beside the limit of the mount; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
-        rate: ByteSize,
+        rate: Size,
         /// Files up to this size go out together, in one object, 0 for none; as the tier has it if
         /// not given
         #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
-        bundle: Option<ByteSize>,
+        bundle: Option<Size>,
     },
     /// Free the bytes of archived files
     Release {
@@ -56,7 +56,7 @@ enum Action {
         paths: Vec<PathBuf>,
         /// What stays of each file's beginning
         #[arg(long, value_name = "SIZE", default_value = "0")]
-        keep: ByteSize,
+        keep: Size,
     },
     /// Bring bytes back, and wait until they are there
     #[command(alias = "wait")]
@@ -69,7 +69,7 @@ enum Action {
         range: Option<(u64, u64)>,
         /// Bytes a second at most, beside the limit of the mount; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
-        rate: ByteSize,
+        rate: Size,
     },
     /// Show where the bytes of files are
     #[command(alias = "ls")]
@@ -182,15 +182,15 @@ impl Action {
         let of_tree = |tree: PathBuf, command: Command| Ok((Access::to(&tree)?.0, command));
         match self {
             Self::Archive { paths, rate, bundle } => {
-                let (rate, bundled) = (rate.as_u64(), bundle.map(|bundle| bundle.as_u64()));
+                let (rate, bundled) = (rate.bytes(), bundle.map(|bundle| bundle.bytes()));
                 of_paths(&paths, &|paths| Command::Archive { paths, rate, bundled })
             }
             Self::Release { paths, keep } => {
-                let keep_bytes = keep.as_u64();
+                let keep_bytes = keep.bytes();
                 of_paths(&paths, &|paths| Command::Release { paths, keep_bytes })
             }
             Self::Recall { paths, range, rate } => {
-                let rate = rate.as_u64();
+                let rate = rate.bytes();
                 of_paths(&paths, &|paths| Command::Recall { paths, range, rate })
             }
             Self::State { paths, recursive } => {
@@ -235,16 +235,16 @@ fn policy(tree: PathBuf, file: Option<PathBuf>, dry_run: bool) -> Result<(Access
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
-    let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.as_u64());
+    let size = |text: &str| text.parse::<Size>().ok().map(|size| size.bytes());
     let range = text.split_once('+').and_then(|(offset, length)| {
         Some((size(offset)?, size(length).filter(|length| *length > 0)?))
     });
     range.ok_or_else(|| "a range is OFFSET+LENGTH, such as 1MiB+64KiB".to_owned())
 }
 
-fn parse_bundled(text: &str) -> Result<ByteSize, String> {
-    let size = text.parse::<ByteSize>()?;
-    let is_small = size.as_u64() <= fslab_tier::BUNDLED_BYTES_MAX;
+fn parse_bundled(text: &str) -> Result<Size, String> {
+    let size = text.parse::<Size>()?;
+    let is_small = size.bytes() <= fslab_tier::BUNDLED_BYTES_MAX;
     is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
 }
 

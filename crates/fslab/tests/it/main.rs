@@ -3,6 +3,7 @@
 
 mod aging;
 mod aging_churn;
+mod appending;
 mod boundary;
 mod command_line;
 mod comparing;

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fslab_vfs::{ERRNO_NAMES, Errno, errno_from_name};
+use fslab_vfs::{ERRNO_NAMES, Errno, Size, errno_from_name};
 use globset::GlobBuilder;
 
 use crate::error::Nearest;
@@ -283,7 +283,7 @@ fn chance(word: &str) -> Result<f64> {
 }
 
 fn size(keyword: &'static str, word: &str, least: u64) -> Result<u64> {
-    let value = word.parse().ok().map(|size: bytesize::ByteSize| size.as_u64());
+    let value = word.parse().ok().map(|size: Size| size.bytes());
     value
         .filter(|size| *size >= least)
         .ok_or_else(|| bad(keyword, word, "a number of bytes such as 512, 64KiB or 10MiB"))

@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bytesize::ByteSize;
 use fslab_age::derive::{Model, Options, ShortLived, derive};
 use fslab_age::workload::hash_of_file;
+use fslab_vfs::Size;
 
 use super::recorded::days_of;
 use super::snapshot::files_of;
@@ -29,14 +29,14 @@ pub struct Args {
     short_lived: Option<f64>,
     /// Their mean size
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
-    short_lived_size: ByteSize,
+    short_lived_size: Size,
     /// Instead: for each day, the files that lived less than one on a day of this, drawn anew each
     /// time: a workload (one of a profile, too), or a trace of `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
     /// Size of the file system that it is for [that of the snapshots]
     #[arg(long, value_name = "SIZE")]
-    volume: Option<ByteSize>,
+    volume: Option<Size>,
     /// Where to write the workload
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -50,7 +50,7 @@ impl Args {
         if let Some(path) = &self.short_lived_from {
             return Ok(Some(ShortLived::Recorded(days_of(path)?)));
         }
-        let size = self.short_lived_size.as_u64();
+        let size = self.short_lived_size.bytes();
         let model = |per_day: f64| Model {
             per_day: per_day.clamp(0.0, 1e9),
             mean_bytes: size as f64,
@@ -68,7 +68,7 @@ impl Args {
             rewrite_all: self.rewrite_all,
             inodes_per_directory: self.inodes_per_directory,
             short_lived,
-            volume_bytes: self.volume.map_or(0, |size| size.as_u64()),
+            volume_bytes: self.volume.map_or(0, |size| size.bytes()),
         };
         let mut snapshots = Vec::new();
         for path in &self.snapshots {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_age::profile::geriatrix::{Ageing, GeriatrixGenerator};
 use fslab_age::profile::{Generator, PARAMETERS, PROFILES, Profile, find};
 use fslab_age::workload::{self, Operation, Provenance};
+use fslab_vfs::Size;
 
 use crate::units::bytes;
 
@@ -35,7 +35,7 @@ pub struct Args {
 pub(super) struct Chosen {
     /// Size of the file system that it is for
     #[arg(long, value_name = "SIZE")]
-    pub volume: Option<ByteSize>,
+    pub volume: Option<Size>,
     /// Days of use
     #[arg(long)]
     pub days: Option<u32>,
@@ -64,7 +64,7 @@ impl Chosen {
     fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let ageing = Ageing {
-            volume_bytes: self.volume.map_or(1 << 30, |size| size.as_u64()),
+            volume_bytes: self.volume.map_or(1 << 30, |size| size.bytes()),
             utilisation: self.utilisation.unwrap_or(0.8),
             days: self.days.unwrap_or(180),
             seed: self.seed,
@@ -77,7 +77,7 @@ impl Chosen {
     pub fn profile(&self, name: &str) -> Result<Profile> {
         let mut profile = find(name)?.clone();
         if let Some(size) = self.volume {
-            profile = profile.on_volume(size.as_u64());
+            profile = profile.on_volume(size.bytes());
         }
         profile.days = self.days.unwrap_or(profile.days);
         profile.utilisation = self.utilisation.unwrap_or(profile.utilisation);

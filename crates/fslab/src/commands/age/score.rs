@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_age::score::{FreeSpace, Rules, Score, score_directory, score_tree};
 use fslab_ext2::{Ext2, VolumeOptions};
 use fslab_layers::Leaf;
+use fslab_vfs::Size;
 use fslab_vfs::{FileSystem, Ino, Request};
 
 use super::tables::{print_score, score_json, write_by_size};
@@ -25,7 +25,7 @@ const THREADS: usize = 4;
 pub struct Args {
     /// Bytes of a group, for telling split files [those of ext2, ext3 and ext4, else none]
     #[arg(long, value_name = "SIZE")]
-    group_size: Option<ByteSize>,
+    group_size: Option<Size>,
     /// Threads
     #[arg(long, default_value_t = THREADS)]
     threads: usize,
@@ -45,7 +45,7 @@ pub struct Args {
 impl Args {
     /// Prints the score.
     pub fn run(self) -> Result<()> {
-        let group_bytes = self.group_size.map(|size| size.as_u64());
+        let group_bytes = self.group_size.map(|size| size.bytes());
         let status = std::fs::metadata(&self.path);
         let status = status.with_context(|| self.path.display().to_string())?;
         let name = self.path.display().to_string();

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_age::profile::Generator;
 use fslab_age::simulate::{
     Aged, BySize, DISKS, Disk, FirstSwitch, Settings, Simulator, Variant, picture,
@@ -13,6 +12,7 @@ use fslab_age::simulate::{
 };
 use fslab_age::workload::{Operation, Population, WorkloadReader};
 use fslab_ext2::alloc::{Clustering, POLICIES};
+use fslab_vfs::Size;
 
 use super::profile::Chosen;
 use super::tables;
@@ -40,7 +40,7 @@ pub struct Args {
     block_size: u32,
     /// Bytes of a group
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
-    group_size: ByteSize,
+    group_size: Size,
     /// Enlarge the volume by what fragments of so many bytes would save, which the policies here do
     /// not have: then it is as full as one that has them. 0 for none [with --paper 1024, else 0]
     #[arg(long, value_name = "BYTES")]
@@ -149,7 +149,7 @@ impl Args {
         Settings {
             volume_bytes,
             block_bytes: self.block_size,
-            group_bytes: self.group_size.as_u64(),
+            group_bytes: self.group_size.bytes(),
             reserved: f64::from(self.reserved_percent.min(50)) / 100.0,
             ..Settings::default()
         }
@@ -191,7 +191,7 @@ impl Args {
         }
         let path = self.workload.clone().context("there is neither a workload nor a profile")?;
         let claimed = WorkloadReader::open(&path)?.provenance().volume_bytes;
-        let volume = self.chosen.volume.map_or(claimed, |size| size.as_u64());
+        let volume = self.chosen.volume.map_or(claimed, |size| size.bytes());
         if volume == 0 {
             let shown = path.display();
             let what = format!("{shown} does not say for what volume it is: give --volume");

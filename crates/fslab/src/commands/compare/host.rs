@@ -69,3 +69,49 @@ impl Host for Binary {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use fslab_measure::Host;
+    use fslab_measure::Plan;
+    use fslab_measure::plan::{Form, Over, TargetKind};
+
+    use super::Binary;
+
+    /// The layers of a target, in a list or in a command that calls this programme.
+    fn layers(kind: &TargetKind) -> Vec<String> {
+        match kind {
+            TargetKind::Image { over: Over::Layers(layers), .. } => layers.clone(),
+            TargetKind::Image { over: Over::Command(foreign), .. } => {
+                let words = foreign.mount.windows(2);
+                words.filter(|pair| pair[0] == "-l").map(|pair| pair[1].clone()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A wrong option would otherwise show as a target that is missing, hours later.
+    #[test]
+    fn the_stacks_of_all_plans_can_be_built() {
+        let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans"));
+        let host = Binary::new().unwrap();
+        let mut built = 0;
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            for form in [Form::Full, Form::Quick] {
+                let plan = Plan::parse(&path.display().to_string(), &text, form).unwrap();
+                for target in &plan.targets {
+                    let stack = [layers(&target.kind), vec!["mem:".to_owned()]].concat();
+                    let answer = host.file_system(&stack.join(" / "));
+                    assert!(answer.is_ok(), "{}, {}: {stack:?}", path.display(), target.name);
+                    built += usize::from(stack.len() > 1);
+                }
+            }
+        }
+        assert!(built > 100, "{built}");
+    }
+}

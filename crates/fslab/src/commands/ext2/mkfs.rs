@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use clap::ValueEnum;
 use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
+use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, Timestamp};
 
 use crate::exit::{Code, Coded};
@@ -63,7 +63,7 @@ pub struct Args {
     /// The file (made where there is none) or device
     image: PathBuf,
     /// Size of the file, such as 64MiB [that of the file or device]
-    size: Option<ByteSize>,
+    size: Option<Size>,
 }
 
 /// How directories are indexed.
@@ -153,7 +153,7 @@ impl Args {
         };
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
         let file = file.with_context(|| format!("can't make {shown}"))?;
-        file.set_len(size.0).with_context(|| format!("can't give {shown} {size}"))
+        file.set_len(size.bytes()).with_context(|| format!("can't give {shown} {size}"))
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_ext2::check::shrink;
 use fslab_ext2::{Resized, grow};
 use fslab_vfs::BlockDevice;
+use fslab_vfs::Size;
 
 use crate::exit::{Code, Coded};
 use crate::leaves::{Part, open_device};
@@ -20,7 +20,7 @@ pub struct Args {
     image: PathBuf,
     /// The new size, such as 128MiB [that which file or device have]. A file gets it, too; a device
     /// or a part of an image keeps its own, and only the file system becomes smaller
-    size: Option<ByteSize>,
+    size: Option<Size>,
 }
 
 impl Args {
@@ -29,7 +29,7 @@ impl Args {
         let shown = self.image.display().to_string();
         let device = open_device(&self.image, false)?;
         let present = device.size();
-        let resized = match self.size.map(|size| size.as_u64()) {
+        let resized = match self.size.map(|size| size.bytes()) {
             Some(wanted) if wanted < present => self.make_smaller(Arc::new(device), wanted),
             wanted => {
                 // Its size was taken when it was opened.

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_layers::LayerChoice;
 use fslab_layers::sca::convert::{self, Conversion, Direction, Outcome};
+use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
 use crate::exit::{Code, Coded};
@@ -133,7 +133,7 @@ impl Totals {
 }
 
 fn size(bytes: u64) -> String {
-    ByteSize::b(bytes).display().iec().to_string()
+    Size::of(bytes).to_string()
 }
 
 fn share(before: u64, after: u64) -> String {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_layers::Error;
 use fslab_layers::sca::{self, Packed, Tool};
+use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
 use crate::exit::{Code, Coded};
@@ -34,7 +34,7 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
     say!(
         "{} packed, {} freed; {} had nothing to gain",
         totals.packed,
-        ByteSize::b(totals.freed_bytes).display().iec(),
+        Size::of(totals.freed_bytes),
         totals.already
     );
     if totals.given_up == 0 {

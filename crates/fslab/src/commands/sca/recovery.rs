@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use bytesize::ByteSize;
 use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_measure::stats::{RatioInterval, paired_ratio};
 use fslab_sys::residency;
 use fslab_sys::usage::Instant;
+use fslab_vfs::Size;
 use fslab_vfs::{Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
 use rustix::fs::Advice;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub struct Recovery {
     layer: LayerChoice,
     /// Size of the file
     #[arg(long, default_value = "1GiB")]
-    size: ByteSize,
+    size: Size,
     /// How often each is timed
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
     rounds: u32,
@@ -69,7 +69,7 @@ impl Recovery {
         let without_slots = self.time(&stored)?;
         let answer = json!({
             "layer": self.layer.to_string(),
-            "size_bytes": self.size.0,
+            "size_bytes": self.size.bytes(),
             "stored_bytes": file.metadata()?.len(),
             "after_kill": told(&after_kill),
             "without_slots": told(&without_slots),
@@ -83,7 +83,7 @@ impl Recovery {
     }
 
     fn show(&self, cases: &[(&str, Vec<Round>)]) {
-        say!("{}, {} of text, nothing cached", self.layer, self.size.display().iec());
+        say!("{}, {} of text, nothing cached", self.layer, self.size);
         for (name, rounds) in cases {
             let mean = |of: fn(&Round) -> f64| {
                 rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64 * 1e3
@@ -109,8 +109,8 @@ impl Recovery {
         let (entry, opened) = layer.create(&request, Ino::ROOT, name()?, 0o100_644, mode)?;
         let (ino, handle) = (entry.attr.ino, opened.handle);
         let mut words = Words::new();
-        for offset in (0..self.size.0).step_by(REQUEST_BYTES) {
-            let length = REQUEST_BYTES.min((self.size.0 - offset) as usize);
+        for offset in (0..self.size.bytes()).step_by(REQUEST_BYTES) {
+            let length = REQUEST_BYTES.min((self.size.bytes() - offset) as usize);
             write_all(&*layer, (&request, ino, handle), offset, &words.text(length))?;
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Recovery {
         let round = |_| {
             Ok(Round {
                 recovery: self.seconds(stored, 1)?,
-                reading: self.seconds(stored, self.size.0)?,
+                reading: self.seconds(stored, self.size.bytes())?,
             })
         };
         (0..self.rounds).map(round).collect()
@@ -135,7 +135,12 @@ impl Recovery {
         let mut buffer = vec![0; REQUEST_BYTES];
         let start = Instant::now();
         let attr = layer.lookup(&request, Ino::ROOT, name()?)?.attr;
-        ensure!(attr.size == self.size.0, "{} of {} bytes were found", attr.size, self.size.0);
+        ensure!(
+            attr.size == self.size.bytes(),
+            "{} of {} bytes were found",
+            attr.size,
+            self.size.bytes()
+        );
         let handle = layer.open(&request, attr.ino, OpenMode::empty())?.handle;
         let mut offset = 0;
         while offset < bytes {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bytesize::ByteSize;
 use fslab_tier::archive::Key;
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::{own_request, rebuild};
+use fslab_vfs::Size;
 use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
 
 use super::{bad, parse_bundled};
@@ -32,7 +32,7 @@ struct Wanted {
     zstd_level: i32,
     /// Files up to this size go out together, in one object; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
-    bundle: ByteSize,
+    bundle: Size,
     /// How long versions that were replaced or removed can come back
     #[arg(long, default_value = "720h", value_parser = parse_time)]
     keep: Duration,
@@ -49,7 +49,7 @@ impl Wanted {
             archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
             copies: self.copies,
             zstd_level: self.zstd_level,
-            bundled: self.bundle.as_u64(),
+            bundled: self.bundle.bytes(),
             keep: self.keep,
             key: self.key.as_deref().map(resolved).transpose()?,
         })

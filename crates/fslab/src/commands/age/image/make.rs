@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use bytesize::ByteSize;
 use fslab_age::image::{Identity, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
 use fslab_age::workload::{Provenance, WorkloadReader, hash_of_file};
 use fslab_ext2::VolumeOptions;
 use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
 use fslab_sys::make_file_system::Kind;
+use fslab_vfs::Size;
 
 use super::super::replay::{DataArg, Watcher};
 use super::ground::{Form, Ground, engine_options};
@@ -43,7 +43,7 @@ pub struct Args {
     reserved_percent: u8,
     /// Size of the file system [what the workload is for]
     #[arg(long, value_name = "SIZE")]
-    size: Option<ByteSize>,
+    size: Option<Size>,
     /// What files are filled with
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
@@ -86,7 +86,7 @@ impl Args {
     }
 
     fn size(&self, provenance: &Provenance) -> Result<u64> {
-        let size = self.size.map_or(provenance.volume_bytes, |size| size.as_u64());
+        let size = self.size.map_or(provenance.volume_bytes, |size| size.bytes());
         if size > 0 {
             return Ok(size);
         }

@@ -1,0 +1,95 @@
+//! Contents that are taken from files that are there.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// From so many bytes on, what is found is repeated where more is wanted: a repetition so far away
+/// is seen by no compressor of a file system (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
+const REPEATED_LEAST: usize = 8 << 20;
+
+/// The first `length` bytes of a file, or of the regular files of a directory and of those below it
+/// in order of names; symbolic links are not followed.
+///
+/// # Errors
+/// [`Error::TooLittleData`] where that is less than `length` and than what may be repeated.
+pub(super) fn take(path: &Path, length: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length);
+    append(path, length, &mut bytes)?;
+    let found = bytes.len();
+    if found < length && found < REPEATED_LEAST {
+        let (found, needed) = (found as u64, length as u64);
+        return Err(Error::TooLittleData { path: path.to_owned(), found, needed });
+    }
+    while bytes.len() < length {
+        bytes.extend_from_within(..found.min(length - bytes.len()));
+    }
+    Ok(bytes)
+}
+
+fn append(path: &Path, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    if bytes.len() == length {
+        return Ok(());
+    }
+    if path.is_dir() {
+        for entry in children(path)? {
+            append(&entry, length, bytes)?;
+        }
+        return Ok(());
+    }
+    let left = (length - bytes.len()) as u64;
+    let source = File::open(path).map_err(Error::file(path))?;
+    source.take(left).read_to_end(bytes).map_err(Error::file(path))?;
+    Ok(())
+}
+
+/// Directories and regular files in a directory, by name.
+fn children(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).map_err(Error::file(directory))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(Error::file(directory))?;
+        let kind = entry.file_type().map_err(Error::file(&entry.path()))?;
+        if kind.is_file() || kind.is_dir() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{REPEATED_LEAST, take};
+    use crate::error::Error;
+
+    #[test]
+    fn files_are_taken_in_order_and_must_suffice() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        fs::create_dir(directory.path().join("b")).unwrap();
+        fs::write(directory.path().join("b/inner"), "second").unwrap();
+        fs::write(directory.path().join("a"), "first").unwrap();
+        std::os::unix::fs::symlink("a", directory.path().join("aa")).unwrap();
+        assert_eq!(take(directory.path(), 8).unwrap(), b"firstsec");
+        assert_eq!(take(directory.path(), 11).unwrap(), b"firstsecond");
+        let short = take(directory.path(), 12);
+        assert!(matches!(short, Err(Error::TooLittleData { found: 11, needed: 12, .. })));
+    }
+
+    #[test]
+    fn much_is_repeated_and_little_is_not() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("much");
+        let content: Vec<u8> = (0..REPEATED_LEAST).map(|at| (at / 251) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        let twice = take(&path, 2 * REPEATED_LEAST + 5).unwrap();
+        assert_eq!(twice.len(), 2 * REPEATED_LEAST + 5);
+        assert!(twice.chunks(REPEATED_LEAST).all(|part| *part == content[..part.len()]));
+        fs::write(&path, &content[1..]).unwrap();
+        assert!(take(&path, REPEATED_LEAST).is_err());
+    }
+}
