@@ -2,8 +2,8 @@
 //!
 //! An object has parts that can be checked by themselves: head, tail, attributes with the hashes
 //! of the table, a page of the table, a block. Each is read from a copy that has it whole. Of
-//! encrypted copies, which refuse what is damaged, the next one is asked chunk by chunk: a block can
-//! be whole though each copy lacks some of it.
+//! encrypted copies, which refuse what is damaged, the next one is asked chunk by chunk: a block
+//! can be whole though each copy lacks some of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Containers that fuzzing begins with: an object, a tree, a bundle, and each of them sealed with
-    /// the key of the check. `FSLAB_BLESS=corpus` writes them of what version 1 wrote.
+    /// Containers that fuzzing begins with: an object, a tree, a bundle, and each of them sealed
+    /// with the key of the check. `FSLAB_BLESS=corpus` writes them of what version 1 wrote.
     #[test]
     fn the_corpus_passes() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/tier_container");
