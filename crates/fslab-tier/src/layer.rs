@@ -376,7 +376,7 @@ impl FileSystem for TierFs {
         let (source, target) = (self.handle(source)?, self.handle(target)?);
         let are_plain =
             self.tier.is_plain(&source.used.file)? && self.tier.is_plain(&target.used.file)?;
-        if are_plain || !target.mode.writes() || target.mode.contains(OpenMode::APPEND) {
+        if are_plain || !target.mode.writes() {
             let from = (source_ino, source.handle, source_offset);
             let to = (target_ino, target.handle, target_offset);
             return self.lower.copy_file_range(request, from, to, length);

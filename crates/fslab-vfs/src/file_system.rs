@@ -380,7 +380,8 @@ pub trait FileSystem: Send + Sync {
         forward!(self.lseek(request, ino, handle, offset, to))
     }
 
-    /// Copies between two open files and answers how much was copied.
+    /// Copies between two open files and answers how much was copied. That nothing is copied to a
+    /// file that appends is for the caller to see to, who knows whether it does by now.
     fn copy_file_range(
         &self,
         request: &Request,

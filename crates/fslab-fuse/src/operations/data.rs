@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{
-    Errno, FallocateMode, FileSystem, Ino, OpenMode, Request, Result, SeekTo, WriteOptions,
-};
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, WriteOptions};
+use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
@@ -47,14 +46,17 @@ impl Server {
         Ok(Answer::Now)
     }
 
-    /// Whether a write appends is in the flags that the file has then. In writeback mode the kernel
-    /// knows the end, and does that itself.
+    /// Whether a write appends is in the flags that the file has then. Pages from the kernel's cache
+    /// have their place, and so have the pieces of a direct write, which come at once in any order.
+    /// In writeback mode the kernel knows the end, and does all that itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
-        let from_cache = wanted.write_flags & WRITE_CACHE != 0;
-        let appends = OpenMode::from_bits_retain(wanted.flags).contains(OpenMode::APPEND);
+        let flags = OFlags::from_bits_retain(wanted.flags);
+        let has_place = wanted.write_flags & WRITE_CACHE != 0
+            || flags.contains(OFlags::DIRECT)
+            || self.granted.writeback();
         WriteOptions {
             kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
-            append: appends && !from_cache && !self.granted.writeback(),
+            append: flags.contains(OFlags::APPEND) && !has_place,
         }
     }
 

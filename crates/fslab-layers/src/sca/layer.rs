@@ -553,9 +553,6 @@ impl FileSystem for Sca {
         length: u64,
     ) -> Result<u64> {
         let (source, target) = (self.readable(source)?, self.writable(target)?);
-        if target.mode.contains(OpenMode::APPEND) {
-            return Err(Errno::BADF.into());
-        }
         let size = match source.file.size() {
             Some(size) => size,
             None => self.getattr(request, source_ino, None)?.size,

@@ -19,6 +19,9 @@ use super::roots::new_head;
 
 /// Bytes written after which a checkpoint is made and everything becomes durable.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Changed pages of the index from which on the same is done: 4 KiB of memory each, a file. A file
+/// of 64 GiB in chunks of 128 KiB has no more, wherever it is changed.
+const CHANGED_PAGES_MAX: usize = 4096;
 /// An appended piece is kept raw if it is at most this part of a chunk.
 const RAW_PART: u64 = 4;
 
@@ -263,6 +266,8 @@ impl Log {
         self.clear_the_end(io)?;
         self.load_paths(io, &frames)?;
         let (mut out, base) = self.begin_batch();
+        let header_bytes = self.identity.header_bytes();
+        out.reserve_exact(frames.iter().map(|frame| header_bytes + frame.body.len()).sum());
         let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
         for (sequence, frame) in (self.sequence + 1..).zip(frames) {
             let draft = Draft { sequence, ..frame.draft };
@@ -276,7 +281,9 @@ impl Log {
             }
             self.apply(io, frame, payload)?;
         }
-        match self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
+        let is_due = self.bytes_since_checkpoint >= CHECKPOINT_BYTES
+            || self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
+        match is_due {
             // Pages only, so that they need not all be in memory: no slot leads there yet.
             true if self.limit.is_some() => {
                 let retired = self.write_checkpoint(io)?;

@@ -102,10 +102,7 @@ impl Tree {
         length: u64,
     ) -> Result<u64> {
         let (source_ino, _) = self.handles.readable(source.0)?;
-        let (target_ino, target_mode) = self.handles.writable(target.0)?;
-        if target_mode.contains(OpenMode::APPEND) {
-            return Err(Errno::BADF.into());
-        }
+        let (target_ino, _) = self.handles.writable(target.0)?;
         let size = self.node(source_ino)?.data()?.size();
         let length = length.min(size.saturating_sub(source.1));
         target.1.checked_add(length).ok_or(Errno::OVERFLOW)?;

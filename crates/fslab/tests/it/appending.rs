@@ -43,6 +43,21 @@ os.truncate(path, 3)
 os.pwrite(plain, b'!', 100)
 holds('an append that began later', b'pla!')
 os.close(plain)
+
+# Pieces of a direct write come at once.
+pieces = b''.join(bytes([number]) * (1 << 20) for number in range(8))
+try:
+    direct = os.open(path + '.direct', os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_DIRECT)
+except OSError:
+    sys.exit(0)
+with mmap.mmap(-1, len(pieces)) as aligned:
+    aligned.write(pieces)
+    for turn in range(4):
+        os.write(direct, aligned)
+os.close(direct)
+found = open(path + '.direct', 'rb').read()
+if found != pieces * 4:
+    sys.exit('a direct append: %r' % [found[at] for at in range(0, len(found), 1 << 20)])
 ";
 
 /// Where the kernel passes writes on by itself, it opens the file below as the file was opened, and
@@ -99,7 +114,7 @@ fn appending_to_a_tier_is_a_matter_of_the_write() {
     place.mount(&["-l", "tier"]);
     appends_rightly(&place.point, "tier");
     place.umount();
-    place.mount(&["-l", "tier:passthrough=off"]);
-    appends_rightly(&place.point, "tier, without passthrough");
+    place.mount(&["-o", "writeback", "-l", "tier"]);
+    appends_rightly(&place.point, "tier, writeback");
     place.umount();
 }

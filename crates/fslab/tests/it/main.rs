@@ -16,6 +16,8 @@ mod mounting;
 mod observe;
 mod probing;
 mod reproducing;
+mod sca_conversion;
+mod sca_memory;
 mod set_id;
 mod support;
 mod tier_fsx;
