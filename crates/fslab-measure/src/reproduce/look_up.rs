@@ -224,8 +224,9 @@ fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
 /// One figure; `None` where either side has no samples, or is 0 in every round. Where `size` is
 /// given it is the size of both sides.
 fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
-    let (pairs, zeros): (Vec<_>, Vec<_>) =
-        pairs(report, query, size)?.into_iter().partition(|(own, other)| *own > 0.0 && *other > 0.0);
+    let (pairs, zeros): (Vec<_>, Vec<_>) = pairs(report, query, size)?
+        .into_iter()
+        .partition(|(own, other)| *own > 0.0 && *other > 0.0);
     let at = size.map(|size| At { value: size as f64, unit: AtUnit::Bytes });
     let measured = |value, interval, rounds| {
         Some(Figure { at, value, interval, rounds, zero_rounds: zeros.len() })

@@ -58,9 +58,8 @@ pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenan
 /// Whether the last session of the records came to an end, and was not killed or broken off.
 #[must_use]
 pub fn is_ended(records: &[Record]) -> bool {
-    let last = records
-        .iter()
-        .rfind(|record| matches!(record, Record::Provenance(_) | Record::End(_)));
+    let last =
+        records.iter().rfind(|record| matches!(record, Record::Provenance(_) | Record::End(_)));
     matches!(last, Some(Record::End(_)))
 }
 

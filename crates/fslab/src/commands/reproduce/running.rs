@@ -226,8 +226,7 @@ mod tests {
 
     const PROVENANCE: &str = r#"{"record":"provenance","run":"1","form":"quick"}"#;
     const SAMPLE: &str = r#"{"record":"sample","run":"1"}"#;
-    const END: &str =
-        r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
+    const END: &str = r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
 
     /// What was measured before an error is kept with the error; nothing is no measurement.
     #[test]
@@ -242,7 +241,9 @@ mod tests {
         let whole = written(&[PROVENANCE, SAMPLE, END]);
         assert!(matches!(kept(whole.path(), None), Ran::Records(Form::Quick, _)));
         let nothing = written(&[PROVENANCE]);
-        assert!(matches!(kept(nothing.path(), full()), Ran::Not(reason) if reason.ends_with("full")));
+        assert!(
+            matches!(kept(nothing.path(), full()), Ran::Not(reason) if reason.ends_with("full"))
+        );
         let wrong = written(&[PROVENANCE, "{"]);
         assert!(matches!(kept(wrong.path(), None), Ran::Not(reason) if reason.contains("line 2")));
     }
