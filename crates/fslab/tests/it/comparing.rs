@@ -120,7 +120,7 @@ fn halves_are_merged_and_runs_resumed() {
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     // It was begun as a half and stays one.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
-    assert!(text.contains("12 samples"), "{text}");
+    assert!(text.contains("16 samples"), "{text}");
     for (option, value, begun) in [
         ("--cells", "2/2", "--cells 1/2"),
         ("--only-target", "memory", "no --only-target"),
