@@ -48,8 +48,8 @@ fn expect(told: &[(String, String)], expected: &[(&str, &str)]) {
     assert_eq!(told, expected);
 }
 
-/// A file `original` of two names, and a stored file `copy` beside it that is just what a conversion
-/// would make of it, but for what a test changes.
+/// A file `original` of two names, and a stored file `copy` beside it that is just what a
+/// conversion would make of it, but for what a test changes.
 fn original_and_copy(memory: &Arc<dyn FileSystem>) -> [Ino; 2] {
     write_file(&**memory, "original", &text(50_000));
     let layer: LayerChoice = LAYER.parse().unwrap();
@@ -444,8 +444,8 @@ fn nothing_is_opened_behind_a_symbolic_link() {
     assert!(fs::read(root.join("tree/file")).unwrap() == text(50_000));
 }
 
-/// A version, and entries of tag, permissions and id: the owner, user 1002, the group, the mask, and
-/// others.
+/// A version, and entries of tag, permissions and id: the owner, user 1002, the group, the mask,
+/// and others.
 fn acl() -> Vec<u8> {
     let entries =
         [(1, 7, u32::MAX), (2, 7, 1002), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
