@@ -198,9 +198,12 @@ impl Traced {
 fn kill(place: &Place) {
     let daemon = place.daemon();
     kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    // The first thread is dead while others still listen.
     soon("the daemon is dead", || {
-        fs::read_to_string(format!("/proc/{daemon}/stat"))
-            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'))
+        let process = PathBuf::from(format!("/proc/{daemon}"));
+        let is_zombie = fs::read_to_string(process.join("stat"))
+            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'));
+        is_zombie && fs::read_dir(process.join("task")).map_or(0, Iterator::count) <= 1
     });
 }
 
