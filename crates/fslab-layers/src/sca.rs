@@ -40,6 +40,7 @@ mod mark;
 mod options;
 mod pack;
 mod packer;
+mod prepared;
 mod reader;
 mod recovery;
 mod roots;
@@ -50,6 +51,7 @@ mod stored_file;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tools;
+mod turns;
 mod writer;
 
 pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};

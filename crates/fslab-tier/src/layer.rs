@@ -245,9 +245,8 @@ impl FileSystem for TierFs {
         if data.is_empty() || self.tier.is_plain(&open.used.file)? {
             return self.lower.write(request, ino, open.handle, offset, data, options);
         }
-        let (file, appends) = (&open.used.file, open.mode.contains(OpenMode::APPEND));
-        let count =
-            self.tier.write(file, request, open.handle, (offset, appends), data, options)?;
+        let file = &open.used.file;
+        let count = self.tier.write(file, request, open.handle, offset, data, options)?;
         if open.mode.contains(OpenMode::DATA_SYNC) {
             let data_only = !open.mode.contains(OpenMode::SYNC);
             self.tier.fsync(file, request, open.handle, data_only)?;
@@ -377,7 +376,7 @@ impl FileSystem for TierFs {
         let (source, target) = (self.handle(source)?, self.handle(target)?);
         let are_plain =
             self.tier.is_plain(&source.used.file)? && self.tier.is_plain(&target.used.file)?;
-        if are_plain || !target.mode.writes() || target.mode.contains(OpenMode::APPEND) {
+        if are_plain || !target.mode.writes() {
             let from = (source_ino, source.handle, source_offset);
             let to = (target_ino, target.handle, target_offset);
             return self.lower.copy_file_range(request, from, to, length);

@@ -130,7 +130,7 @@ fn flags(record: &Record) -> Option<String> {
             (flag::MODIFIED_NOW, "modified now"),
             (flag::KILL_SET_ID, "kill set-id"),
         ],
-        Operation::Write => &[(flag::KILL_SET_ID, "kill set-id")],
+        Operation::Write => &[(flag::KILL_SET_ID, "kill set-id"), (flag::APPEND, "append")],
         Operation::Fsync | Operation::Fsyncdir => &[(flag::DATA_ONLY, "data only")],
         Operation::Lseek => &[(flag::HOLE, "hole")],
         _ => return Some(format!("flags {flags:#x}")),

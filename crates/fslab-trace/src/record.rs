@@ -149,6 +149,8 @@ pub mod flag {
     pub const MODIFIED_NOW: u32 = 2;
     /// `setattr`, `write`: the caller lacks CAP_FSETID.
     pub const KILL_SET_ID: u32 = 4;
+    /// `write`: at the end, wherever that is then.
+    pub const APPEND: u32 = 8;
     /// `fsync`, `fsyncdir`: only what is needed to read the bytes.
     pub const DATA_ONLY: u32 = 1;
     /// `lseek`: the next hole, not the next data.

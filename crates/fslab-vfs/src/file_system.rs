@@ -250,7 +250,7 @@ pub trait FileSystem: Send + Sync {
         forward!(self.read(request, ino, handle, offset, buffer))
     }
 
-    /// Writes at an offset (at the end, for a file opened with [`OpenMode::APPEND`]) and answers
+    /// Writes at an offset (at the end, where [`WriteOptions::append`] says so) and answers
     /// how many bytes were taken, at least one unless `data` is empty.
     fn write(
         &self,
@@ -380,7 +380,8 @@ pub trait FileSystem: Send + Sync {
         forward!(self.lseek(request, ino, handle, offset, to))
     }
 
-    /// Copies between two open files and answers how much was copied.
+    /// Copies between two open files and answers how much was copied. That nothing is copied to a
+    /// file that appends is for the caller to see to, who knows whether it does by now.
     fn copy_file_range(
         &self,
         request: &Request,

@@ -27,6 +27,7 @@ mod xattr;
 pub use attr::encode_device;
 
 use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -38,6 +39,7 @@ use parking_lot::Mutex;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx,
 };
+use rustix::io::ReadWriteFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Error, Result};
@@ -80,11 +82,10 @@ pub struct HostFs {
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// Flags of an opening that have a meaning for the lower file. `O_DIRECT` has none: requests
-/// arrive in buffers of any alignment.
+/// arrive in buffers of any alignment. Nor has `O_APPEND`: each write says whether it appends.
 const LOWER_FLAGS: OpenMode = OpenMode::WRITE_ONLY
     .union(OpenMode::READ_WRITE)
     .union(OpenMode::TRUNCATE)
-    .union(OpenMode::APPEND)
     .union(OpenMode::DATA_SYNC)
     .union(OpenMode::SYNC)
     .union(OpenMode::NO_ACCESS_TIME);
@@ -318,7 +319,14 @@ impl FileSystem for HostFs {
         if mode.contains(OpenMode::TRUNCATE) {
             take_up_fsetid()?;
         }
-        let file = self.lower.open_file(ino, to_flags(mode))?;
+        let file =
+            self.lower.open_file(ino, to_flags(mode)).or_else(|error| match error.errno() {
+                // Files that can only be appended to (chattr +a) are opened for that alone.
+                Errno::PERM if mode.contains(OpenMode::APPEND) => {
+                    self.lower.open_file(ino, to_flags(mode) | OFlags::APPEND)
+                }
+                _ => Err(error),
+            })?;
         // Only the daemon learns whether who writes may keep set-id bits.
         let watched = mode.writes() && has_set_id(&attr::stat(&file)?);
         let opened = self.opened(ino, Arc::new(file))?;
@@ -402,7 +410,14 @@ impl FileSystem for HostFs {
     ) -> Result<usize> {
         take_up_fsetid()?;
         let file = self.files.get(handle)?;
-        let count = rustix::io::retry_on_intr(|| rustix::io::pwrite(&*file, data, offset))?;
+        let write = || match options.append {
+            false => rustix::io::pwrite(&*file, data, offset),
+            true => {
+                let flags = ReadWriteFlags::APPEND;
+                rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset, flags)
+            }
+        };
+        let count = rustix::io::retry_on_intr(write)?;
         if options.kill_set_id && count > 0 {
             self.clear_set_id(ino)?;
         }

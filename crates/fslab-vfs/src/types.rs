@@ -370,6 +370,18 @@ pub struct SetAttr {
 pub struct WriteOptions {
     /// The caller lacks CAP_FSETID: the write clears the set-id bits.
     pub kill_set_id: bool,
+    /// At the end of the file, wherever that is then; the offset says nothing. A matter of the
+    /// write and not of the opening: fcntl(2) changes it, and pages of a shared map go to their
+    /// place however the file was opened.
+    pub append: bool,
+}
+
+impl WriteOptions {
+    /// The same, at the offset.
+    #[must_use]
+    pub fn placed(self) -> Self {
+        Self { append: false, ..self }
+    }
 }
 
 /// How a file or a tree is claimed by a program that keeps something of its own form there.

@@ -152,7 +152,10 @@ impl Ext2 {
         volume.begin(request.now)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
-        let offset = if mode.contains(OpenMode::APPEND) { inode.size } else { offset };
+        if inode.flags & INODE_APPEND != 0 && !options.append {
+            return Err(Errno::PERM.into());
+        }
+        let offset = if options.append { inode.size } else { offset };
         let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
         // Indirect blocks may have been taken before a failure.
         volume.store_inode(no, &inode)?;
@@ -216,10 +219,7 @@ impl Ext2 {
         let (source_no, target_no) = {
             let handles = self.handles.read();
             let (source_no, _) = handles.readable(source.0)?;
-            let (target_no, mode) = handles.writable(target.0)?;
-            if mode.contains(OpenMode::APPEND) {
-                return Err(Errno::BADF.into());
-            }
+            let (target_no, _) = handles.writable(target.0)?;
             (source_no, target_no)
         };
         let inode = self.volume.read().inode(source_no)?;
@@ -234,7 +234,7 @@ impl Ext2 {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         let read = self.read_file(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: !is_privileged(request) };
+        let options = WriteOptions { kill_set_id: !is_privileged(request), append: false };
         let written = self.write_file(request, target.0, target.1, &buffer[..read], options)?;
         Ok(written as u64)
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, WriteOptions};
+use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
 use crate::convert::to_errno;
-use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_KILL_SUIDGID};
+use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, ReadIn, WriteIn};
 use crate::server::Server;
@@ -37,12 +38,26 @@ impl Server {
         let wanted: WriteIn = job.incoming.body.take()?;
         let data = job.incoming.body.take_bytes(wanted.size as usize)?;
         check_range(wanted.offset, wanted.size.into())?;
-        let options = WriteOptions { kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0 };
+        let options = self.write_options(&wanted);
         let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
         let count = self.file_system.write(&job.request, ino, open, offset, data, options)?;
         // No more than was given, which is a 32-bit number.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
+    }
+
+    /// Whether a write appends is in the flags that the file has then. Pages from the kernel's cache
+    /// have their place, and so have the pieces of a direct write, which come at once in any order.
+    /// In writeback mode the kernel knows the end, and does all that itself.
+    fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
+        let flags = OFlags::from_bits_retain(wanted.flags);
+        let has_place = wanted.write_flags & WRITE_CACHE != 0
+            || flags.contains(OFlags::DIRECT)
+            || self.granted.writeback();
+        WriteOptions {
+            kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
+            append: flags.contains(OFlags::APPEND) && !has_place,
+        }
     }
 
     pub(super) fn fsync(&self, job: &mut Job<'_>) -> Result<Answer> {

@@ -58,6 +58,8 @@ bitflags::bitflags! {
 
 /// GETATTR: the handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
+/// WRITE: pages from the kernel's cache, which have their place.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// SETXATTR: the caller may not keep the set-group-id bit, as an access ACL would have it.

@@ -11,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::context::FrameKey;
+
 /// Reads in sequence that promise another.
 const STREAK_MIN: u32 = 2;
 
@@ -38,8 +40,9 @@ pub struct Slot(OnceLock<Option<Ready>>);
 
 /// What a frame holds.
 pub struct Ready {
-    /// Of the frame: the chunk may have been written again since.
-    pub offset: u64,
+    /// The file's id and the frame: the chunk may have been written again since, and packing puts
+    /// other frames where some lay before.
+    pub key: FrameKey,
     pub content: Arc<Vec<u8>>,
 }
 
@@ -82,15 +85,15 @@ impl Ahead {
         self.state.lock().slots.iter().any(|(known, _)| *known == chunk)
     }
 
-    /// Hands over what the frame at `offset` holds of a chunk, once; waits for who decodes it.
-    pub fn take(&self, chunk: u64, offset: u64) -> Option<Arc<Vec<u8>>> {
+    /// Hands over what a frame holds of a chunk, once; waits for who decodes it.
+    pub fn take(&self, chunk: u64, key: FrameKey) -> Option<Arc<Vec<u8>>> {
         let slot = {
             let slots = &mut self.state.lock().slots;
             let at = slots.iter().position(|(known, _)| *known == chunk)?;
             slots.remove(at)?.1
         };
         let ready = slot.0.get_or_init(|| None).as_ref()?;
-        (ready.offset == offset).then(|| Arc::clone(&ready.content))
+        (ready.key == key).then(|| Arc::clone(&ready.content))
     }
 }
 
@@ -114,9 +117,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Reference;
     use super::*;
 
     const CHUNK: u64 = 128 << 10;
+
+    fn key(offset: u64) -> FrameKey {
+        (1, Reference { offset, stored_length: 1000, header_crc: 5 })
+    }
 
     fn chunks(wanted: &[(u64, Arc<Slot>)]) -> Vec<u64> {
         wanted.iter().map(|(chunk, _)| *chunk).collect()
@@ -162,16 +170,16 @@ mod tests {
     fn content_is_handed_over_once_and_only_of_the_frame_asked_for() {
         let ahead = Ahead::default();
         let ready = |slot: &Slot, offset| {
-            slot.fill(|| Some(Ready { offset, content: Arc::new(vec![1]) }));
+            slot.fill(|| Some(Ready { key: key(offset), content: Arc::new(vec![1]) }));
         };
         (0..2).for_each(|chunk| {
             for (chunk, slot) in ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 2) {
                 ready(&slot, chunk * 1000);
             }
         });
-        assert_eq!(ahead.take(2, 2000), Some(Arc::new(vec![1])));
-        assert_eq!(ahead.take(2, 2000), None);
-        assert_eq!(ahead.take(3, 7), None, "written again since");
+        assert_eq!(ahead.take(2, key(2000)), Some(Arc::new(vec![1])));
+        assert_eq!(ahead.take(2, key(2000)), None);
+        assert_eq!(ahead.take(3, key(7)), None, "written again since");
     }
 
     #[test]
@@ -181,7 +189,7 @@ mod tests {
         (0..2).for_each(|chunk| {
             asked.extend(ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 1));
         });
-        assert_eq!(ahead.take(2, 0), None);
+        assert_eq!(ahead.take(2, key(0)), None);
         asked[0].1.fill(|| panic!("nobody wants it any more"));
     }
 }

@@ -10,7 +10,9 @@ use quick_cache::sync::Cache;
 
 use super::ahead::Ahead;
 use super::codec::CodecSpec;
+use super::frame::Reference;
 use super::lower::LowerFile;
+use super::prepared::Shape;
 use crate::surroundings::Draws;
 
 /// One operation on one stored file.
@@ -68,15 +70,19 @@ pub enum WhenToPack {
     Never,
 }
 
-/// Content of frames, by file id and offset. A frame never changes, so nothing ever gets stale.
-pub type DecodedCache = Cache<(u64, u64), Arc<Vec<u8>>, BytesOfContent>;
+/// A frame among those of all files: the file's id, and which frame. A place of a file may hold
+/// another frame later, after packing.
+pub type FrameKey = (u64, Reference);
+
+/// Content of frames. A frame never changes, so nothing ever gets stale.
+pub type DecodedCache = Cache<FrameKey, Arc<Vec<u8>>, BytesOfContent>;
 
 /// Weighs cached content by its bytes.
 #[derive(Clone)]
 pub struct BytesOfContent;
 
-impl Weighter<(u64, u64), Arc<Vec<u8>>> for BytesOfContent {
-    fn weight(&self, _: &(u64, u64), content: &Arc<Vec<u8>>) -> u64 {
+impl Weighter<FrameKey, Arc<Vec<u8>>> for BytesOfContent {
+    fn weight(&self, _: &FrameKey, content: &Arc<Vec<u8>>) -> u64 {
         content.len() as u64 + 64
     }
 }
@@ -102,6 +108,11 @@ impl Session {
 }
 
 impl Settings {
+    /// Of new files.
+    pub fn shape(&self) -> Shape {
+        Shape { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
+    }
+
     /// An id that no other file has and nobody can guess: nobody can write content that passes for
     /// frames of a file to come. A draw, mixed with the time of the request, the inode below and a
     /// count.

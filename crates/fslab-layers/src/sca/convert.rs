@@ -28,7 +28,7 @@ use rustix::fs::OFlags;
 
 use super::layer::own_request;
 use super::mark::{self, Mark};
-use super::roots;
+use super::{options, roots};
 use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::surroundings::Surroundings;
@@ -149,9 +149,14 @@ impl Conversion {
         direction: Direction,
         surroundings: &Surroundings,
     ) -> crate::Result<Self> {
-        codec_of(layer)?;
+        let (codec, request) = (codec_of(layer)?, own_request());
+        if direction == Direction::Decode {
+            options::claim(codec, &*lower)?;
+            mark::expect_foreign_files(&*lower, &request)
+                .map_err(|source| Error::Layer { layer: codec.name, source })?;
+        }
         let layered = layer.build_in(Arc::clone(&lower), surroundings)?;
-        Ok(Self { direction, lower, layered, request: own_request() })
+        Ok(Self { direction, lower, layered, request })
     }
 
     /// Converts everything on so many threads (0: one a processor); `tell` is called by them for

@@ -46,7 +46,7 @@ impl PartialEq for Identity {
 }
 
 /// Where a frame lies and which it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// In the stored file. 0 stands for nothing, or for a frame that is known to be lost.
     pub offset: u64,

@@ -11,7 +11,7 @@ use super::format::{EntryRecord, FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecor
 use super::frame::{Entry, Reference};
 
 /// Pages kept although they could be loaded again: half a megabyte.
-const CLEAN_PAGES_MAX: usize = 128;
+pub const CLEAN_PAGES_MAX: usize = 128;
 
 /// Reads a page: its reference, level and first chunk lead to its payload.
 pub type LoadPage<'a> = dyn Fn(Reference, u8, u64) -> Result<Vec<u8>> + 'a;
@@ -25,6 +25,8 @@ pub struct Index {
     levels: u8,
     root: Link,
     loaded: usize,
+    /// Of these, pages that were changed since they were last written.
+    changed: usize,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub type Retired = Vec<Reference>;
 
 impl Default for Index {
     fn default() -> Self {
-        Self { levels: 0, root: Link::Absent, loaded: 0 }
+        Self { levels: 0, root: Link::Absent, loaded: 0, changed: 0 }
     }
 }
 
@@ -76,7 +78,13 @@ impl Index {
     /// An index whose root page is on disk.
     pub fn stored(levels: u8, root: Reference) -> Self {
         let root = if root.is_none() || levels == 0 { Link::Absent } else { Link::Stored(root) };
-        Self { levels: if matches!(root, Link::Absent) { 0 } else { levels }, root, loaded: 0 }
+        let levels = if matches!(root, Link::Absent) { 0 } else { levels };
+        Self { levels, root, loaded: 0, changed: 0 }
+    }
+
+    /// Pages that were changed since they were last written: they must stay in memory.
+    pub fn changed_pages(&self) -> usize {
+        self.changed
     }
 
     /// How many levels there are.
@@ -128,7 +136,7 @@ impl Index {
         let mut link = &mut self.root;
         loop {
             let page = link.loaded_or_new(level, &mut self.loaded);
-            page.dirty = true;
+            self.changed += usize::from(!std::mem::replace(&mut page.dirty, true));
             match &mut page.slots {
                 Slots::Leaf(entries) => {
                     entries[slot(chunk, 0)] = entry;
@@ -153,6 +161,7 @@ impl Index {
                     links[0] = std::mem::replace(&mut self.root, Link::Absent);
                 }
                 self.loaded += 1;
+                self.changed += 1;
                 self.root = Link::Loaded(Box::new(page));
             }
             self.levels += 1;
@@ -179,6 +188,8 @@ impl Index {
             0 => Reference::NONE,
             levels => {
                 self.root.write(levels - 1, 0, write, retired);
+                // Pages that became empty are gone.
+                (self.loaded, self.changed) = (self.root.loaded_pages(), 0);
                 self.root.reference()
             }
         }
@@ -187,6 +198,7 @@ impl Index {
     /// Takes back a [`write`](Self::write) that did not get to the disk.
     pub fn unwrite(&mut self) {
         self.root.unwrite();
+        self.changed = self.loaded;
     }
 
     /// Drops clean pages if there are many.
@@ -284,6 +296,15 @@ impl Link {
         }
         page.stored = Some(write(level, first, &page.slots.encode(level)));
         page.dirty = false;
+    }
+
+    fn loaded_pages(&self) -> usize {
+        let Self::Loaded(page) = self else { return 0 };
+        let below = match &page.slots {
+            Slots::Inner(links) => links.iter().map(Self::loaded_pages).sum(),
+            Slots::Leaf(_) => 0,
+        };
+        1 + below
     }
 
     fn unwrite(&mut self) {

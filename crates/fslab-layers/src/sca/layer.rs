@@ -235,7 +235,7 @@ impl Sca {
     ) -> Result<u64> {
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         let count = source.file.read(request, source_offset, &mut buffer, None)?;
-        let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
+        let options = WriteOptions { kill_set_id: request.credentials.uid != 0, append: false };
         let place = Place::At(target_offset);
         let copied = target.file.write(request, place, &buffer[..count], options)?;
         if target.mode.contains(OpenMode::DATA_SYNC) {
@@ -427,9 +427,8 @@ impl FileSystem for Sca {
         if data.is_empty() {
             return Ok(0);
         }
-        let appends = open.mode.contains(OpenMode::APPEND);
-        let place = if appends { Place::End } else { Place::At(offset) };
-        let count = open.file.write(request, place, data, options)?;
+        let place = if options.append { Place::End } else { Place::At(offset) };
+        let count = open.file.write(request, place, data, options.placed())?;
         if open.mode.contains(OpenMode::DATA_SYNC) {
             open.file.sync(request, !open.mode.contains(OpenMode::SYNC))?;
         }
@@ -554,9 +553,6 @@ impl FileSystem for Sca {
         length: u64,
     ) -> Result<u64> {
         let (source, target) = (self.readable(source)?, self.writable(target)?);
-        if target.mode.contains(OpenMode::APPEND) {
-            return Err(Errno::BADF.into());
-        }
         let size = match source.file.size() {
             Some(size) => size,
             None => self.getattr(request, source_ino, None)?.size,

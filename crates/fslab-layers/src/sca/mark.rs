@@ -154,6 +154,19 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
+/// Plain files are about to come into a tree, and stay there: what begins with zeros need not be a
+/// stored file that was lost. Durable before the first of them is.
+pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
+    let known = match fs.getxattr(request, Ino::ROOT, OsStr::new(TREE_NAME)) {
+        Ok(value) => decode_tree(&value),
+        Err(error) if is_absence(error.errno()) => None,
+        Err(error) => return Err(error),
+    };
+    let Some(session) = known.filter(|known| known.pure) else { return Ok(()) };
+    write_tree(fs, request, &Session { pure: false, ..session })?;
+    sync_root(fs, request)
+}
+
 fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Result<()> {
     let mut record = TreeRecord {
         version: VERSION,

@@ -114,10 +114,7 @@ pub fn settings(
         });
     }
     let lower = |source: fslab_vfs::Error| crate::Error::Layer { layer: codec.name, source };
-    fs.claim_tree(Claim::Exclusive).map_err(|source| match source.errno() {
-        Errno::BUSY => crate::Error::InUse { layer: codec.name },
-        _ => lower(source),
-    })?;
+    claim(codec, &**fs)?;
     let (session, has_xattrs) = mark::begin_session(fs, request).map_err(lower)?;
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
@@ -141,6 +138,17 @@ pub fn settings(
         garbage_bytes_max: options.number("garbage"),
         packing: when_to_pack(options),
         session,
+    })
+}
+
+/// Takes a tree for one layer, or keeps it.
+///
+/// # Errors
+/// That somebody else has it.
+pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem) -> Result<()> {
+    fs.claim_tree(Claim::Exclusive).map_err(|source| match source.errno() {
+        Errno::BUSY => crate::Error::InUse { layer: codec.name },
+        _ => crate::Error::Layer { layer: codec.name, source },
     })
 }
 

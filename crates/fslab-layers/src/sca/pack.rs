@@ -384,7 +384,7 @@ impl Log {
         self.sync_has_failed = true;
         copying.packed.point_to_checkpoint(io, true)?;
         io.lower.sync(io.request, true)?;
-        // Other frames lie at places where some lay before.
+        // Frames that are gone need no room.
         io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
         self.is_superseding = true;

@@ -94,7 +94,7 @@ impl Log {
     /// chunk will not ask for it again soon: it is decoded to where it is wanted.
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
-        let key = (self.identity.file_id, entry.frame.offset);
+        let key = (self.identity.file_id, entry.frame);
         let is_decoded = io.settings.cache.peek(&key).is_some()
             || io.ahead.is_some_and(|ahead| ahead.has(piece.chunk));
         if is_whole && !is_decoded {
@@ -129,11 +129,11 @@ impl Log {
 
     /// The content that a frame holds of a chunk, as far as it counts.
     fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
-        let key = (self.identity.file_id, entry.frame.offset);
+        let key = (self.identity.file_id, entry.frame);
         let whole = match io.settings.cache.get(&key) {
             Some(whole) => whole,
             None => {
-                let ready = io.ahead.and_then(|ahead| ahead.take(chunk, entry.frame.offset));
+                let ready = io.ahead.and_then(|ahead| ahead.take(chunk, key));
                 let whole = match ready {
                     Some(ready) => ready,
                     None => Arc::new(self.decode(io, chunk, entry)?),
@@ -185,7 +185,7 @@ impl Log {
         let entry = self.entry(io, chunk).ok()??;
         let content = Arc::new(self.decode(io, chunk, entry).ok()?);
         io.lower.drop_pages(entry.frame.offset, entry.frame.stored_length.into());
-        Some(Ready { offset: entry.frame.offset, content })
+        Some(Ready { key: (self.identity.file_id, entry.frame), content })
     }
 
     /// The frame that holds content of a chunk.

@@ -5,6 +5,7 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use super::codec::Closing;
 use super::context::Io;
 use super::frame::{Entry, Reference};
+use super::index::CLEAN_PAGES_MAX;
 use super::log::Log;
 
 /// Garbage that is given back at close, which needs a sync: from `garbage` bytes on, if it is also
@@ -28,7 +29,11 @@ impl Log {
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
         let garbage = self.garbage_bytes();
-        if garbage >= io.settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART {
+        let is_worth_it =
+            garbage >= io.settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART;
+        // Who opens the file next would find all these pages by the frames, and keep them.
+        let has_many_changes = self.index.lock().changed_pages() > CLEAN_PAGES_MAX;
+        if is_worth_it || has_many_changes {
             self.sync(io, true)?;
         }
         self.clean_where_due(io)?;

@@ -20,6 +20,8 @@ use super::log::Log;
 use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
 use super::pack::Progress;
+use super::prepared::{Prepared, Shape};
+use super::turns::Turns;
 use super::writer::check_range;
 use super::{recovery, roots};
 
@@ -31,6 +33,8 @@ pub struct StoredFile {
     fs: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
     state: RwLock<State>,
+    /// Of writers: what they wrote lies in the order in which they came.
+    turns: Turns,
     /// Whether the next read must reach the file below, which keeps the access time.
     access_is_due: AtomicBool,
 }
@@ -119,6 +123,7 @@ impl StoredFile {
                 is_closed: false,
                 kind,
             }),
+            turns: Turns::default(),
             access_is_due: AtomicBool::new(true),
         })
     }
@@ -215,12 +220,12 @@ impl StoredFile {
 
     /// Decodes a chunk for who will read it soon.
     ///
-    /// The file is held before the slot: who waits for the slot holds the file as well, and a
-    /// writer waiting for both must not come between.
+    /// A worker never waits for the file: who has it may wait for a worker. The file is held before
+    /// the slot: who waits for the slot holds the file as well.
     pub fn decode_ahead(&self, request: &Request, chunk: u64, slot: &Slot) {
-        let state = self.state.read();
-        match &state.kind {
-            Kind::Stored(log) if !state.is_closed => {
+        let state = self.state.try_read();
+        match state.as_ref().map(|state| (&state.kind, state)) {
+            Some((Kind::Stored(log), state)) if !state.is_closed => {
                 slot.fill(|| log.decode_ahead(state.io(request, &self.settings), chunk));
             }
             _ => slot.fill(|| None),
@@ -235,6 +240,9 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
+        let turn = self.turns.come();
+        let mut prepared = self.prepare(place, data)?;
+        turn.wait();
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) {
@@ -252,7 +260,8 @@ impl StoredFile {
         let (io, log) = state.begin_change(request, &self.settings)?;
         let mut done = 0;
         for batch in data[..length].chunks(BATCH_BYTES) {
-            match log.write(io, offset + done as u64, batch, options) {
+            let place = offset + done as u64;
+            match log.write(io, (place, batch), &mut prepared, options) {
                 Ok(()) => done += batch.len(),
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -260,6 +269,21 @@ impl StoredFile {
         }
         clean(io, log);
         Ok(done)
+    }
+
+    /// Encodes what a write holds of whole chunks, as the file is encoded now, for its first batch.
+    fn prepare(&self, place: Place, data: &[u8]) -> Result<Prepared> {
+        let Place::At(offset) = place else { return Ok(Prepared::default()) };
+        let shape = match &self.state.read().kind {
+            Kind::Foreign => return Ok(Prepared::default()),
+            Kind::Empty => self.settings.shape(),
+            Kind::Stored(log) => Shape::from(&log.identity),
+        };
+        let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
+        if length < shape.chunk_bytes {
+            return Ok(Prepared::default());
+        }
+        Prepared::new(&self.settings, shape, offset, &data[..length as usize])
     }
 
     /// Sets the size. The times move even where it stays the same.
@@ -286,7 +310,7 @@ impl StoredFile {
             return state.lower.touch(request, kill_set_id);
         }
         let (io, log) = state.begin_change(request, &self.settings)?;
-        log.set_size(io, size, WriteOptions { kill_set_id })
+        log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
     }
 
     /// Reserves (which promises no space), punches or zeroes.
@@ -307,7 +331,7 @@ impl StoredFile {
             return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
         }
         let kill_set_id = request.credentials.uid != 0;
-        let options = WriteOptions { kill_set_id };
+        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
         let before = state.stored_size();
         let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
         let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);

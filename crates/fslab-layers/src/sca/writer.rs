@@ -13,11 +13,15 @@ use super::encoder::{Encoded, encode, encode_all};
 use super::format::{Kind, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Draft, Frame, append};
 use super::log::{Content, Hot, Log};
+use super::prepared::{Prepared, Shape};
 use super::reader::{Piece, merge, pieces};
 use super::roots::new_head;
 
 /// Bytes written after which a checkpoint is made and everything becomes durable.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Changed pages of the index from which on the same is done: 4 KiB of memory each, a file. A file
+/// of 64 GiB in chunks of 128 KiB has no more, wherever it is changed.
+const CHANGED_PAGES_MAX: usize = 4096;
 /// An appended piece is kept raw if it is at most this part of a chunk.
 const RAW_PART: u64 = 4;
 
@@ -40,12 +44,12 @@ enum Plan<'a> {
 }
 
 impl Log {
-    /// Writes `data` at `offset`.
+    /// Writes `data` at `offset`, of which some may have been encoded before.
     pub fn write(
         &mut self,
         io: Io<'_>,
-        offset: u64,
-        data: &[u8],
+        (offset, data): (u64, &[u8]),
+        prepared: &mut Prepared,
         options: WriteOptions,
     ) -> Result<()> {
         let length = data.len() as u64;
@@ -57,7 +61,7 @@ impl Log {
         let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
         let plans: Vec<Plan<'_>> =
             pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
-        let encoded = self.encode_plans(io, &plans)?;
+        let encoded = self.encode_plans(io, &pieces, &plans, prepared)?;
         let mut frames = Vec::with_capacity(plans.len());
         let mut size = self.size;
         for ((piece, plan), encoded) in pieces.iter().zip(&plans).zip(encoded) {
@@ -120,19 +124,32 @@ impl Log {
         }
     }
 
-    fn encode_plans(&self, io: Io<'_>, plans: &[Plan<'_>]) -> Result<Vec<Encoded>> {
+    fn encode_plans(
+        &self,
+        io: Io<'_>,
+        pieces: &[Piece],
+        plans: &[Plan<'_>],
+        prepared: &mut Prepared,
+    ) -> Result<Vec<Encoded>> {
         let codec = self.identity.codec;
         if let [Plan::Append(data)] = plans {
             return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
         }
-        let contents: Vec<&[u8]> = plans
-            .iter()
-            .map(|plan| match plan {
-                Plan::Replace(content) => content.bytes.as_slice(),
-                Plan::Append(data) | Plan::Whole(data) => data,
-            })
-            .collect();
-        encode_all(io.settings, codec, &contents)
+        let shape = Shape::from(&self.identity);
+        let (mut bodies, mut contents) = (Vec::with_capacity(plans.len()), Vec::new());
+        for (piece, plan) in pieces.iter().zip(plans) {
+            let (content, known): (&[u8], _) = match plan {
+                Plan::Replace(content) => (&content.bytes, None),
+                Plan::Append(data) => (data, None),
+                Plan::Whole(data) => (data, prepared.take(shape, piece.chunk)),
+            };
+            if known.is_none() {
+                contents.push(content);
+            }
+            bodies.push(known);
+        }
+        let mut encoded = encode_all(io.settings, codec, &contents)?.into_iter();
+        Ok(bodies.into_iter().filter_map(|known| known.or_else(|| encoded.next())).collect())
     }
 
     fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
@@ -170,7 +187,7 @@ impl Log {
     /// What was changed in part was known as a whole: who reads or changes it next need not decode.
     fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
         if let Some(entry) = self.entry(io, chunk)? {
-            let key = (self.identity.file_id, entry.frame.offset);
+            let key = (self.identity.file_id, entry.frame);
             io.settings.cache.insert(key, Arc::clone(&content.bytes));
         }
         Ok(())
@@ -249,6 +266,8 @@ impl Log {
         self.clear_the_end(io)?;
         self.load_paths(io, &frames)?;
         let (mut out, base) = self.begin_batch();
+        let header_bytes = self.identity.header_bytes();
+        out.reserve_exact(frames.iter().map(|frame| header_bytes + frame.body.len()).sum());
         let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
         for (sequence, frame) in (self.sequence + 1..).zip(frames) {
             let draft = Draft { sequence, ..frame.draft };
@@ -262,7 +281,9 @@ impl Log {
             }
             self.apply(io, frame, payload)?;
         }
-        match self.bytes_since_checkpoint >= CHECKPOINT_BYTES {
+        let is_due = self.bytes_since_checkpoint >= CHECKPOINT_BYTES
+            || self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
+        match is_due {
             // Pages only, so that they need not all be in memory: no slot leads there yet.
             true if self.limit.is_some() => {
                 let retired = self.write_checkpoint(io)?;

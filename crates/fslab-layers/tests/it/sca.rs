@@ -4,6 +4,7 @@ mod ahead;
 mod below;
 mod convert;
 mod damage;
+mod memory;
 mod pack;
 mod space;
 

@@ -80,7 +80,7 @@ impl Tier {
         }
     }
 
-    /// Writes. With `appends`, at the end, wherever that is then.
+    /// Writes.
     ///
     /// # Errors
     /// What a recall of the edges or the file below answers.
@@ -89,15 +89,16 @@ impl Tier {
         file: &Arc<TieredFile>,
         request: &Request,
         handle: Handle,
-        (offset, appends): (u64, bool),
+        offset: u64,
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
         let length = data.len() as u64;
         let (mut state, size, change) = self.ready(file, request, |size| {
-            let offset = if appends { size } else { offset };
+            let offset = if options.append { size } else { offset };
             Change { offset, length, grows_to: offset.saturating_add(length) }
         })?;
+        let options = options.placed();
         let done =
             self.lower.write(request, file.ino(), handle, change.offset, data, options)? as u64;
         let written = Change { length: done, ..change };
@@ -110,7 +111,7 @@ impl Tier {
                     return Ok((begun - change.offset) as usize);
                 }
                 self.recall(file, partly..partly + 1, request, Class::Waiting)?;
-                self.write(file, request, handle, (change.offset, false), data, options)
+                self.write(file, request, handle, change.offset, data, options)
             }
             None => Ok(done as usize),
         }

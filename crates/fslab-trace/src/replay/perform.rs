@@ -152,8 +152,9 @@ impl Replayer<'_> {
 
     fn write(&mut self, request: &Request, record: &Record, (ino, offset): (Ino, u64)) -> Outcome {
         let handle = self.open_file(record.handle)?.handle;
-        let kill_set_id = record.flags.is_some_and(|flags| flags & flag::KILL_SET_ID != 0);
-        let options = WriteOptions { kill_set_id };
+        let has = |bit| record.flags.is_some_and(|flags| flags & bit != 0);
+        let options =
+            WriteOptions { kill_set_id: has(flag::KILL_SET_ID), append: has(flag::APPEND) };
         let data = match &record.data {
             Some(data) => data,
             None => {

@@ -49,10 +49,10 @@ impl Tree {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        let (ino, mode) = self.handles.writable(handle)?;
+        let (ino, _) = self.handles.writable(handle)?;
         let node = self.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?;
         let file = node.data_mut()?;
-        let offset = if mode.contains(OpenMode::APPEND) { file.size() } else { offset };
+        let offset = if options.append { file.size() } else { offset };
         let written = file.write(&mut self.space, offset, data)?;
         if written > 0 {
             node.drop_privileges(options.kill_set_id);
@@ -102,10 +102,7 @@ impl Tree {
         length: u64,
     ) -> Result<u64> {
         let (source_ino, _) = self.handles.readable(source.0)?;
-        let (target_ino, target_mode) = self.handles.writable(target.0)?;
-        if target_mode.contains(OpenMode::APPEND) {
-            return Err(Errno::BADF.into());
-        }
+        let (target_ino, _) = self.handles.writable(target.0)?;
         let size = self.node(source_ino)?.data()?.size();
         let length = length.min(size.saturating_sub(source.1));
         target.1.checked_add(length).ok_or(Errno::OVERFLOW)?;
@@ -117,7 +114,7 @@ impl Tree {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         self.read(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: request.credentials.uid != 0 };
+        let options = WriteOptions { kill_set_id: request.credentials.uid != 0, append: false };
         self.write(request, target.0, target.1, &buffer, options).map(|length| length as u64)
     }
 

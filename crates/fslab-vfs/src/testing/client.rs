@@ -175,7 +175,7 @@ impl Client<'_> {
         let flags = OpenMode::READ_WRITE | flags;
         let (entry, opened) = self.subject().create(&self.request(), parent, name, mode, flags)?;
         let attr = self.keep(entry);
-        Ok((attr.clone(), File::new(self, attr.ino, opened.handle)))
+        Ok((attr.clone(), File::new(self, attr.ino, opened.handle, flags)))
     }
 
     /// Makes a regular file without a name.
@@ -183,7 +183,7 @@ impl Client<'_> {
         let flags = OpenMode::READ_WRITE | flags;
         let (entry, opened) = self.subject().tmpfile(&self.request(), parent, mode, flags)?;
         let attr = self.keep(entry);
-        Ok((attr.clone(), File::new(self, attr.ino, opened.handle)))
+        Ok((attr.clone(), File::new(self, attr.ino, opened.handle, flags)))
     }
 
     /// Makes a node.
@@ -378,7 +378,7 @@ impl Client<'_> {
     /// Opens a file; without flags for reading only.
     pub fn open(&self, ino: Ino, flags: OpenMode) -> Result<File<'_>> {
         let opened = self.subject().open(&self.request(), ino, flags)?;
-        Ok(File::new(self, ino, opened.handle))
+        Ok(File::new(self, ino, opened.handle, flags))
     }
 }
 
@@ -394,12 +394,13 @@ pub struct File<'c> {
     pub ino: Ino,
     /// The handle.
     pub handle: Handle,
+    mode: OpenMode,
     open: bool,
 }
 
 impl<'c> File<'c> {
-    fn new(client: &'c Client<'_>, ino: Ino, handle: Handle) -> Self {
-        Self { client, ino, handle, open: true }
+    fn new(client: &'c Client<'_>, ino: Ino, handle: Handle, mode: OpenMode) -> Self {
+        Self { client, ino, handle, mode, open: true }
     }
 
     /// Reads up to `length` bytes, in one request.
@@ -417,9 +418,11 @@ impl<'c> File<'c> {
         self.write_with(offset, data, WriteOptions::default())
     }
 
-    /// Writes in one request.
+    /// Writes in one request; as the kernel does, at the end if the file was opened so.
     pub fn write_with(&self, offset: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
         let request = self.client.request();
+        let append = options.append || self.mode.contains(OpenMode::APPEND);
+        let options = WriteOptions { append, ..options };
         self.client.subject().write(&request, self.ino, self.handle, offset, data, options)
     }
 

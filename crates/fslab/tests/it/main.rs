@@ -3,6 +3,7 @@
 
 mod aging;
 mod aging_churn;
+mod appending;
 mod boundary;
 mod command_line;
 mod comparing;
@@ -15,6 +16,8 @@ mod mounting;
 mod observe;
 mod probing;
 mod reproducing;
+mod sca_conversion;
+mod sca_memory;
 mod set_id;
 mod support;
 mod tier_fsx;

@@ -37,7 +37,11 @@ pub fn fslab(arguments: &[&str]) -> Command {
 
 /// Runs the program and answers its exit code and what it said on standard error.
 pub fn run(arguments: &[&str]) -> (i32, String) {
-    let output: Output = fslab(arguments).output().unwrap();
+    ended(&mut fslab(arguments))
+}
+
+fn ended(command: &mut Command) -> (i32, String) {
+    let output: Output = command.output().unwrap();
     let code = output.status.code().unwrap_or(-1);
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -96,7 +100,15 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        let scratch = TempDir::new().unwrap();
+        Self::within(TempDir::new().unwrap())
+    }
+
+    /// Where builds are: on a disk, whose pages can be dropped from memory.
+    pub fn on_disk() -> Self {
+        Self::within(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    fn within(scratch: TempDir) -> Self {
         let (lower, point) = (scratch.path().join("lower"), scratch.path().join("point"));
         std::fs::create_dir(&lower).unwrap();
         std::fs::create_dir(&point).unwrap();
@@ -120,8 +132,13 @@ impl Place {
     }
 
     pub fn try_mount(&self, arguments: &[&str]) -> (i32, String) {
+        ended(&mut self.mount_command(arguments))
+    }
+
+    /// What mounts the lower directory with arguments.
+    pub fn mount_command(&self, arguments: &[&str]) -> Command {
         let paths = [self.lower.to_str().unwrap(), self.point.to_str().unwrap()];
-        run(&[&["mount"], arguments, &paths].concat())
+        fslab(&[&["mount"], arguments, &paths].concat())
     }
 
     #[track_caller]

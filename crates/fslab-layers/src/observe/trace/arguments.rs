@@ -115,7 +115,8 @@ fn add_call_on_file(record: &mut Record, call: &Call<'_>, data: DataMode) {
         Call::Write { ino, handle, offset, data: bytes, options } => {
             add_file(record, ino, handle);
             record.offset = Some(offset);
-            record.flags = Some(bit(options.kill_set_id, flag::KILL_SET_ID));
+            let append = bit(options.append, flag::APPEND);
+            record.flags = Some(append | bit(options.kill_set_id, flag::KILL_SET_ID));
             add_data(record, bytes, data);
         }
         Call::Flush { ino, handle }

@@ -195,11 +195,11 @@ impl Conversion {
         }
         super::contents::sync(&*self.lower, &self.request, copy.ino)?;
         self.trade(place, attr, &copy, lease)?;
-        self.remove(place.parent, &copy.name)?;
         Ok(copy.ino)
     }
 
-    /// Gives a copy every name that is still the original's.
+    /// Gives a copy every name that is still the original's. The original keeps a name of ours to
+    /// the end: as long as the copy names it by its number, no other file may have that.
     fn other_names(
         &self,
         attr: &Attr,
@@ -207,7 +207,7 @@ impl Conversion {
         paths: &[PathBuf],
         lease: Option<&fslab_sys::lease::Lease>,
     ) -> Kept<()> {
-        for path in paths {
+        let renamed = paths.iter().try_for_each(|path| {
             let (parent, found) = self.find(path)?;
             let place = Place { parent, path, ino: found };
             let renamed = match found == attr.ino {
@@ -217,10 +217,22 @@ impl Conversion {
             self.lower.forget(found, 1);
             let renamed = renamed.and_then(|()| Ok(self.sync_directory(parent)?));
             self.give_back(parent);
-            renamed?;
+            renamed
+        });
+        if renamed.is_ok() {
+            self.lower.removexattr(&self.request, copy, OsStr::new(ORIGIN_NAME))?;
         }
-        self.lower.removexattr(&self.request, copy, OsStr::new(ORIGIN_NAME))?;
-        Ok(())
+        paths.iter().try_for_each(|path| self.remove_own_name(path, attr.ino))?;
+        renamed
+    }
+
+    /// Removes the name of ours that a file has beside one of its paths.
+    fn remove_own_name(&self, path: &Path, ino: Ino) -> Result<()> {
+        let (parent, found) = self.find(path)?;
+        self.lower.forget(found, 1);
+        let removed = self.remove(parent, &copy_name(ino));
+        self.give_back(parent);
+        removed
     }
 
     fn other_name(
@@ -242,9 +254,9 @@ impl Conversion {
             self.lower.forget(copy, 1);
             return Err(Why::Changed);
         }
-        self.trade(place, &now, &Copy { name: name.clone(), ino: copy }, lease)?;
+        self.trade(place, &now, &Copy { name, ino: copy }, lease)?;
         self.lower.forget(copy, 1);
-        Ok(self.remove(place.parent, &name)?)
+        Ok(())
     }
 
     /// The directory and the file of a path, looked up once each.

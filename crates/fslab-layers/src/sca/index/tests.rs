@@ -41,6 +41,17 @@ fn reopened(index: &mut Index, disk: &Disk) -> Index {
     Index::stored(index.levels(), root)
 }
 
+/// Pages in memory, and those of them that were changed.
+fn counted(link: &Link) -> (usize, usize) {
+    let Link::Loaded(page) = link else { return (0, 0) };
+    let below = match &page.slots {
+        Slots::Inner(links) => links.iter().map(counted).collect(),
+        Slots::Leaf(_) => Vec::new(),
+    };
+    let own = (1, usize::from(page.dirty));
+    below.into_iter().fold(own, |sum, each| (sum.0 + each.0, sum.1 + each.1))
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Set(u64),
@@ -86,6 +97,7 @@ proptest! {
                     index.unwrite();
                 }
             }
+            prop_assert_eq!((index.loaded, index.changed_pages()), counted(&index.root));
         }
         for chunk in map.keys().flat_map(|chunk| [*chunk, chunk.saturating_sub(1), chunk + 1]) {
             prop_assert_eq!(index.get(chunk, &load).unwrap(), map.get(&chunk).copied());

@@ -1,7 +1,8 @@
 //! Chunks that are decoded before they are asked for.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::testing::client::Client;
@@ -103,4 +104,65 @@ fn what_was_written_meanwhile_is_what_is_read() {
         }
     }
     file.close().unwrap();
+}
+
+/// Frames of other content lie where those lay that were decoded ahead.
+#[test]
+fn what_was_made_anew_meanwhile_is_what_is_read() {
+    let (below, data) = (Arc::new(Counting::default()), content());
+    let fs = mounted(&below, &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let before = below.frames_read();
+    for chunk in 0..2 {
+        file.read((chunk * CHUNK) as u64, CHUNK).unwrap();
+    }
+    below.wait_for(before + 4);
+    let other = super::below::random(6, CHUNK * CHUNKS);
+    client.truncate(ino, 0).unwrap();
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(0, &other).unwrap();
+    for chunk in 2..CHUNKS {
+        let place = chunk * CHUNK;
+        let found = file.read(place as u64, CHUNK).unwrap();
+        assert!(found == other[place..place + CHUNK], "chunk {chunk}");
+    }
+    writer.close().unwrap();
+    file.close().unwrap();
+}
+
+/// Workers that decode ahead and workers that encode for who holds the file never wait for each
+/// other.
+#[test]
+fn a_reader_in_sequence_and_a_writer_both_go_on() {
+    const ROUNDS: u64 = 2000;
+    const HUNG: Duration = Duration::from_secs(120);
+    let fs = mounted(&Arc::default(), &text(CHUNK * CHUNKS));
+    let (told, ended) = mpsc::channel();
+    let places = |round: u64| (round * 7 % (CHUNKS as u64 - 4)) * CHUNK as u64;
+    for writes in [false, true] {
+        let (fs, told) = (Arc::clone(&fs), told.clone());
+        std::thread::spawn(move || {
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            let data = text(CHUNK * 4);
+            for round in 0..ROUNDS {
+                let place = places(round);
+                if writes {
+                    file.write_all(place, &data).unwrap();
+                    continue;
+                }
+                for chunk in 0..3 {
+                    file.read(place + chunk * CHUNK as u64, CHUNK).unwrap();
+                }
+            }
+            file.close().unwrap();
+            told.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        ended.recv_timeout(HUNG).expect("both wait for ever");
+    }
 }

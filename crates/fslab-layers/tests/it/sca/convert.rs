@@ -168,6 +168,27 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     assert_eq!(left.len(), 7, "{left:?}");
 }
 
+/// In a tree that only a layer wrote to, a file of zeros is one whose writes were lost in a crash.
+/// Once the tree was decoded, there are files that are meant to begin so.
+#[test]
+fn decoded_files_that_begin_with_zeros_are_not_taken_for_lost() {
+    let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let content = [vec![0; 5000], text(5000)].concat();
+    let fs = layer.build(Arc::clone(&memory)).unwrap();
+    write_file(&*fs, "image", &content);
+    fs.shutdown().unwrap();
+    drop(fs);
+    for direction in [Direction::Decode, Direction::Encode, Direction::Decode] {
+        let told = convert(&memory, direction).unwrap();
+        assert!(matches!(told[..], [(_, Outcome::Converted { .. })]), "{told:?}");
+        let fs = layer.build(Arc::clone(&memory)).unwrap();
+        assert!(read_file(&*fs, "image").unwrap() == content, "{direction:?}");
+        fs.shutdown().unwrap();
+    }
+    assert!(read_file(&*memory, "image").unwrap() == content);
+}
+
 /// Who has a file open for writing keeps it as it is.
 #[test]
 fn a_file_that_is_written_to_is_left_alone() {

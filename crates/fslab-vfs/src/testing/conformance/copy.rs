@@ -14,7 +14,7 @@ cases! { "copy_file_range":
     whole_file_is_copied, part_is_copied_to_an_offset, copy_ends_at_the_end,
     nothing_is_behind_the_end, copy_of_nothing_is_nothing, target_keeps_its_other_bytes,
     target_is_extended_with_a_gap, apart_ranges_of_one_file_are_copied,
-    overlapping_ranges_are_refused, appending_target_is_refused, read_only_target_is_refused,
+    overlapping_ranges_are_refused, read_only_target_is_refused,
     write_only_source_is_refused, holes_read_as_zeros_in_the_copy, source_is_unchanged,
     unaligned_ranges_are_copied,
 }
@@ -123,12 +123,6 @@ fn overlapping_ranges_are_refused(client: &Client<'_>, top: Ino) -> Outcome {
     }
     ensure_bytes!(file.read(0, 20_000)?, pattern(4, 10_000));
     Ok(())
-}
-
-fn appending_target_is_refused(client: &Client<'_>, top: Ino) -> Outcome {
-    let (source, target) = pair(client, top, b"0123456789", b"kept")?;
-    let appending = client.open(target.ino, OpenMode::WRITE_ONLY | OpenMode::APPEND)?;
-    refused(source.copy_to(0, &appending, 0, 5), Errno::BADF)
 }
 
 fn read_only_target_is_refused(client: &Client<'_>, top: Ino) -> Outcome {

@@ -8,7 +8,7 @@ use crate::types::{FallocateMode, Ino, OpenMode, SetAttr, WriteOptions};
 use super::check::Outcome;
 use crate::testing::client::Client;
 
-const KILL: WriteOptions = WriteOptions { kill_set_id: true };
+const KILL: WriteOptions = WriteOptions { kill_set_id: true, append: false };
 
 cases! { "ownership":
     creator_owns_every_kind, set_gid_directory_gives_its_group,

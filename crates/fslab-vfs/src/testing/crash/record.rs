@@ -432,8 +432,7 @@ impl FileSystem for CrashFs {
         if done == 0 {
             return Ok(0);
         }
-        let mode = recorder.modes.get(&handle).copied().unwrap_or(OpenMode::empty());
-        let offset = if mode.contains(OpenMode::APPEND) { before } else { offset };
+        let offset = if options.append { before } else { offset };
         let mut changes = self.written(ino, before, offset, done as u64)?;
         changes.extend(self.time(&recorder, ino)?);
         recorder.note(format!("write {done} bytes of {} at {offset}", ino.0), changes);

@@ -304,7 +304,8 @@ impl<'c> Pair<'c> {
             Operation::Write { handle, span, fill, kill_set_id } => {
                 let data = vec![fill; span.length];
                 // The kernel sends no empty writes; what one clears is nobody's concern.
-                let options = WriteOptions { kill_set_id: kill_set_id && span.length > 0 };
+                let kill_set_id = kill_set_id && span.length > 0;
+                let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
                 self.on_file(handle, |file| {
                     let written = file.write_with(span.offset, &data, options);
                     seen(written, |length| Seen::Number(length as u64))

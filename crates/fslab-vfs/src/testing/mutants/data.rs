@@ -132,8 +132,16 @@ CaughtBy::Model, {
 
 mutant! { APPEND_OVERWRITES, AppendOverwrites, "an append goes to the offset of the request",
 CaughtBy::Model, {
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.0.open(request, ino, mode - OpenMode::APPEND)
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.0.write(request, ino, handle, offset, data, options.placed())
     }
 } }
 

@@ -1,0 +1,60 @@
+//! Encoding before a file is taken, so that several writers encode beside each other: the kernel
+//! hands over pages that it collected in several requests at a time.
+
+use fslab_vfs::Result;
+
+use super::codec::CodecSpec;
+use super::context::Settings;
+use super::encoder::{Encoded, encode_all};
+use super::frame::Identity;
+use super::reader::{Piece, pieces};
+
+/// How a file is encoded.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub codec: &'static CodecSpec,
+    pub chunk_bytes: u64,
+}
+
+impl From<&Identity> for Shape {
+    fn from(identity: &Identity) -> Self {
+        Self { codec: identity.codec, chunk_bytes: identity.chunk_bytes() }
+    }
+}
+
+/// Bodies of the whole chunks of one write.
+#[derive(Default)]
+pub struct Prepared {
+    shape: Option<Shape>,
+    bodies: Vec<(u64, Encoded)>,
+}
+
+impl Prepared {
+    /// Encodes what a write at `offset` holds of whole chunks.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(settings: &Settings, shape: Shape, offset: u64, data: &[u8]) -> Result<Self> {
+        let Shape { codec, chunk_bytes } = shape;
+        if !codec.compresses {
+            return Ok(Self::default());
+        }
+        let is_whole = |piece: &Piece| u64::from(piece.end - piece.start) == chunk_bytes;
+        let whole = pieces(chunk_bytes, offset, data.len() as u64).filter(is_whole);
+        let (chunks, contents): (Vec<u64>, Vec<&[u8]>) = whole
+            .map(|piece| (piece.chunk, &data[piece.at..piece.at + chunk_bytes as usize]))
+            .unzip();
+        let encoded = encode_all(settings, codec, &contents)?;
+        Ok(Self { shape: Some(shape), bodies: chunks.into_iter().zip(encoded).collect() })
+    }
+
+    /// Hands over the body of a chunk, where it was encoded as the file still is.
+    pub fn take(&mut self, shape: Shape, chunk: u64) -> Option<Encoded> {
+        let is_same = |prepared: &Shape| {
+            std::ptr::eq(prepared.codec, shape.codec) && prepared.chunk_bytes == shape.chunk_bytes
+        };
+        self.shape.as_ref().filter(|prepared| is_same(prepared))?;
+        let at = self.bodies.iter().position(|(known, _)| *known == chunk)?;
+        Some(self.bodies.swap_remove(at).1)
+    }
+}

@@ -1,0 +1,79 @@
+//! The order of those who prepare beside each other.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Lets those who prepare beside each other act in the order in which they came.
+#[derive(Default)]
+pub struct Turns {
+    present: Mutex<Present>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Present {
+    next: u64,
+    numbers: VecDeque<u64>,
+}
+
+/// A place in the order, given back when dropped.
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    number: u64,
+}
+
+impl Turns {
+    /// Takes the last place.
+    pub fn come(&self) -> Turn<'_> {
+        let mut present = self.present.lock();
+        let number = present.next;
+        present.next += 1;
+        present.numbers.push_back(number);
+        Turn { turns: self, number }
+    }
+}
+
+impl Turn<'_> {
+    /// Waits for all who came before.
+    pub fn wait(&self) {
+        let mut present = self.turns.present.lock();
+        while present.numbers.front() != Some(&self.number) {
+            self.turns.changed.wait(&mut present);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut present = self.turns.present.lock();
+        present.numbers.retain(|number| *number != self.number);
+        if !present.numbers.is_empty() {
+            self.turns.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_first_acts_first_and_who_leaves_holds_up_nobody() {
+        let (turns, acted) = (Turns::default(), Mutex::new(Vec::new()));
+        let [first, second, third] = [turns.come(), turns.come(), turns.come()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let third = third;
+                third.wait();
+                acted.lock().push(3);
+            });
+            drop(second);
+            first.wait();
+            acted.lock().push(1);
+            drop(first);
+        });
+        assert_eq!(*acted.lock(), [1, 3]);
+        turns.come().wait();
+    }
+}

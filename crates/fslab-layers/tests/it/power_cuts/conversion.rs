@@ -1,0 +1,203 @@
+//! Power cuts while a tree is encoded or decoded: each name leads to its content, and the next run
+//! goes on to the end.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use fslab_layers::observe::fault::{Fault, Program};
+use fslab_layers::sca::convert::{Conversion, Direction, Outcome};
+use fslab_layers::{LayerChoice, Surroundings};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
+use fslab_vfs::testing::environment::{number, seed, seed_or};
+use fslab_vfs::{FileSystem, Ino, Name, OpenMode, RenameMode, Request, XattrMode};
+use parking_lot::Mutex;
+
+const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
+
+/// A plain file, one of two names, and one with a hole.
+const NAMES: [&str; 4] = ["plain", "first", "second", "sparse"];
+
+/// What each name leads to, whatever happens.
+fn content(name: &str) -> Vec<u8> {
+    let words = |length: usize, text: &[u8]| text.iter().copied().cycle().take(length).collect();
+    match name {
+        "plain" => words(9000, b"It was the best of times, "),
+        "sparse" => [vec![0; 20_000], words(3000, b"it was the age of wisdom, ")].concat(),
+        _ => words(6000, b"it was the epoch of belief, "),
+    }
+}
+
+#[test]
+fn conversions_hold_after_a_crash_at_every_event() {
+    let seed = seed();
+    let is_full = number("FSLAB_CRASH_FULL") == Some(1);
+    let plan = if is_full { Plan::full(seed) } else { Plan::quick(seed) };
+    for direction in [Direction::Encode, Direction::Decode] {
+        for order in [Order::Independent, Order::Journal] {
+            match explore(direction, order, &plan, |below| below) {
+                Ok(states) => eprintln!("{direction:?}, {order:?}: {states} states"),
+                Err(problem) => panic!("{direction:?}, {order:?}: {problem}"),
+            }
+        }
+    }
+}
+
+/// What can be wrong between the conversion and the disk.
+const BUGS: [(&str, Plant); 2] =
+    [("copies are not made durable", unsynced), ("names are not traded at once", in_two_steps)];
+
+type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
+
+#[test]
+fn planted_bugs_of_conversions_are_caught() {
+    let plan = Plan::full(seed_or(1));
+    for (bug, plant) in BUGS {
+        for direction in [Direction::Encode, Direction::Decode] {
+            let problem = explore(direction, Order::Independent, &plan, plant);
+            let problem = problem.expect_err(bug);
+            eprintln!("{bug}, {direction:?}: {}", problem.lines().next().unwrap());
+            assert!(problem.starts_with("after the crash"), "{bug}, {direction:?}: {problem}");
+        }
+    }
+}
+
+fn unsynced(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    let program = Program::parse("planted", "fsync skip", 0).unwrap();
+    Arc::new(Fault::new(below, program, Box::new(|_, _| Ok(()))))
+}
+
+fn in_two_steps(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    Arc::new(InTwoSteps(below))
+}
+
+/// Does in two steps what must be one: a name is gone before it is another's.
+struct InTwoSteps(Arc<dyn FileSystem>);
+
+impl FileSystem for InTwoSteps {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
+        mode: RenameMode,
+    ) -> fslab_vfs::Result<()> {
+        if mode != RenameMode::EXCHANGE {
+            return self.0.rename(request, parent, name, new_parent, new_name, mode);
+        }
+        self.0.unlink(request, parent, name)?;
+        let mode = RenameMode::empty();
+        self.0.rename(request, new_parent, new_name, parent, name, mode)
+    }
+}
+
+/// Converts a tree, and looks at every state that a crash may leave; answers how many there were.
+fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Result<usize, String> {
+    let crash = Arc::new(CrashFs::default());
+    make_tree(&*crash);
+    if direction == Direction::Decode {
+        let below: Arc<dyn FileSystem> = crash.clone();
+        convert(&below, Direction::Encode)?;
+    }
+    crash.settle().unwrap();
+    let start = crash.position();
+    convert(&plant(crash.clone()), direction)?;
+    let mut seen = HashSet::new();
+    let mut visit = |state: &State| match seen.insert(state.fingerprint) {
+        true => check(state, direction),
+        false => Ok(()),
+    };
+    crash.log().for_each_state(order, plan, &|point| point >= start, &mut visit)
+}
+
+fn make_tree(fs: &dyn FileSystem) {
+    let client = Client::new(fs);
+    for name in ["plain", "first", "sparse"] {
+        let (_, file) = client.create(Ino::ROOT, name, 0o640, OpenMode::EXCLUSIVE).unwrap();
+        let bytes = content(name);
+        let start = bytes.iter().position(|byte| *byte != 0).unwrap();
+        file.write_all(start as u64, &bytes[start..]).unwrap();
+        file.close().unwrap();
+    }
+    let first = client.lookup(Ino::ROOT, "first").unwrap().ino;
+    client.link(first, Ino::ROOT, "second").unwrap();
+}
+
+fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
+    let (layer, around) = (LAYER.parse::<LayerChoice>().unwrap(), Surroundings::default());
+    let conversion = Conversion::over(Arc::clone(below), &layer, direction, &around);
+    let conversion = conversion.map_err(|error| format!("not begun: {error}"))?;
+    let kept = Mutex::new(Vec::new());
+    let told = conversion.run(1, &|path, outcome| {
+        if let Outcome::Kept(why) = outcome {
+            kept.lock().push(format!("{}: {why}", path.display()));
+        }
+    });
+    told.map_err(|error| format!("not ended: {error}"))?;
+    let kept = kept.into_inner();
+    if kept.is_empty() { Ok(()) } else { Err(format!("not converted: {kept:?}")) }
+}
+
+/// After a crash: everything is there, and the conversion can be gone on with.
+fn check(state: &State, direction: Direction) -> Result<(), String> {
+    let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+    renumber(&*found);
+    is_all_there(&found).map_err(|problem| format!("after the crash: {problem}"))?;
+    convert(&found, direction).map_err(|problem| format!("gone on: {problem}"))?;
+    is_all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
+    let client = Client::new(&*found);
+    let mut names = client.names(Ino::ROOT).unwrap();
+    names.sort();
+    if names != ["first", "plain", "second", "sparse"] {
+        return Err(format!("gone on, there are {names:?}"));
+    }
+    let linked = ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
+    match (linked[0].ino == linked[1].ino, linked[0].links) {
+        (true, 2) => Ok(()),
+        other => Err(format!("gone on, the names of one file are apart: {other:?}")),
+    }
+}
+
+/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
+/// have both names yet says whose it is by the number.
+fn renumber(fs: &dyn FileSystem) {
+    let (client, name) = (Client::new(fs), OsStr::new("user.fslab.convert"));
+    let [first, second] =
+        ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).map(|attr| attr.ino));
+    let (Ok(first), Ok(second)) = (first, second) else { return };
+    for (copy, original) in [(first, second), (second, first)] {
+        let number = if copy == original { u64::MAX } else { original.0 };
+        if fs.getxattr(&client.request(), copy, name).is_ok() {
+            let (value, mode) = (number.to_le_bytes(), XattrMode::empty());
+            fs.setxattr(&client.request(), copy, name, &value, mode).unwrap();
+        }
+    }
+}
+
+/// Whether each name leads to its content, through a layer, to which plain files are plain.
+fn is_all_there(below: &Arc<dyn FileSystem>) -> Result<(), String> {
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let built = layer.build(Arc::clone(below)).map_err(|error| format!("no mount: {error}"))?;
+    let client = Client::new(&*built);
+    for name in NAMES {
+        let told = |error: fslab_vfs::Error| format!("{name}: {error}");
+        let attr = client.lookup(Ino::ROOT, name).map_err(told)?;
+        let found = client.contents(attr.ino).map_err(told)?;
+        let expected = content(name);
+        if found != expected {
+            let same = found.iter().zip(&expected).take_while(|(one, other)| one == other).count();
+            return Err(format!("{name}: {} bytes, right up to {same}", found.len()));
+        }
+        if attr.permissions.bits() != 0o640 {
+            return Err(format!("{name}: permissions {:o}", attr.permissions.bits()));
+        }
+    }
+    built.shutdown().map_err(|error| format!("no end: {error}"))
+}

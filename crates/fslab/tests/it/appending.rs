@@ -1,0 +1,120 @@
+//! Whether a write appends is a matter of the write: fcntl(2) changes it after the opening, and pages
+//! of shared maps have their place however the file was opened.
+
+use std::path::Path;
+use std::process::Command;
+
+use fslab_vfs::testing::skip::skip;
+
+use crate::support::{Place, require_mounting, run};
+
+/// Opens a file for appending in every way in which it is then written, and looks what it holds.
+const WRITES: &str = "
+import fcntl, mmap, os, sys
+path = sys.argv[1]
+
+def holds(what, wanted):
+    found = open(path, 'rb').read()
+    if found != wanted:
+        sys.exit('%s: %d bytes, %r' % (what, len(found), found[:20]))
+
+page = b'o' * 4096
+with open(path, 'wb') as file:
+    file.write(page)
+file = os.open(path, os.O_RDWR | os.O_APPEND)
+with mmap.mmap(file, 4096) as mapped:
+    mapped[0:3] = b'map'
+    mapped.flush()
+holds('a map', b'map' + page[3:])
+os.pwrite(file, b'end', 0)
+holds('an append', b'map' + page[3:] + b'end')
+if sys.argv[2] == 'at opening':
+    sys.exit(0)
+fcntl.fcntl(file, fcntl.F_SETFL, 0)
+os.pwrite(file, b'place', 0)
+holds('no append any more', b'place' + page[5:] + b'end')
+fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+os.pwrite(file, b'again', 1)
+holds('an append again', b'place' + page[5:] + b'endagain')
+os.close(file)
+plain = os.open(path, os.O_RDWR)
+fcntl.fcntl(plain, fcntl.F_SETFL, os.O_APPEND)
+os.truncate(path, 3)
+os.pwrite(plain, b'!', 100)
+holds('an append that began later', b'pla!')
+os.close(plain)
+
+# Pieces of a direct write come at once.
+pieces = b''.join(bytes([number]) * (1 << 20) for number in range(8))
+try:
+    direct = os.open(path + '.direct', os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_DIRECT)
+except OSError:
+    sys.exit(0)
+with mmap.mmap(-1, len(pieces)) as aligned:
+    aligned.write(pieces)
+    for turn in range(4):
+        os.write(direct, aligned)
+os.close(direct)
+found = open(path + '.direct', 'rb').read()
+if found != pieces * 4:
+    sys.exit('a direct append: %r' % [found[at] for at in range(0, len(found), 1 << 20)])
+";
+
+/// Where the kernel passes writes on by itself, it opens the file below as the file was opened, and
+/// never looks again (Linux 6.18).
+fn is_settled_at_opening(stack: &str) -> bool {
+    stack == "null" || stack == "tier"
+}
+
+fn appends_rightly(directory: &Path, what: &str) {
+    let path = directory.join("file");
+    let until = if is_settled_at_opening(what) { "at opening" } else { "at any time" };
+    let mut python = Command::new("python3");
+    let Ok(output) = python.arg("-c").arg(WRITES).arg(path).arg(until).output() else {
+        skip("appends through a mount", "no python3");
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {told}");
+}
+
+#[test]
+fn appending_is_a_matter_of_the_write() {
+    require_mounting!();
+    let plain = Place::new();
+    appends_rightly(&plain.lower, "the file system below");
+    for stack in ["null", "null:passthrough=off", "gzip", "zstd:tails=off"] {
+        let place = Place::mounted(&["-l", stack]);
+        appends_rightly(&place.point, stack);
+        place.umount();
+        let place = Place::mounted(&["-o", "writeback", "-l", stack]);
+        appends_rightly(&place.point, &format!("{stack}, writeback"));
+        place.umount();
+    }
+    for leaf in ["mem:", "ext2:memory"] {
+        let mut place = Place::new();
+        place.lower = leaf.into();
+        place.mount(&[]);
+        appends_rightly(&place.point, leaf);
+        place.umount();
+    }
+}
+
+/// Where a file is that is archived and released, too.
+#[test]
+fn appending_to_a_tier_is_a_matter_of_the_write() {
+    require_mounting!();
+    let place = Place::new();
+    let [lower, home, archive] =
+        ["lower", "home", "archive"].map(|name| place.lower.with_file_name(name));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (home, archive) = (text(&home), text(&archive));
+    let made = run(&["tier", "init", "--archive", &archive, "--home", &home, &text(&lower)]);
+    assert_eq!(made.0, 0, "{}", made.1);
+    place.mount(&["-l", "tier"]);
+    appends_rightly(&place.point, "tier");
+    place.umount();
+    place.mount(&["-o", "writeback", "-l", "tier"]);
+    appends_rightly(&place.point, "tier, writeback");
+    place.umount();
+}
