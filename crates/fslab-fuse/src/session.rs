@@ -127,9 +127,20 @@ impl Session {
     /// # Errors
     /// Names what broke the connection, or what could not be written back.
     pub fn wait(self) -> Result<()> {
+        self.wait_and_then(|| ())
+    }
+
+    /// As [`Self::wait`]; calls `unmounted` before everything is written back, which may take
+    /// long: from the unmount on, the device number may be that of another mount.
+    ///
+    /// # Errors
+    /// Names what broke the connection, or what could not be written back.
+    pub fn wait_and_then(self, unmounted: impl FnOnce()) -> Result<()> {
         let mount_point = self.unmounter.mount_point;
         let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };
-        self.server.wait().map_err(|errno| failed(errno.into()))?;
+        let served = self.server.wait();
+        unmounted();
+        served.map_err(|errno| failed(errno.into()))?;
         let written_back = self.server.file_system.shutdown();
         written_back.map_err(|error| failed(error.errno().into()))
     }

@@ -256,7 +256,8 @@ impl Runner<'_> {
         let cells = &self.options.cells;
         for plan in self.options.plan.targets.iter().filter(|plan| cells.hold_target(&plan.name)) {
             self.check()?;
-            match target::make(plan, self.workshop()) {
+            let made = self.watch(self.options.interrupt.part())?;
+            match made.end(target::make(plan, self.workshop())) {
                 Ok((target, record)) => {
                     self.journal.append(&Record::Target(record))?;
                     self.end_target(plan, target)?;
@@ -468,7 +469,11 @@ impl Runner<'_> {
         if surroundings::is_much_dirty().map_err(Failure::Ours)? {
             rustix::fs::sync();
         }
-        let (mut target, _) = target::make(plan, self.workshop()).map_err(Failure::Target)?;
+        let interrupt = self.options.interrupt.part();
+        // What hangs may do so as soon as it is mounted, and is looked at from then on.
+        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
+        let made = watch.end(target::make(plan, self.workshop()));
+        let (mut target, _) = made.map_err(Failure::Target)?;
         let template = Sample {
             target: plan.name.clone(),
             workload: cell.label.to_owned(),
@@ -478,10 +483,7 @@ impl Runner<'_> {
             seed: cell.seed,
             ..Sample::default()
         };
-        let interrupt = self.options.interrupt.part();
-        let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
-        let watch =
-            Watch::begin(limit, interrupt.clone(), self.work.path()).map_err(Failure::Ours)?;
+        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
         let session = Session::new(&mut *target, template, interrupt);
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
@@ -493,6 +495,12 @@ impl Runner<'_> {
         ran.map_err(Failure::Target)?;
         ended.map_err(Failure::Target)?;
         Ok(samples)
+    }
+
+    /// Begins to watch what must not take longer than a run may.
+    fn watch(&self, interrupt: Interrupt) -> Result<Watch> {
+        let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
+        Watch::begin(limit, interrupt, self.work.path())
     }
 
     fn end_target(&mut self, plan: &TargetPlan, target: Box<dyn target::Target>) -> Result<()> {

@@ -359,6 +359,7 @@ mod tests {
             .spawn()
             .unwrap();
         while groups_of(caller.id()) != Some(vec![4321]) {
+            assert!(caller.try_wait().unwrap().is_none(), "setpriv ended");
             thread::yield_now();
         }
         let path = directory.path().join("file");
@@ -433,8 +434,9 @@ mod tests {
         assert_eq!(has_cap_fsetid(own), effective().contains(CapabilitySet::FSETID));
         assert!(!has_cap_fsetid(0), "an unknown thread");
         let mut stranger = Command::new("unshare").args(["--user", "sleep", "60"]).spawn().unwrap();
-        let arrived = || fs::read_to_string(format!("/proc/{}/comm", stranger.id())).unwrap();
-        while arrived().trim_end() != "sleep" {
+        let comm = format!("/proc/{}/comm", stranger.id());
+        while fs::read_to_string(&comm).unwrap().trim_end() != "sleep" {
+            assert!(stranger.try_wait().unwrap().is_none(), "no user namespace is to be had");
             thread::yield_now();
         }
         let counts = has_cap_fsetid(stranger.id());

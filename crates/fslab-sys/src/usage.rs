@@ -215,11 +215,16 @@ mod tests {
         let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));
         let seen = processor_time_of(std::process::id()).unwrap();
         let mut sum = 0_u64;
-        while start.elapsed() < Duration::from_millis(50) {
+        let spent = || {
+            let spent = ProcessorTime::of(Who::Process) - own;
+            spent.user + spent.system
+        };
+        // A machine with much to do gives little of itself in any time by the wall.
+        while spent() < Duration::from_millis(50) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", spent());
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let spent = ProcessorTime::of(Who::Process) - own;
-        assert!(spent.user + spent.system > Duration::from_millis(5), "{spent:?}");
+        assert!(start.elapsed() > Duration::ZERO);
         assert!(processor_time_of(std::process::id()).unwrap() > seen);
         assert!(processor_time_of(u32::MAX).is_err());
     }

@@ -44,6 +44,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
+use crate::host::claim::OpenFile;
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
@@ -71,10 +72,10 @@ impl Default for HostOptions {
 #[derive(Debug)]
 pub struct HostFs {
     lower: Lower,
-    files: OpenTable<Arc<OwnedFd>>,
+    files: OpenTable<OpenFile>,
     directories: OpenTable<OpenDirectory>,
     /// Holds the locks of a claim of the whole tree.
-    claim: Mutex<Vec<OwnedFd>>,
+    claim: Mutex<claim::Locks>,
 }
 
 /// How often a creation is tried while others make and remove its name.
@@ -162,7 +163,7 @@ impl HostFs {
     fn opened(&self, ino: Ino, file: Arc<OwnedFd>) -> Result<Opened> {
         let no_flush = !self.lower.reports_at_close(ino)?;
         let backing = Some(Arc::clone(&file));
-        let handle = self.files.insert(file);
+        let handle = self.files.insert(OpenFile::new(file));
         Ok(Opened { handle, backing, keep_cache: true, direct: false, no_flush })
     }
 
@@ -193,7 +194,7 @@ impl FileSystem for HostFs {
     }
 
     fn claim_file(&self, _ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
-        claim::lock_one(&**self.files.get(handle)?, claim)
+        self.files.get(handle)?.claim(claim)
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {

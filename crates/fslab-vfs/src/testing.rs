@@ -4,6 +4,7 @@
 //! - [`model`]: random operations, compared with [`crate::MemFs`].
 //! - [`crash`]: doubles that show what a crash may leave.
 //! - [`environment`]: seeds, and how much is tried.
+//! - [`flag`]: what ends the threads of a test, however it ends.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
 //!
 //! Subjects are given by a function that makes one: cases and random runs do not share state.
@@ -16,6 +17,7 @@ pub mod client;
 pub mod conformance;
 pub mod crash;
 pub mod environment;
+pub mod flag;
 pub mod model;
 pub mod mutants;
 pub mod skip;

@@ -3,20 +3,86 @@
 //! `/run/fslab` for root, `/run/user/UID/fslab` for others, and `/tmp/fslab-UID` where there is no
 //! such place. Nothing of the environment decides, because the one who asks and the daemon may
 //! have different ones. A socket is named by the device number of its mount, which no two mounts
-//! share.
+//! share at a time. But a mount that has ended leaves its number to the next before its daemon has
+//! written everything back: so a name is taken away only from the very socket it was given to,
+//! and while nobody else gives or takes names, who all lock the directory for that.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixStream;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, Coded};
 
 /// How the name of a socket ends.
 const SUFFIX: &str = ".sock";
+
+/// The socket of a mount; removed when dropped.
+pub struct Socket {
+    path: PathBuf,
+    /// The socket itself, by whatever name. While it is held, its inode number is nobody else's.
+    itself: OwnedFd,
+}
+
+impl Socket {
+    /// Makes a socket of a name in a directory, in place of one that may have it. It listens before
+    /// it has the name, so that nobody finds it deaf and takes it for a leftover.
+    pub fn listen(directory: &Path, path: &Path) -> io::Result<(Self, UnixListener)> {
+        let beside = directory.join(format!(".{}", std::process::id()));
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&beside)?;
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
+        let itself = open_itself(&beside)?;
+        let _names = lock_names(directory)?;
+        fs::rename(&beside, path)?;
+        Ok((Self { path: path.to_owned(), itself }, listener))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        match remove_if_still(&self.path, &self.itself) {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("{} is another mount's by now", self.path.display()),
+            Err(error) => tracing::warn!(%error, "removing {}", self.path.display()),
+        }
+    }
+}
+
+fn open_itself(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Waits until nobody else gives names to sockets of a directory or takes them away.
+fn lock_names(directory: &Path) -> io::Result<File> {
+    let directory = File::open(directory)?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    Ok(directory)
+}
+
+/// Removes a name from what is held open; `false` where it is no longer the name of that.
+fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
+    let _names = lock_names(path.parent().unwrap_or(Path::new("/")))?;
+    let named = match open_itself(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        named => rustix::fs::fstat(named?)?,
+    };
+    let itself = rustix::fs::fstat(itself)?;
+    let is_still = (named.st_dev, named.st_ino) == (itself.st_dev, itself.st_ino);
+    if is_still {
+        fs::remove_file(path)?;
+    }
+    Ok(is_still)
+}
 
 /// Where the sockets of a user's mounts may be, the best place first.
 fn places_of(uid: u32) -> [PathBuf; 2] {
@@ -80,24 +146,31 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
         let is_socket = path.to_str().is_some_and(|path| path.ends_with(SUFFIX));
-        let refused = || {
-            let connected = UnixStream::connect(&path);
-            connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-        };
-        if is_socket && refused() {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => tracing::debug!("removed {}, which a killed daemon left", path.display()),
-            }
+        let leftover = if is_socket { leftover(&path)? } else { None };
+        if let Some(leftover) = leftover
+            && remove_if_still(&path, &leftover)?
+        {
+            tracing::debug!("removed {}, which a killed daemon left", path.display());
         }
     }
     Ok(())
 }
 
+/// What has a name that nobody answers to. It is found out before nobody is asked: who takes the
+/// name meanwhile has another socket.
+fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let itself = match open_itself(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        itself => itself?,
+    };
+    let connected = UnixStream::connect(path);
+    let is_deaf = connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    Ok(is_deaf.then_some(itself))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -113,6 +186,33 @@ mod tests {
         assert!(!is_private(&open, uid));
         symlink(&own, &link).unwrap();
         assert!(!is_private(&link, uid));
+    }
+
+    /// The daemon of the first writes back for long while another mount gets its number.
+    #[test]
+    fn a_name_that_went_to_another_socket_stays_with_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("0-1.sock");
+        let first = Socket::listen(scratch.path(), &path).unwrap();
+        assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, 0o600);
+        let second = Socket::listen(scratch.path(), &path).unwrap();
+        drop(first);
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    /// A mount takes the name of a leftover just when another has found that nobody answers.
+    #[test]
+    fn a_leftover_whose_name_was_taken_is_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("0-1.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let leftover = leftover(&path).unwrap().unwrap();
+        let living = Socket::listen(scratch.path(), &path).unwrap();
+        assert!(!remove_if_still(&path, &leftover).unwrap());
+        UnixStream::connect(&path).unwrap();
+        drop(living);
     }
 
     #[test]

@@ -46,8 +46,9 @@ impl Server {
         Ok(Answer::Now)
     }
 
-    /// Whether a write appends is in the flags that the file has then. Pages from the kernel's cache
-    /// have their place, and so have the pieces of a direct write, which come at once in any order.
+    /// Whether a write appends is in the flags that the file has then. Pages from the kernel's
+    /// cache have their place, and so have the pieces of a direct write, which come at once in any
+    /// order.
     /// In writeback mode the kernel knows the end, and does all that itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);

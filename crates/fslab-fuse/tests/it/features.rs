@@ -182,7 +182,10 @@ fn small_writes_are_collected() {
         file.sync_all().unwrap();
         drop(file);
         let writes = watched.writes.lock().clone();
-        assert_eq!(writes.iter().sum::<usize>(), 10_000);
+        let sum: usize = writes.iter().sum();
+        // What is kept to be written later is written twice where somebody syncs the machine
+        // half-way.
+        assert!(if writeback { sum >= 10_000 } else { sum == 10_000 }, "{sum} bytes");
         assert_eq!(writes.len() < 100, writeback, "{} writes", writes.len());
         mounted.end();
     }

@@ -9,7 +9,7 @@ use fslab_fuse::MountOptions;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::Mounted;
+use crate::support::{Mounted, soon};
 
 /// How often a reader is signalled; `FSLAB_INTERRUPTS` asks for more.
 const INTERRUPTS: usize = 60;
@@ -63,7 +63,8 @@ fn a_blocked_read_ends_with_its_reader() {
         slowest = slowest.max(signalled_once(&mounted, &waiting, number, signal));
     }
     eprintln!("slowest end after a signal: {slowest:?}");
-    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+    // Whoever is not heard waits for ever; a busy machine takes its time.
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     assert_eq!(waiting.begun.load(Ordering::SeqCst), waiting.ended.load(Ordering::SeqCst));
     mounted.end();
 }
@@ -76,9 +77,7 @@ fn signalled_once(mounted: &Mounted, waiting: &Waiting, number: usize, signal: S
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    while waiting.begun.load(Ordering::SeqCst) <= number {
-        std::thread::sleep(Duration::from_micros(200));
-    }
+    soon("the reader waits", || waiting.begun.load(Ordering::SeqCst) > number);
     let start = Instant::now();
     kill_process(Pid::from_child(&reader), signal).unwrap();
     assert!(!reader.wait().unwrap().success());

@@ -12,6 +12,9 @@ use fslab_vfs::{
 };
 use tempfile::TempDir;
 
+/// For what must come soon. A machine with much else to do takes its time.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A mounted file system.
 pub struct Mounted {
     point: TempDir,
@@ -45,14 +48,15 @@ impl Mounted {
     }
 
     /// Unmounts and waits for the last thread: every request must have been answered.
-    pub fn end(mut self) {
-        let start = Instant::now();
+    pub fn end(self) {
+        self.end_and_then(|| ());
+    }
+
+    /// As [`Self::end`]; calls something when it is unmounted.
+    pub fn end_and_then(mut self, unmounted: impl FnOnce()) {
         // Processes that other tests are just starting hold every descriptor until they run.
-        while !self.unmounter.unmount_if_unused().unwrap() {
-            assert!(start.elapsed() < Duration::from_secs(10), "still in use");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        self.session.take().unwrap().wait().unwrap();
+        soon("it is in use no more", || self.unmounter.unmount_if_unused().unwrap());
+        self.session.take().unwrap().wait_and_then(unmounted).unwrap();
     }
 }
 
@@ -99,7 +103,7 @@ pub fn believing() -> MountOptions {
 pub fn soon(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10), "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use fslab_vfs::{
     DirectorySink, Entry, FileSystem, Handle, Ino, KernelCache, MemFs, Name, OpenMode, Opened,
     Request, Result, WriteOptions,
 };
 use parking_lot::{Condvar, Mutex};
+
+use crate::support::PATIENCE;
 
 thread_local! {
     /// Whether this thread serves a listing, which looks names up by itself.
@@ -143,14 +144,14 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    fn attend(&self) {
+    pub fn attend(&self) {
         let mut present = self.present.lock();
         *present += 1;
         if *present >= 2 {
             self.met.fetch_add(1, Ordering::SeqCst);
             self.changed.notify_all();
         } else if !self.has_met() {
-            self.changed.wait_for(&mut present, Duration::from_secs(5));
+            self.changed.wait_while_for(&mut present, |_| !self.has_met(), PATIENCE);
         }
         *present -= 1;
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::format::Record;
 use crate::error::{Error, Result};
 
-/// A samples file that is being written. It is locked: two runs never write to one file.
+/// A samples file that is being written. It is locked: two runs never write to one file. When it
+/// is dropped it is unlocked, and not only closed: a command that is just being started holds all
+/// that was open here until it runs, and would refuse the run that goes on with the file.
 #[derive(Debug)]
 pub(crate) struct Writer {
     path: PathBuf,
@@ -47,5 +49,30 @@ impl Writer {
         let mut line = serde_json::to_vec(record).map_err(Error::Encode)?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(Error::file(&self.path))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "unlocking {}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second descriptor is what a command that is being started holds until it runs.
+    #[test]
+    fn samples_are_free_at_once_whoever_inherited_their_lock() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("samples.jsonl");
+        let writer = Writer::create(&path).unwrap();
+        let _child = writer.file.try_clone().unwrap();
+        assert!(matches!(Writer::resume(&path), Err(Error::SamplesInUse { .. })));
+        drop(writer);
+        Writer::resume(&path).unwrap();
     }
 }

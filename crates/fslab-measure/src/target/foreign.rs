@@ -78,12 +78,12 @@ impl ForeignMount {
         Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
     }
 
-    /// The daemon, where exactly one was found.
+    /// The daemon, where exactly one was found. A command that leaves a daemon behind may have been
+    /// found beside it, when it took long to return.
     pub fn daemon(&self) -> Option<u32> {
-        match self.daemons[..] {
-            [daemon] => Some(daemon),
-            _ => None,
-        }
+        let is_one = self.daemons.len() == 1;
+        let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));
+        left.next().filter(|_| left.next().is_none()).copied()
     }
 
     /// Unmounts and waits for the daemon's end; answers what did not go as it should.
@@ -125,13 +125,16 @@ impl ForeignMount {
 
 impl Drop for ForeignMount {
     fn drop(&mut self) {
-        // Unmounting first: it lets the daemon end by itself.
-        drop(self.mount.take());
+        // Unmounting first: it lets the daemon end by itself. Where it was unmounted before, the
+        // daemon has had its time.
+        if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
+            return;
+        }
         for signal in [Signal::TERM, Signal::KILL] {
+            send(signal, &self.daemons);
             if self.wait_for_end().is_none() {
                 return;
             }
-            send(signal, &self.daemons);
         }
     }
 }

@@ -76,6 +76,23 @@ impl Victim {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
+    /// Stops it, with all its threads.
+    fn stop(&self) {
+        self.send(Signal::STOP);
+        while !self.is_at_rest() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all threads are stopped, or have ended.
+    fn is_at_rest(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
+            let Ok(stat) = fs::read_to_string(stat) else { return true };
+            stat.rsplit(") ").next().unwrap().starts_with(['T', 'Z', 'X'])
+        })
+    }
+
     /// Whether it ended in order.
     fn wait(&mut self) -> bool {
         self.0.wait().unwrap().success()
@@ -90,7 +107,8 @@ impl Drop for Victim {
     }
 }
 
-/// Starts a victim and waits until it has everything mounted and has taken samples.
+/// Starts a victim and waits until it has everything mounted and has taken samples. It is stopped
+/// then, and has everything mounted until it is ended or goes on.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])
@@ -102,15 +120,19 @@ fn start(directory: &Path) -> Victim {
     let mut victim = Victim(child);
     let samples = fslab_measure::samples_path(directory);
     let full = directory.canonicalize().unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         let runs = victim.0.try_wait().unwrap().is_none();
         assert!(runs && Instant::now() < end, "the victim does not get to work");
         let sampled = fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"sample\""));
         if sampled && mounts_below(&full).len() == 2 {
-            return victim;
+            victim.stop();
+            if mounts_below(&full).len() == 2 {
+                return victim;
+            }
+            victim.send(Signal::CONT);
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -127,6 +149,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let mut victim = start(directory.path());
         victim.send(signal);
+        victim.send(Signal::CONT);
         std::thread::sleep(Duration::from_millis(20));
         victim.send(signal);
         assert!(victim.wait(), "the victim ends in order");

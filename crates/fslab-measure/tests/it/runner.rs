@@ -337,7 +337,7 @@ filesystem = "ext4"
 name = "harmed"
 over = "ext4"
 mount_command = [
-    "sh", "-c", "bindfs -f {{lower}} {{mountpoint}} & {harm} $!; wait", "{{mountpoint}}",
+    "sh", "-c", "bindfs -f {{lower}} {{mountpoint}} & daemon=$!; {harm}", "{{mountpoint}}",
 ]
 [[workload]]
 {workload}
@@ -359,7 +359,8 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     }
     let directory = tempfile::tempdir_in(".").unwrap();
     let workload = "name = \"file-attributes\"\nfiles = 20_000";
-    let (_, samples) = harmed(directory.path(), "rounds = 3", "sleep 0.7; kill -9", workload);
+    let harm = "sleep 0.7; kill -9 $daemon; wait";
+    let (_, samples) = harmed(directory.path(), "rounds = 3", harm, workload);
     let of = |target: &str| samples.iter().filter(|s| s.target == target).count();
     assert!(of("good") >= 3 * 2, "{}", of("good"));
     let in_round = |round| samples.iter().any(|s| s.target == "good" && s.round == round);
@@ -367,17 +368,38 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     assert!(of("harmed") < of("good"));
 }
 
-/// A daemon that stops answering keeps nobody waiting for ever.
-#[test]
-fn a_target_that_hangs_is_given_up_and_broken_off() {
+/// Stops the daemon once something holds, and lets the command end with the daemon.
+fn stop_when(condition: &str) -> String {
+    let wait = format!("until {condition}; do sleep 0.02; done");
+    format!("({wait}; kill -STOP $daemon) & waiter=$!; wait $daemon; kill $waiter")
+}
+
+/// What a daemon that stops answering does to a comparison, which begins by a sign and not at some
+/// time: a file in the root that it serves, or its mount.
+fn hangs(condition: &str) {
     if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
         return;
     }
     let directory = tempfile::tempdir_in(".").unwrap();
-    let keys = "rounds = 1\nrun_limit_seconds = 10";
+    let keys = "rounds = 1\nrun_limit_seconds = 5";
+    // Where a daemon is to hang it is asked until it does.
+    let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";
     let workload =
-        "name = \"command\"\ncommand = [\"sh\", \"-c\", \"sleep 2; stat nothing || true\"]";
-    let (said, samples) = harmed(directory.path(), keys, "sleep 1; kill -STOP", workload);
+        format!("name = \"command\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\ncache = \"as is\"");
+    let harm = format!("touch {{lower}}/armed; {}", stop_when(condition));
+    let (said, samples) = harmed(directory.path(), keys, &harm, &workload);
     assert!(samples.iter().any(|s| s.target == "good"));
-    assert!(said.contains("longer than 10 s"), "{said}");
+    assert!(said.contains("longer than 5 s"), "{said}");
+}
+
+/// A daemon that stops answering keeps nobody waiting for ever.
+#[test]
+fn a_target_that_hangs_is_given_up_and_broken_off() {
+    hangs("test -e {lower}/go");
+}
+
+/// Nor does one that never answers anything.
+#[test]
+fn a_target_that_hangs_from_its_mount_on_is_given_up_and_broken_off() {
+    hangs("grep -q ' {mountpoint} ' /proc/mounts");
 }

@@ -196,7 +196,8 @@ fn bounded_run() {
         let warm = all.find(|s| s.target == target && s.phase == "read warm").unwrap();
         warm.device.unwrap().sectors_read * 512
     };
-    assert_eq!(again("unbounded"), 0);
+    // Ext4 reads the bitmaps of its blocks some seconds after a mount.
+    assert!(again("unbounded") < 1 << 20, "{} bytes were read", again("unbounded"));
     assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
 }
 

@@ -4,13 +4,16 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_trace::{
     COLUMNS, DataMode, Error, Metadata, NameMode, ROWS_MAX, Reader, Record, Recorder,
     RecorderOptions, TraceWriter, VERSION, WhenFull,
 };
-use fslab_vfs::{MonotonicClock, Operation};
+use fslab_vfs::testing::flag::RaisedAtEnd;
+use fslab_vfs::{Clock, MonotonicClock, Operation};
+use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -115,26 +118,62 @@ fn at_every_moment_all_files_are_whole() {
     assert!(!reader.last_segment().unwrap().metadata.closed, "dropped, as by a kill");
 }
 
-fn recorder(path: &Path, when_full: WhenFull) -> Recorder {
+fn recorder(path: &Path, when_full: WhenFull, clock: Arc<dyn Clock>) -> Recorder {
     let writer = TraceWriter::create(path, METADATA).unwrap();
     let save_every = Duration::from_millis(5);
     let options = RecorderOptions { save_every, when_full, anonymiser: None };
-    Recorder::start(writer, options, Arc::new(MonotonicClock)).unwrap()
+    Recorder::start(writer, options, clock).unwrap()
+}
+
+/// A clock that keeps whoever reads it waiting while it is held: the writing thread is then as
+/// slow as a disk can be.
+#[derive(Default)]
+struct HeldClock {
+    is_held: Mutex<bool>,
+    let_go: Condvar,
+}
+
+impl HeldClock {
+    fn hold(&self) {
+        *self.is_held.lock() = true;
+    }
+
+    fn let_go(&self) {
+        *self.is_held.lock() = false;
+        self.let_go.notify_all();
+    }
+}
+
+impl Clock for HeldClock {
+    fn now_ns(&self) -> u64 {
+        self.let_go.wait_while(&mut self.is_held.lock(), |is_held| *is_held);
+        MonotonicClock.now_ns()
+    }
 }
 
 #[test]
 fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
     let scratch = TempDir::new().unwrap();
-    let recorder = recorder(scratch.path(), WhenFull::Lose);
+    let clock = Arc::new(HeldClock::default());
+    let recorder = recorder(scratch.path(), WhenFull::Lose, clock.clone());
     recorder.record(numbered(1));
     while read(scratch.path()).is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut large = numbered(2);
     large.data = Some(vec![1; 1 << 20]);
-    for _ in 0..64 {
-        recorder.record(large.clone());
-    }
+    clock.hold();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while recorder.state().waits == 0 && !done.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            clock.let_go();
+        });
+        let _done = RaisedAtEnd(&done);
+        (0..64).for_each(|_| recorder.record(large.clone()));
+    });
     let state = recorder.state();
     assert!(state.waits > 0, "64 MiB did not wait for a queue of 16 MiB");
     recorder.finish().unwrap();
@@ -149,7 +188,7 @@ fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
 fn a_trace_that_can_not_be_written_says_what_it_lost() {
     let scratch = TempDir::new().unwrap();
     let place = scratch.path().join("trace");
-    let recorder = recorder(&place, WhenFull::Lose);
+    let recorder = recorder(&place, WhenFull::Lose, Arc::new(MonotonicClock));
     recorder.record(numbered(1));
     while read(&place).is_empty() {
         std::thread::sleep(Duration::from_millis(1));

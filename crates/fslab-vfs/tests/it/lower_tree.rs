@@ -11,6 +11,7 @@ use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::flag::RaisedAtEnd;
 use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Errno, Extent, FallocateMode, FileSystem, HostFs, HostOptions, Ino, OpenMode};
 use tempfile::TempDir;
@@ -203,6 +204,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
     let client = Client::new(&host);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _done = RaisedAtEnd(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::write(&path, "").unwrap();
@@ -219,7 +221,6 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
             })
             .filter(Result::is_err)
             .collect();
-        done.store(true, Ordering::Relaxed);
         assert!(created.is_empty(), "{} of {CREATIONS}: {:?}", created.len(), created[0]);
     });
 }
@@ -236,13 +237,13 @@ fn a_name_that_changes_sides_is_found_as_one_or_the_other() {
     let client = Client::new(&host);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _done = RaisedAtEnd(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 exchange(&one, &other);
             }
         });
         let mixed = (0..LOOKUPS).find(|_| !is_one_file(&client, "one"));
-        done.store(true, Ordering::Relaxed);
         assert_eq!(mixed, None, "a number with another file's attributes");
     });
 }

@@ -103,7 +103,7 @@ fn serves(pid: u32, wanted: &str) -> bool {
 fn wait_for_end(pid: u32) -> Result<()> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let start = Instant::now();
-    while process.exists() && !is_zombie(&process) {
+    while process.exists() && !has_ended(&process) {
         if start.elapsed() > END_WAIT_MAX {
             anyhow::bail!("unmounted, but the daemon (process {pid}) is still writing back");
         }
@@ -112,10 +112,14 @@ fn wait_for_end(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Ended, and only not yet waited for by its parent.
-fn is_zombie(process: &Path) -> bool {
-    std::fs::read_to_string(process.join("stat"))
-        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+/// Ended, and only not yet waited for by its parent. The first thread may have ended while others
+/// still have everything open.
+fn has_ended(process: &Path) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat"));
+    let is_zombie =
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+    let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+    is_zombie && threads <= 1
 }
 
 /// Ordinary users unmount through the setuid helper that mounted for them.

@@ -1,5 +1,5 @@
-//! Whether a write appends is a matter of the write: fcntl(2) changes it after the opening, and pages
-//! of shared maps have their place however the file was opened.
+//! Whether a write appends is a matter of the write: fcntl(2) changes it after the opening, and
+//! pages of shared maps have their place however the file was opened.
 
 use std::path::Path;
 use std::process::Command;

@@ -14,7 +14,9 @@ use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use rustix::fs::XattrFlags;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
-use crate::support::{Place, daemons_naming, is_mounted, require_mounting, run, soon};
+use crate::support::{
+    Place, copy_program, daemons_naming, is_mounted, require_mounting, soon, umount_unused,
+};
 
 /// Bytes that may be resident at rest, in KiB.
 const RESIDENT_MAX_KIB: u64 = 32 << 10;
@@ -115,11 +117,24 @@ fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
     });
 }
 
+/// Mounts for two processors, of which this machine may have many more: each has its threads.
+fn mount_on_two_processors(place: &Place, layer: &str) {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one));
+    let two: Vec<_> = processors.take(2).map(|one| one.to_string()).collect();
+    let status = Command::new("taskset")
+        .args(["-c", &two.join(","), env!("CARGO_BIN_EXE_fslab"), "mount", "-l", layer])
+        .args([&place.lower, &place.point])
+        .status();
+    assert!(status.unwrap().success());
+}
+
 /// Every thread's buffers have been in use, and are given back.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
-    let place = Place::mounted(&["-l", "null:passthrough=off"]);
+    let place = Place::new();
+    mount_on_two_processors(&place, "null:passthrough=off");
     work_side_by_side(&place.point, 16, 4 << 20);
     let daemon = place.daemon();
     let resident_kib = || {
@@ -175,7 +190,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     }
     // The folder of builds may be closed to others.
     let program = scratch.join("fslab");
-    fs::copy(env!("CARGO_BIN_EXE_fslab"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", AS_A_USER])
         .env("SCRATCH", &scratch)
@@ -211,7 +226,7 @@ fn a_mount_mounted_twice_is_served_at_both_places() {
     let (place, other) = (Place::mounted(&["-l", "null"]), tempfile::tempdir().unwrap());
     let second = bind(&place.point, other.path());
     fs::write(place.point.join("file"), "x").unwrap();
-    let (code, message) = run(&["umount", place.point.to_str().unwrap()]);
+    let (code, message) = umount_unused(&place.point);
     assert_eq!(code, 0, "{message}");
     assert!(message.contains("also mounted on"), "{message}");
     assert_eq!(fs::read_to_string(other.path().join("file")).unwrap(), "x");

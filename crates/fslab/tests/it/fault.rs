@@ -92,7 +92,7 @@ fn a_delay_is_as_long_as_it_says_and_ends_with_its_caller() {
     let start = Instant::now();
     fs::create_dir(place.point.join("slow")).unwrap();
     let took = start.elapsed();
-    assert!((200..2000).contains(&took.as_millis()), "{took:?}");
+    assert!(took >= Duration::from_millis(200), "{took:?}");
     let mut waiting =
         std::process::Command::new("mkdir").arg(place.point.join("never")).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));

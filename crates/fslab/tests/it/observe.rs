@@ -17,7 +17,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Place, fslab, is_mounted, require_mounting, run, soon};
+use crate::support::{
+    Place, copy_program, fslab, has_own_run, is_mounted, require_mounting, run, soon, umount_unused,
+};
 
 /// What `fslab stats --json` says of the layer at a place of the stack.
 fn stats(point: &Path, position: usize) -> Value {
@@ -121,7 +123,7 @@ fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
     let directory = socket.parent().unwrap().metadata().unwrap();
     assert_eq!((directory.permissions().mode() & 0o777, directory.uid()), (0o700, 0));
     let program = place.lower.join("fslab");
-    fs::copy(env!("CARGO_BIN_EXE_fslab"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&program)
@@ -139,6 +141,13 @@ fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
 #[test]
 fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     require_mounting!();
+    let test = "observe::a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "not root, who alone can have a /run of his own");
+    }
+    if !has_own_run(test) {
+        return;
+    }
     let place = Place::mounted(&["-l", "stats"]);
     let socket = socket_of(&place);
     kill(&place);
@@ -189,14 +198,26 @@ impl Traced {
 fn kill(place: &Place) {
     let daemon = place.daemon();
     kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    // The first thread is dead while others still listen.
     soon("the daemon is dead", || {
-        fs::read_to_string(format!("/proc/{daemon}/stat"))
-            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'))
+        let process = PathBuf::from(format!("/proc/{daemon}"));
+        let is_zombie = fs::read_to_string(process.join("stat"))
+            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'));
+        is_zombie && fs::read_dir(process.join("task")).map_or(0, Iterator::count) <= 1
     });
 }
 
 fn records(trace: &Path) -> Vec<Record> {
     Reader::open(trace).unwrap().map(|record| record.unwrap()).collect()
+}
+
+/// How many files with names that begin so were made, as a trace tells.
+fn creations(trace: &Path, prefix: &[u8]) -> usize {
+    let named = |record: &Record| {
+        record.operation == Operation::Create
+            && record.name.as_ref().is_some_and(|name| name.starts_with(prefix))
+    };
+    records(trace).into_iter().filter(named).count()
 }
 
 #[test]
@@ -226,23 +247,19 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     for number in 0..50 {
         fs::write(traced.place.point.join(format!("before-{number}")), "data").unwrap();
     }
-    std::thread::sleep(Duration::from_millis(1000));
+    let recorded = |prefix: &[u8]| creations(&traced.trace(), prefix);
+    soon("the first are saved", || recorded(b"before-") == 50);
     let point = traced.place.point.clone();
     let worker = std::thread::spawn(move || {
         (0..)
             .take_while(|number| fs::write(point.join(format!("n{number}")), "data").is_ok())
             .count()
     });
-    std::thread::sleep(Duration::from_millis(300));
+    soon("some of the others are saved", || recorded(b"n") > 0);
     kill(&traced.place);
     let made = worker.join().unwrap();
-    let recorded = records(&traced.trace());
-    let named = |record: &&Record, prefix: &[u8]| {
-        record.operation == Operation::Create
-            && record.name.as_ref().is_some_and(|name| name.starts_with(prefix))
-    };
-    assert_eq!(recorded.iter().filter(|record| named(record, b"before-")).count(), 50);
-    let late = recorded.iter().filter(|record| named(record, b"n")).count();
+    assert_eq!(recorded(b"before-"), 50);
+    let late = recorded(b"n");
     assert!(late > 0 && late <= made + 1, "{late} recorded of {made}");
     let shown = fslab(&["trace", "show", traced.trace().to_str().unwrap()]).output().unwrap();
     assert!(shown.status.success());
@@ -282,7 +299,7 @@ fn a_full_disk_under_the_trace_loses_records_and_says_so_but_no_operation() {
         assert!(stored == noise(1 << 20, number), "f{number} is as it was written");
     }
     soon("the loss is told", || measure(&stats(&place.point, 1), "records_lost") > 0);
-    let (code, message) = run(&["umount", place.point.to_str().unwrap()]);
+    let (code, message) = umount_unused(&place.point);
     assert_eq!((code, message.as_str()), (0, ""));
     let log = scratch.path().with_extension("log");
     let told = fs::read_to_string(&log).unwrap();

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
+/// For what must come soon. A machine with much else to do takes its time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Ends a test aloud where nothing can be mounted.
 macro_rules! require_mounting {
     () => {
@@ -41,6 +44,50 @@ fn ended(command: &mut Command) -> (i32, String) {
     let output: Output = command.output().unwrap();
     let code = output.status.code().unwrap_or(-1);
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Unmounts what no test uses any more, and answers as [`run`]. Programs that tests beside this one
+/// are just starting hold all that was open here until they run, and keep the mount in use.
+pub fn umount_unused(point: &Path) -> (i32, String) {
+    let start = Instant::now();
+    loop {
+        let (code, message) = run(&["umount", point.to_str().unwrap()]);
+        let is_in_use = code != 0 && message.contains("is in use");
+        if !is_in_use || start.elapsed() > PATIENCE {
+            return (code, message);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Copies a program to where it will be run. A process of its own does, because the kernel runs
+/// nothing that is open for writing, and of what is open here programs that tests beside this one
+/// are just starting have their part.
+#[track_caller]
+pub fn copy_program(program: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
+}
+
+/// Whether this process has a /run of its own, so that it meets no sockets but those of its own
+/// mounts, and nobody else clears them away. If not, the test is run once more in one that has.
+#[track_caller]
+pub fn has_own_run(test: &str) -> bool {
+    const VARIABLE: &str = "FSLAB_TEST_OWN_RUN";
+    const IN_OWN_RUN: &str = "mount -t tmpfs -o mode=755 none /run; exec \"$@\"";
+    if std::env::var_os(VARIABLE).is_some() {
+        return true;
+    }
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-ec", IN_OWN_RUN, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", test])
+        .env(VARIABLE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+    false
 }
 
 /// A lower directory and a mount point, both new, where ordinary users can reach them; whatever
@@ -96,7 +143,7 @@ impl Place {
 
     #[track_caller]
     pub fn umount(&self) {
-        let (code, message) = run(&["umount", self.point.to_str().unwrap()]);
+        let (code, message) = umount_unused(&self.point);
         assert_eq!((code, message.as_str()), (0, ""));
         assert!(!is_mounted(&self.point));
     }
@@ -136,7 +183,7 @@ pub fn daemons_naming(path: &Path) -> Vec<u32> {
 pub fn soon(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use tempfile::TempDir;
 
-use crate::support::{Place, fslab, require_mounting, run, soon};
+use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 
 const MIB: usize = 1 << 20;
 
@@ -97,7 +97,7 @@ impl Tiered {
     /// After its daemon was killed.
     #[track_caller]
     pub fn mount_again(&self) {
-        run(&["umount", self.place.point.to_str().unwrap()]);
+        umount_unused(&self.place.point);
         self.place.mount(&["-l", "tier"]);
     }
 

@@ -10,6 +10,7 @@ use crate::types::{Ino, OpenMode, RenameMode};
 use super::Stop;
 use super::check::{Outcome, pattern};
 use crate::testing::client::Client;
+use crate::testing::flag::RaisedAtEnd;
 
 const THREADS: usize = 4;
 
@@ -157,12 +158,11 @@ fn replaced_name_always_exists(client: &Client<'_>, top: Ino) -> Outcome {
             }
             return Ok(());
         }
-        let answer = (0..200).try_for_each(|_| {
+        let _done = RaisedAtEnd(&done);
+        (0..200).try_for_each(|_| {
             client.file(top, "source", b"x")?;
             Ok(client.rename(top, "source", top, "target")?)
-        });
-        done.store(true, Ordering::Relaxed);
-        answer
+        })
     })
 }
 
@@ -178,11 +178,10 @@ fn exchanged_names_always_exist(client: &Client<'_>, top: Ino) -> Outcome {
             }
             return Ok(());
         }
-        let answer = (0..300).try_for_each(|_| {
+        let _done = RaisedAtEnd(&done);
+        (0..300).try_for_each(|_| {
             Ok(client.rename_with(top, "one", top, "two", RenameMode::EXCHANGE)?)
-        });
-        done.store(true, Ordering::Relaxed);
-        answer
+        })
     })
 }
 
@@ -236,9 +235,8 @@ fn stable_entries_are_listed_while_others_change(client: &Client<'_>, top: Ino) 
             }
             return Ok(());
         }
-        let answer = (0..30).try_for_each(|_| list_stable(client, top));
-        done.store(true, Ordering::Relaxed);
-        answer
+        let _done = RaisedAtEnd(&done);
+        (0..30).try_for_each(|_| list_stable(client, top))
     })
 }
 

@@ -4,35 +4,21 @@
 //! answered.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_layers::Surroundings;
 use serde_json::json;
 
-use crate::runtime;
+use crate::runtime::{self, Socket};
 
 /// Who asks and does not read is cut off after this.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Version of the document.
 const VERSION: u32 = 1;
-
-/// The socket of a mount; removed when dropped.
-pub struct Socket {
-    pub(super) path: PathBuf,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, "removing {}", self.path.display());
-        }
-    }
-}
 
 /// Answers from now on for the mount of a device number; `directory` is from
 /// [`runtime::prepare`].
@@ -46,8 +32,8 @@ pub fn serve(
     directory: &Path,
 ) -> Result<Socket> {
     let path = directory.join(runtime::socket_name(device));
-    let listener = listen(directory, &path).with_context(|| path.display().to_string())?;
-    let socket = Socket { path };
+    let listening = Socket::listen(directory, &path);
+    let (socket, listener) = listening.with_context(|| path.display().to_string())?;
     let mount_point = mount_point.to_owned();
     let answer = move || {
         for stream in listener.incoming() {
@@ -59,20 +45,6 @@ pub fn serve(
     };
     std::thread::Builder::new().name("fslab-reports".to_owned()).spawn(answer)?;
     Ok(socket)
-}
-
-/// Listens before the socket has its name, so that nobody finds it deaf and takes it for a
-/// leftover.
-pub(super) fn listen(directory: &Path, path: &Path) -> std::io::Result<UnixListener> {
-    let beside = directory.join(format!(".{}", std::process::id()));
-    match std::fs::remove_file(&beside) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&beside)?;
-    std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&beside, path)?;
-    Ok(listener)
 }
 
 /// Whether whoever connected is the mounting user or root.

@@ -15,9 +15,8 @@ use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
 use super::Plan;
-use super::reports::{self, Socket};
-use super::services;
-use crate::runtime;
+use super::{reports, services};
+use crate::runtime::{self, Socket};
 
 /// Which messages are shown where `FSLAB_LOG` does not say otherwise.
 const DEFAULT_MESSAGES: &str = "warn";
@@ -43,14 +42,14 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
     let socket = told.map(Told::serve).transpose();
-    let _removed_at_the_end = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
+    let sockets = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     detach_on_signals(signals, session.unmounter())?;
     if let Err(error) = ready(log) {
         session.unmounter().detach()?;
         return Err(error);
     }
-    let ended = session.wait();
+    let ended = session.wait_and_then(move || drop(sockets));
     drop(guard);
     Ok(ended?)
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fslab_layers::{Service, Surroundings};
 
-use super::reports::{Socket, listen, may_ask};
-use crate::runtime;
+use super::reports::may_ask;
+use crate::runtime::{self, Socket};
 
 /// No question of ours is longer.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
@@ -38,8 +38,8 @@ pub fn serve(
 
 fn serve_one(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
     let path = directory.join(runtime::service_socket_name(device, service.name()));
-    let listener = listen(directory, &path).with_context(|| path.display().to_string())?;
-    let socket = Socket { path };
+    let listening = Socket::listen(directory, &path);
+    let (socket, listener) = listening.with_context(|| path.display().to_string())?;
     let answer = move || {
         for stream in listener.incoming() {
             let service = Arc::clone(&service);
