@@ -33,6 +33,8 @@ use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::surroundings::Surroundings;
 
+use walk::Crew;
+
 pub use estimate::{Estimate, codec_of, estimate};
 
 /// Begins the names of copies that are being made; the inode follows, in 16 hexadecimal digits.
@@ -165,8 +167,11 @@ impl Conversion {
     /// # Errors
     /// That directories can't be listed, or the end can't be made durable.
     pub fn run(&self, threads: usize, tell: &(dyn Fn(&Path, &Outcome) + Sync)) -> Result<()> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.or(Err(Errno::AGAIN))?.install(|| self.walk(tell))?;
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        self.walk(&Crew { threads, tell })?;
         self.layered.shutdown()
     }
 

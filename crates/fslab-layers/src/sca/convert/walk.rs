@@ -6,11 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Name, Request, Result, XattrMode};
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use parking_lot::Mutex;
 
 use super::{
     Conversion, Copy, Direction, Kept, ORIGIN_NAME, Outcome, Place, Why, copy_name, is_copy_name,
 };
+
+/// Names of a directory of which more is kept in memory than the name, at a time.
+const NAMES_AT_A_TIME: usize = 1024;
 
 /// What is known of a tree before anything is converted.
 #[derive(Default)]
@@ -21,20 +24,51 @@ pub struct Survey {
     unfinished: HashMap<Ino, PathBuf>,
 }
 
-type Tell<'a> = &'a (dyn Fn(&Path, &Outcome) + Sync);
+/// Who converts, and who is told.
+pub struct Crew<'a> {
+    pub threads: usize,
+    pub tell: &'a (dyn Fn(&Path, &Outcome) + Sync),
+}
+
+impl Crew<'_> {
+    /// Does something to each of several items, on threads of its own. A thread of a pool would not
+    /// do: while it waits for chunks that others encode, it would begin with the next item, and
+    /// another within that, each with its buffers.
+    fn for_each<I: Send>(&self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
+        let helpers = self.threads.min(items.len()).saturating_sub(1);
+        let waiting = Mutex::new(items.into_iter());
+        let take = || waiting.lock().next();
+        let work_on = || {
+            while let Some(item) = take() {
+                work(item);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..helpers {
+                let begun = std::thread::Builder::new().spawn_scoped(scope, work_on);
+                if let Err(error) = begun {
+                    tracing::warn!(%error, "fewer threads convert than were asked for");
+                }
+            }
+            work_on();
+        });
+    }
+}
 
 impl Conversion {
     /// Converts everything.
-    pub(super) fn walk(&self, tell: Tell<'_>) -> Result<()> {
+    pub(super) fn walk(&self, crew: &Crew<'_>) -> Result<()> {
         let mut survey = Survey::default();
         self.survey(Ino::ROOT, Path::new(""), &mut survey)?;
         let mut deferred: HashSet<Ino> = survey.groups.keys().copied().collect();
         deferred.extend(survey.unfinished.keys());
         let mut late = HashMap::new();
-        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, tell)?;
+        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, crew)?;
         late.extend(std::mem::take(&mut survey.groups));
         for (ino, paths) in late {
-            self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
+            let made = survey.unfinished.remove(&ino);
+            let outcome = self.group(ino, &paths, made);
+            (crew.tell)(&paths[0], &outcome);
         }
         // Their originals are gone: they have all names there are.
         for path in survey.unfinished.values() {
@@ -44,22 +78,24 @@ impl Conversion {
     }
 
     fn survey(&self, directory: Ino, path: &Path, survey: &mut Survey) -> Result<()> {
-        for (name, attr) in self.entries(directory)? {
-            let path = path.join(&name);
-            match attr.kind {
-                FileKind::Directory => self.survey(attr.ino, &path, survey)?,
-                FileKind::Regular if is_copy_name(&name) => self.remove(directory, &name)?,
-                FileKind::Regular => {
-                    if let Some(origin) = self.origin(attr.ino)? {
-                        survey.unfinished.insert(origin, path.clone());
+        for batch in names(&*self.lower, &self.request, directory)?.chunks(NAMES_AT_A_TIME) {
+            for (name, attr) in self.entries(directory, batch)? {
+                let path = path.join(name);
+                match attr.kind {
+                    FileKind::Directory => self.survey(attr.ino, &path, survey)?,
+                    FileKind::Regular if is_copy_name(name) => self.remove(directory, name)?,
+                    FileKind::Regular => {
+                        if let Some(origin) = self.origin(attr.ino)? {
+                            survey.unfinished.insert(origin, path.clone());
+                        }
+                        if attr.links > 1 {
+                            survey.groups.entry(attr.ino).or_default().push(path);
+                        }
                     }
-                    if attr.links > 1 {
-                        survey.groups.entry(attr.ino).or_default().push(path);
-                    }
+                    _ => {}
                 }
-                _ => {}
+                self.lower.forget(attr.ino, 1);
             }
-            self.lower.forget(attr.ino, 1);
         }
         Ok(())
     }
@@ -71,44 +107,51 @@ impl Conversion {
         path: &Path,
         deferred: &HashSet<Ino>,
         late: &mut HashMap<Ino, Vec<PathBuf>>,
-        tell: Tell<'_>,
+        crew: &Crew<'_>,
     ) -> Result<()> {
-        let (mut files, mut directories) = (Vec::new(), Vec::new());
-        for (name, attr) in self.entries(parent)? {
-            let path = path.join(&name);
-            match attr.kind {
-                FileKind::Directory => directories.push((attr.ino, path)),
-                FileKind::Regular if attr.links == 1 && !deferred.contains(&attr.ino) => {
-                    files.push((attr.ino, path));
-                }
-                FileKind::Regular => {
-                    if attr.links == 1 {
-                        late.insert(attr.ino, vec![path]);
+        let mut directories = Vec::new();
+        for batch in names(&*self.lower, &self.request, parent)?.chunks(NAMES_AT_A_TIME) {
+            let mut files = Vec::new();
+            for (name, attr) in self.entries(parent, batch)? {
+                let path = path.join(name);
+                match attr.kind {
+                    FileKind::Directory => directories.push((attr.ino, path)),
+                    FileKind::Regular if attr.links == 1 && !deferred.contains(&attr.ino) => {
+                        files.push((attr.ino, path));
                     }
-                    self.lower.forget(attr.ino, 1);
+                    FileKind::Regular => {
+                        if attr.links == 1 {
+                            late.insert(attr.ino, vec![path]);
+                        }
+                        self.lower.forget(attr.ino, 1);
+                    }
+                    _ => self.lower.forget(attr.ino, 1),
                 }
-                _ => self.lower.forget(attr.ino, 1),
             }
+            crew.for_each(files, &|(ino, path): (Ino, PathBuf)| {
+                (crew.tell)(&path, &self.single(&Place { parent, path: &path, ino }));
+                self.lower.forget(ino, 1);
+            });
         }
-        files.into_par_iter().for_each(|(ino, path)| {
-            tell(&path, &self.single(&Place { parent, path: &path, ino }));
-            self.lower.forget(ino, 1);
-        });
         self.sync_directory(parent)?;
         for (ino, path) in directories {
-            let done = self.directory(ino, &path, deferred, late, tell);
+            let done = self.directory(ino, &path, deferred, late, crew);
             self.lower.forget(ino, 1);
             done?;
         }
         Ok(())
     }
 
-    /// Names in a directory but for `.` and `..`, with a lookup of each that must be given back.
-    fn entries(&self, directory: Ino) -> Result<Vec<(OsString, Attr)>> {
-        let mut entries = Vec::new();
-        for name in names(&*self.lower, &self.request, directory)? {
-            match self.lower.lookup(&self.request, directory, Name::new(&name)?) {
-                Ok(entry) => entries.push((name, entry.attr)),
+    /// Names that are still there, with a lookup of each that must be given back.
+    fn entries<'a>(
+        &self,
+        directory: Ino,
+        names: &'a [OsString],
+    ) -> Result<Vec<(&'a OsStr, Attr)>> {
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            match self.lower.lookup(&self.request, directory, Name::new(name)?) {
+                Ok(entry) => entries.push((name.as_os_str(), entry.attr)),
                 // It was removed meanwhile.
                 Err(error) if error.errno() == fslab_vfs::Errno::NOENT => {}
                 Err(error) => return Err(error),
@@ -125,9 +168,8 @@ impl Conversion {
     }
 
     /// Converts a file of several names, or says why not.
-    fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<PathBuf>, tell: Tell<'_>) {
-        let outcome = self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept);
-        tell(&paths[0], &outcome);
+    fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<PathBuf>) -> Outcome {
+        self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept)
     }
 
     fn convert_group(&self, ino: Ino, paths: &[PathBuf], made: Option<PathBuf>) -> Kept<Outcome> {
