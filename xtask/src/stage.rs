@@ -1,6 +1,7 @@
 //! A mounted file system for a suite to run in, and its sure end.
 //!
-//! Always a fresh ext4 on a sparse image through a loop device; over it, where the target says so,
+//! Always a fresh ext4, or XFS or Btrfs where the target says so, on a sparse image through a loop
+//! device; over it, where the target says so,
 //! bindfs or a stack of fslab. A stack over the ext2 engine has an image of its own beside it,
 //! which e2fsck must find clean in the end. Dropping a stage unmounts and deletes everything, from
 //! the top down; [`Stage::close`] does the same and tells whether that went well.
@@ -15,7 +16,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, thread};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use crate::{environment, process};
@@ -36,8 +37,40 @@ pub enum Target {
     Bindfs,
     /// Layers of fslab over ext4, top first.
     Fslab(Vec<String>),
+    /// Layers of fslab over another file system of the kernel, top first.
+    FslabOn(Ground, Vec<String>),
     /// Layers of fslab over the ext2 engine, top first; there may be none.
     Ext2(Vec<String>),
+}
+
+/// What lies below the layers where it is not ext4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+}
+
+impl Ground {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Xfs, Self::Btrfs];
+
+    /// As the kernel calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// The program that makes one.
+    fn maker(self) -> &'static str {
+        match self {
+            Self::Xfs => "mkfs.xfs",
+            Self::Btrfs => "mkfs.btrfs",
+        }
+    }
 }
 
 impl FromStr for Target {
@@ -50,12 +83,25 @@ impl FromStr for Target {
             None if text == "fslab-ext2" => Ok(Self::Ext2(Vec::new())),
             Some(("fslab", layers)) if !layers.is_empty() => Ok(Self::Fslab(split(layers))),
             Some(("fslab-ext2", layers)) if !layers.is_empty() => Ok(Self::Ext2(split(layers))),
-            _ => bail!(
-                "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]... or \
-                 fslab-ext2[:LAYER[+LAYER]...]"
-            ),
+            Some((on, layers)) if !layers.is_empty() => match ground(on) {
+                Some(ground) => Ok(Self::FslabOn(ground, split(layers))),
+                None => Err(unknown(text)),
+            },
+            _ => Err(unknown(text)),
         }
     }
+}
+
+fn ground(on: &str) -> Option<Ground> {
+    let name = on.strip_prefix("fslab@")?;
+    Ground::ALL.into_iter().find(|ground| ground.name() == name)
+}
+
+fn unknown(text: &str) -> anyhow::Error {
+    anyhow!(
+        "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]..., fslab@xfs:LAYER..., \
+         fslab@btrfs:LAYER... or fslab-ext2[:LAYER[+LAYER]...]"
+    )
 }
 
 fn split(layers: &str) -> Vec<String> {
@@ -68,6 +114,9 @@ impl fmt::Display for Target {
             Self::Ext4 => formatter.write_str("ext4"),
             Self::Bindfs => formatter.write_str("bindfs"),
             Self::Fslab(layers) => write!(formatter, "fslab:{}", layers.join("+")),
+            Self::FslabOn(ground, layers) => {
+                write!(formatter, "fslab@{}:{}", ground.name(), layers.join("+"))
+            }
             Self::Ext2(layers) if layers.is_empty() => formatter.write_str("fslab-ext2"),
             Self::Ext2(layers) => write!(formatter, "fslab-ext2:{}", layers.join("+")),
         }
@@ -80,13 +129,22 @@ impl Target {
         match self {
             Self::Bindfs => Some("bindfs"),
             Self::Ext2(_) => Some("e2fsck"),
+            Self::FslabOn(ground, _) => Some(ground.maker()),
             Self::Ext4 | Self::Fslab(_) => None,
         }
     }
 
     /// Whether the program of this house mounts it.
     pub fn is_of_fslab(&self) -> bool {
-        matches!(self, Self::Fslab(_) | Self::Ext2(_))
+        matches!(self, Self::Fslab(_) | Self::FslabOn(..) | Self::Ext2(_))
+    }
+
+    /// Its layers, where they lie over a file system of the kernel.
+    fn layers(&self) -> &[String] {
+        match self {
+            Self::Fslab(layers) | Self::FslabOn(_, layers) => layers,
+            Self::Ext4 | Self::Bindfs | Self::Ext2(_) => &[],
+        }
     }
 }
 
@@ -107,7 +165,7 @@ impl Stage {
     /// Makes the image and mounts the target; `fslab` is the program to mount stacks with.
     pub fn new(target: &Target, fslab: &Path) -> Result<Self> {
         let folder = public_folder()?;
-        let lower = mount_ext4(folder.path())?;
+        let lower = mount_lower(target, folder.path())?;
         let (upper, directory) = (RefCell::new(None), lower.point.clone());
         let (target, fslab) = (target.clone(), fslab.to_owned());
         let mut stage = Self { upper, lower, folder, target, fslab, directory };
@@ -175,8 +233,7 @@ impl Stage {
     /// The layer tier is mounted over trees that were given to a tier.
     fn make_tier(&self) -> Result<()> {
         let is_tier = |layer: &String| layer == "tier" || layer.starts_with("tier:");
-        let Target::Fslab(layers) = &self.target else { return Ok(()) };
-        if !layers.iter().any(is_tier) {
+        if !self.target.layers().iter().any(is_tier) {
             return Ok(());
         }
         let mut init = Command::new(&self.fslab);
@@ -202,7 +259,7 @@ impl Stage {
         let mut command = match target {
             Target::Ext4 => return Ok(None),
             Target::Bindfs => environment::tool("bindfs")?,
-            Target::Fslab(layers) | Target::Ext2(layers) => {
+            Target::Fslab(layers) | Target::FslabOn(_, layers) | Target::Ext2(layers) => {
                 let mut command = Command::new(fslab);
                 command.arg("mount");
                 let beside = self.folder.path().to_string_lossy();
@@ -232,15 +289,20 @@ fn public_folder() -> Result<TempDir> {
     Ok(folder)
 }
 
-fn mount_ext4(folder: &Path) -> Result<Mount> {
+/// The file system that is below everything.
+fn mount_lower(target: &Target, folder: &Path) -> Result<Mount> {
+    let (name, maker, arguments) = match target {
+        Target::FslabOn(ground, _) => (ground.name(), ground.maker(), ["-q", "-f"]),
+        _ => ("ext4", "mkfs.ext4", ["-q", "-F"]),
+    };
     let (image, point) = (folder.join("image"), folder.join("lower"));
     File::create(&image)?.set_len(IMAGE_SIZE_BYTES)?;
     fs::create_dir(&point)?;
-    let mut mkfs = environment::tool("mkfs.ext4")?;
-    process::capture(mkfs.args(["-q", "-F"]).arg(&image))?;
+    let mut mkfs = environment::tool(maker)?;
+    process::capture(mkfs.args(arguments).arg(&image))?;
     let mut mount = Command::new("mount");
     // The kernel detaches a loop device that `mount` set up when it is unmounted, by whomever.
-    mount.args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&point);
+    mount.args(["-t", name, "-o", "loop"]).arg(&image).arg(&point);
     let mount = Mount::new(&mut mount, point, vec![PathBuf::from("umount")])?;
     fs::set_permissions(&mount.point, Permissions::from_mode(0o755))?;
     Ok(mount)
@@ -323,11 +385,19 @@ mod tests {
 
     #[test]
     fn targets_read_back_as_they_are_written() {
-        let stacks = ["fslab:null", "fslab:null:passthrough=off+trace", "fslab-ext2:gzip"];
+        let stacks = [
+            "fslab:null",
+            "fslab:null:passthrough=off+trace",
+            "fslab-ext2:gzip",
+            "fslab@xfs:tier",
+            "fslab@btrfs:null:passthrough=off+gzip",
+        ];
         for text in ["ext4", "bindfs", "fslab-ext2"].into_iter().chain(stacks) {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-        for wrong in ["", "fslab", "fslab:", "fslab-ext2:", "xfs", "ext4:null"] {
+        let grounds = ["fslab@xfs", "fslab@xfs:", "fslab@ext2:null", "@xfs:null"];
+        let others = ["", "fslab", "fslab:", "fslab-ext2:", "xfs", "ext4:null"];
+        for wrong in grounds.into_iter().chain(others) {
             let error = wrong.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(&format!("{wrong:?}")), "{error}");
         }

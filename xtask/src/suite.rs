@@ -15,8 +15,9 @@ use crate::summary::{self, Done};
 pub struct Args {
     /// pjdfstest, fsx, cargo-build or sca-life
     suite: String,
-    /// ext4, bindfs, fslab:LAYER[+LAYER]... or fslab-ext2[:LAYER[+LAYER]...], the ext2 engine; may
-    /// be repeated [default: every stack of CI]
+    /// ext4, bindfs, fslab:LAYER[+LAYER]..., the same over XFS or Btrfs as fslab@xfs:LAYER... or
+    /// fslab@btrfs:LAYER..., or fslab-ext2[:LAYER[+LAYER]...], the ext2 engine; may be repeated
+    /// [default: every stack of CI]
     #[arg(long = "target")]
     targets: Vec<Target>,
     /// fsx: operations a seed
@@ -39,7 +40,7 @@ impl Args {
         let start = Instant::now();
         let context = Context::new()?;
         let tally = match self.targets.as_slice() {
-            [] => suites::run(suite, &context, &suites::stacks(&context)?, &options)?,
+            [] => suites::run(suite, &context, &(suite.stacks)(&context)?, &options)?,
             targets => suites::run(suite, &context, targets, &options)?,
         };
         let done = [Done { name: suite.name, time: start.elapsed(), tally }];

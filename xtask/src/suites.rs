@@ -18,6 +18,9 @@ pub mod sca_life;
 /// The stacks that CI runs every suite over, besides each registered layer by itself.
 const STACKS: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
+/// Tiers, whose fsx is one of fslab's own tests: there the file goes and comes meanwhile.
+const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
+
 /// All suites.
 pub const SUITES: &[&Suite] =
     &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
@@ -28,6 +31,8 @@ pub struct Suite {
     pub name: &'static str,
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
+    /// The targets of CI.
+    pub stacks: fn(&Context) -> Result<Vec<Target>>,
     /// Runs it in a mounted target.
     pub run: fn(&Stage, &Target, &Options) -> Result<Tally>,
 }
@@ -49,7 +54,7 @@ impl Default for Options {
     }
 }
 
-/// The targets of CI: every layer that the program has, as it is, and some more stacks.
+/// The targets of most suites in CI: every layer of fslab-layers, as it is, and some more stacks.
 pub fn stacks(context: &Context) -> Result<Vec<Target>> {
     let fslab = build_program(context)?;
     let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
@@ -58,11 +63,22 @@ pub fn stacks(context: &Context) -> Result<Vec<Target>> {
     layers.map(Ok).chain(more).collect()
 }
 
+/// The same, and tiers.
+pub fn stacks_and_tiers(context: &Context) -> Result<Vec<Target>> {
+    let tiers: Vec<Target> = TIERS.iter().map(|stack| stack.parse()).collect::<Result<_>>()?;
+    Ok(stacks(context)?.into_iter().chain(tiers).collect())
+}
+
+/// The first of [`stacks`]: for what is long and finds the same in all of them.
+pub fn first_stack(context: &Context) -> Result<Vec<Target>> {
+    Ok(stacks(context)?.into_iter().take(1).collect())
+}
+
 /// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
-    // It takes as long as any other; run it with `cargo xtask suite NAME --target fslab:tier`.
+    // It wants a tree that was given to a tier; see `TIERS`.
     let layers = layers.iter().filter(|layer| layer["name"] != "tier");
     layers.map(|layer| as_given(layer).context("a layer without a name")).collect()
 }
@@ -74,6 +90,11 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
     let places = places.filter_map(|option| option["name"].as_str());
     let given: Vec<_> = places.map(|place| format!("{place}={BESIDE}/{name}-{place}")).collect();
     Some(if given.is_empty() { name.to_owned() } else { format!("{name}:{}", given.join(",")) })
+}
+
+/// Runs a suite as CI does.
+pub fn run_in_ci(suite: &Suite, context: &Context) -> Result<Tally> {
+    run(suite, context, &(suite.stacks)(context)?, &Options::default())
 }
 
 /// Runs a suite over targets, each on a stage of its own. What can't run is skipped with its

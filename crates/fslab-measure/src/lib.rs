@@ -25,5 +25,5 @@ pub mod workload;
 pub use error::{Error, Result};
 pub use host::{Host, HostError, Unpacked};
 pub use plan::Plan;
-pub use runner::{Cells, Observer, Outcome, RunOptions, Share, run, samples_path};
+pub use runner::{Cells, Choice, Observer, Outcome, RunOptions, Share, run, samples_path};
 pub use target::leftovers::{Leftover, remove_leftovers};

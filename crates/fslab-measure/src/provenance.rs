@@ -9,6 +9,7 @@ use fslab_sys::mounts;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Base, Form, Over, Plan, TargetKind};
+use crate::runner::Choice;
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -44,6 +45,9 @@ pub struct Provenance {
     pub rounds: u32,
     /// Rounds at most; 0 in files of format 1, which had no such rule.
     pub rounds_max: u32,
+    /// What is run of the plan, how often again and where; missing where an older fslab wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
     /// Half the width of an interval that is narrow enough.
     pub half_width: f64,
     /// Size of each image, in bytes.
@@ -77,7 +81,7 @@ pub struct Provenance {
 }
 
 /// How a plan is run, as far as the plan leaves it open.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Setting<'a> {
     /// The seed everything random comes from.
     pub seed: u64,
@@ -85,6 +89,8 @@ pub struct Setting<'a> {
     pub rounds: u32,
     /// Rounds at most.
     pub rounds_max: u32,
+    /// What is run of the plan, how often again and where.
+    pub choice: Choice,
     /// The command that repeats the comparison.
     pub command: &'a str,
 }
@@ -107,6 +113,7 @@ impl Provenance {
             seed: setting.seed,
             rounds: setting.rounds,
             rounds_max: setting.rounds_max,
+            choice: Some(setting.choice.clone()),
             tools: tools(plan),
             ..Self::of_plan(plan).on_this_machine(work_directory)
         }

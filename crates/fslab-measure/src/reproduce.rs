@@ -13,6 +13,7 @@ mod drawn;
 mod findings;
 mod look_up;
 mod markdown;
+mod marks;
 mod page;
 mod published;
 mod quantity;

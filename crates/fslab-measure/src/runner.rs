@@ -7,6 +7,7 @@
 //! things, may be begun again as a whole: all its samples are kept, and the last attempt counts.
 
 mod cells;
+mod choice;
 mod journal;
 mod past;
 mod precision;
@@ -42,6 +43,7 @@ use crate::target::{self, Workshop};
 use crate::workload::{Preparation, Workload};
 
 pub use self::cells::{Cells, Share};
+pub use self::choice::Choice;
 pub use crate::sample::CacheState;
 pub use session::{Phase, Session, Timed};
 
@@ -144,7 +146,7 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
         Some(first) if several_runs(&records, &first.run) => {
             Some("it holds several runs; resume each where it was made")
         }
-        _ => None,
+        _ => Choice::of(&records).and_then(|begun| options.choice().differs(begun)),
     };
     match reason {
         Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
@@ -170,7 +172,16 @@ impl RunOptions<'_> {
             seed: self.seed,
             rounds: self.rounds,
             rounds_max: self.rounds_max,
+            choice: self.choice(),
             command: self.command,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        Choice {
+            cells: self.cells.clone(),
+            reruns_max: self.reruns_max,
+            work_parent: Choice::kept(self.work_parent, self.samples),
         }
     }
 }
@@ -360,7 +371,7 @@ impl Runner<'_> {
             let chosen = self.options.cells.hold_block(round, *index, label, workloads.len());
             let seed = cell_seed(self.options.seed, round, *index);
             let first = self.past.next_attempt(label, round);
-            if !chosen || self.past.is_done(label, round) {
+            if !chosen || self.past.is_done(label, round, targets) {
                 continue;
             }
             for attempt in first..=first + self.options.reruns_max {

@@ -9,5 +9,5 @@ mod reader;
 mod writer;
 
 pub use format::*;
-pub use reader::{read, read_all};
+pub use reader::{is_ended, read, read_all, sessions};
 pub(crate) use writer::Writer;

@@ -71,6 +71,11 @@ pub trait Archive: Send + Sync {
     /// What the system answers.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
+    /// Forgets what is remembered of a container: what is read next is what is there now.
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        let _ = (kind, container);
+    }
+
     /// Removes a container; one that is not there is removed.
     ///
     /// # Errors

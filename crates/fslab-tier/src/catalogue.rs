@@ -60,6 +60,15 @@ pub struct ObjectRow {
     pub path: Vec<u8>,
 }
 
+/// What is to be said of an object, and what was said of it when that was found out.
+#[derive(Clone, Debug)]
+pub struct RowChange {
+    /// Nothing where it had no row.
+    pub before: Option<ObjectRow>,
+    /// The new row.
+    pub after: ObjectRow,
+}
+
 impl ObjectRow {
     fn encode(&self) -> Vec<u8> {
         let Self { state, file, inode, version, since, seen, path } = self;
@@ -300,6 +309,30 @@ impl Catalogue {
         })
     }
 
+    /// Writes rows where the catalogue says the same of their objects as when they were made; who
+    /// said something else since knew more, and of his row only the scan that saw it is noted. All
+    /// or none, durably.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with a row.
+    pub fn put_where_still<'a>(
+        &self,
+        changes: impl IntoIterator<Item = &'a RowChange>,
+    ) -> Result<()> {
+        self.rewrite(|row_of| {
+            let mut rows = Vec::new();
+            for RowChange { before, after } in changes {
+                let now = row_of(after.version.object)?;
+                if now == *before {
+                    rows.push(after.clone());
+                } else if let Some(now) = now {
+                    rows.push(ObjectRow { seen: now.seen.max(after.seen), ..now });
+                }
+            }
+            Ok(rows)
+        })
+    }
+
     /// Writes rows that are made of what rows say, with nobody in between.
     fn rewrite(
         &self,
@@ -472,6 +505,32 @@ mod tests {
         assert!(catalogue.knows_container(Id([9; 16])).unwrap());
         assert_eq!(catalogue.remove(&rows).unwrap(), [Id([9; 16]), Id([8; 16])]);
         assert!(!catalogue.knows_container(Id([9; 16])).unwrap());
+    }
+
+    #[test]
+    fn what_was_said_meanwhile_stays() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let [still, turned, gone, new] = [1, 2, 3, 4].map(|object| row(object, 9));
+        catalogue.put(&[still.clone(), turned.clone()]).unwrap();
+        let change = |row: &ObjectRow, before: Option<&ObjectRow>| RowChange {
+            before: before.cloned(),
+            after: ObjectRow { state: ObjectState::Live, seen: 8, ..row.clone() },
+        };
+        let changes = [
+            change(&still, Some(&still)),
+            change(&turned, Some(&turned)),
+            change(&gone, Some(&gone)),
+            change(&new, None),
+        ];
+        let since = Timestamp { seconds: 9, nanoseconds: 0 };
+        catalogue.turn(turned.version.object, ObjectState::Removed, since).unwrap();
+        catalogue.put_where_still(&changes).unwrap();
+        let found = [still, turned, gone, new].map(|row| {
+            let row = catalogue.get(row.version.object).unwrap()?;
+            Some((row.state, row.seen))
+        });
+        let live = Some((ObjectState::Live, 8));
+        assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
     }
 
     #[test]

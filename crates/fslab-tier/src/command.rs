@@ -1,8 +1,8 @@
 //! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
 //! and its daemon is asked, or not.
 //!
-//! `moving`: what is done to single files. `showing`: what is only told. `upkeep`: what looks at
-//! everything.
+//! `moving`: what is done to single files, `recalling`: bringing them back. `showing`: what is only
+//! told. `upkeep`: what looks at everything.
 
 use std::sync::Arc;
 
@@ -15,10 +15,12 @@ use crate::limit::Limit;
 use crate::stored::BLOCK_BYTES;
 
 mod moving;
+mod recalling;
 mod showing;
 mod upkeep;
 
-use moving::{archive, pin, recall};
+use moving::{archive, pin};
+use recalling::recall;
 use showing::{queue, states, usage, versions};
 use upkeep::{scan, scrub};
 
@@ -236,9 +238,7 @@ pub fn execute(
         }
         Command::Recall { paths, range, rate } => {
             let limit = Limit::new(*rate, &tier.surroundings().clock);
-            each_file(tier, paths, request, tell, &mut |place, tell| {
-                recall(tier, place, *range, limit.as_ref(), request, tell)
-            })
+            recall(tier, paths, *range, limit.as_ref(), request, tell)
         }
         Command::State { paths, recursive } => states(tier, paths, *recursive, request, tell),
         Command::Du { paths } => paths.iter().try_for_each(|path| usage(tier, path, request, tell)),

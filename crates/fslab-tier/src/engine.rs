@@ -44,6 +44,7 @@ mod mending;
 mod moves;
 mod namespace;
 mod opening;
+mod patching;
 mod recall;
 mod releasing;
 mod repacking;

@@ -31,6 +31,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Settings can't be written as TOML: a path in them is no UTF-8.
+    #[error("{}: can't be written: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<toml::ser::Error>,
+    },
     /// An archive failed.
     #[error("archive {archive}, object {container}: {source}")]
     Archive {
@@ -92,6 +101,18 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong.
         what: Corrupt,
+    },
+    /// A file is archived, and the catalogue could not be told.
+    #[error(
+        "{path}: is archived, but the catalogue does not say so before the next start or scan: \
+         {source}"
+    )]
+    Uncatalogued {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: Box<Error>,
     },
     /// A file of settings is wrong.
     #[error("{}, line {line}: {what}", path.display())]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fslab_vfs::FileSystem;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::directory::{DirectoryArchive, write_durably};
+use crate::archive::directory::{DirectoryArchive, settings_text, write_durably};
 use crate::archive::{self, Archive, Key, key_of};
 use crate::catalogue::Catalogue;
 use crate::deny::{Deny, Programs};
@@ -132,11 +132,14 @@ impl Home {
         let tier = around.identities.make();
         // Before anything is made.
         wish.key.as_deref().map(Key::read).transpose()?;
-        let mut home = Self::make(path, tier, wish)?;
-        for archive in &wish.archives {
-            let (id, key) = (around.identities.make(), wish.key.clone());
-            init_archive(archive, id, tier, key.as_deref())?;
-            home.description.archives.push(Attached { id, path: archive.clone(), key });
+        let attached = |path: &PathBuf| Attached {
+            id: around.identities.make(),
+            path: path.clone(),
+            key: wish.key.clone(),
+        };
+        let home = Self::make(path, tier, wish, wish.archives.iter().map(attached).collect())?;
+        for archive in &home.description.archives {
+            init_archive(&archive.path, archive.id, tier, archive.key.as_deref())?;
         }
         home.save()?;
         // No file of the tree was ever archived: nothing is in doubt.
@@ -145,12 +148,7 @@ impl Home {
         Ok(home)
     }
 
-    fn make(path: &Path, tier: Id, wish: &Wish) -> Result<Self> {
-        fs::create_dir_all(path).map_err(Error::file(path))?;
-        let path = path.canonicalize().map_err(Error::file(path))?;
-        if path.join(SETTINGS).exists() {
-            return Err(refused(format!("{} is the home of a tier already", path.display())));
-        }
+    fn make(path: &Path, tier: Id, wish: &Wish, archives: Vec<Attached>) -> Result<Self> {
         let description = Description {
             version: VERSION,
             tier,
@@ -159,8 +157,15 @@ impl Home {
             bundled_bytes: wish.bundled,
             keep_seconds: wish.keep.as_secs(),
             deny: Vec::new(),
-            archives: Vec::new(),
+            archives,
         };
+        // Before anything is made.
+        settings_text(&path.join(SETTINGS), &description)?;
+        fs::create_dir_all(path).map_err(Error::file(path))?;
+        let path = path.canonicalize().map_err(Error::file(path))?;
+        if path.join(SETTINGS).exists() {
+            return Err(refused(format!("{} is the home of a tier already", path.display())));
+        }
         Ok(Self { path, description, key: None })
     }
 
@@ -192,8 +197,7 @@ impl Home {
                         have made a plain one of it; without --key it is taken as it is";
             return Err(refused(what.to_owned()));
         }
-        let mut home = Self::make(path, tier, wish)?;
-        home.description.archives = attached;
+        let home = Self::make(path, tier, wish, attached)?;
         home.save()?;
         home.mark(tree)?;
         Ok(home)
@@ -242,6 +246,9 @@ impl Home {
     /// # Errors
     /// Where it belongs to another tier, or the key is not its key.
     pub fn attach(&mut self, archive: &Path, id: Id, key: Option<PathBuf>) -> Result<()> {
+        // Before anything is made.
+        let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
+        settings_text(&self.path.join(SETTINGS), &wanted)?;
         if !archive.join("archive.toml").exists() {
             init_archive(archive, id, self.description.tier, key.as_deref())?;
         }
@@ -262,7 +269,7 @@ impl Home {
 
     fn save(&self) -> Result<()> {
         let path = self.path.join(SETTINGS);
-        let text = toml::to_string(&self.description).unwrap_or_default();
+        let text = settings_text(&path, &self.description)?;
         write_durably(&path, text.as_bytes()).map_err(Error::file(&path))
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Order: the most urgent class first; in it users take turns, so that one who asks for much holds
 //! up nobody else; of one user's, what an [`Order`] says that knows where each block lies: what was
-//! asked for first, at present. Every eighth turn is that of what has waited for longest, whatever
-//! class, user and place, so that nothing waits for ever.
+//! asked for first ([`Fifo`]), or what comes next in the archive ([`Sweep`]). Every eighth turn is
+//! that of what has waited for longest, whatever class, user and place, so that nothing waits for
+//! ever.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::engine::Recall;
 
 mod order;
 
-pub use order::{Fifo, Order, Position};
+pub use order::{Fifo, Order, Position, Sweep};
 
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
@@ -227,28 +228,11 @@ mod tests {
         assert_eq!((turn_of(1000), turn_of(1001)), (Some(7), Some(15)));
     }
 
-    /// The nearest that lies behind the last one; then from the beginning.
-    #[derive(Debug)]
-    struct OneWay;
-
-    impl Order for OneWay {
-        fn next(
-            &self,
-            waiting: &mut dyn Iterator<Item = Position>,
-            last: Option<Position>,
-        ) -> usize {
-            let is_behind = |position: Position| Some(position) <= last;
-            let nearest =
-                waiting.enumerate().min_by_key(|(_, position)| (is_behind(*position), *position));
-            nearest.map_or(0, |(index, _)| index)
-        }
-    }
-
     #[test]
     fn an_order_by_position_plugs_in() {
         let asked = [5, 9, 2, 7, 3].map(|block| (block, 7, Class::Bulk));
-        assert_eq!(blocks(pending(Arc::new(OneWay), &asked)), [2, 3, 5, 7, 9]);
-        let mut pending = pending(Arc::new(OneWay), &asked);
+        assert_eq!(blocks(pending(Arc::new(Sweep), &asked)), [2, 3, 5, 7, 9]);
+        let mut pending = pending(Arc::new(Sweep), &asked);
         pending.last = Some(recall_of(6, 7, Class::Bulk, 0).position);
         assert_eq!(blocks(pending), [7, 9, 2, 3, 5]);
     }

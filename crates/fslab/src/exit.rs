@@ -89,6 +89,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::Key { .. }
         | Error::TooFewArchives { .. }
         | Error::Settings { .. }
+        | Error::Unwritable { .. }
         | Error::Refused { .. }
         | Error::NotNow { .. } => Code::BadInput,
         _ => Code::Failure,

@@ -11,6 +11,7 @@ use fslab_layers::{
 };
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
+use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::residency;
 use fslab_tier::{
     Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
@@ -68,6 +69,13 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
             value: ValueKind::Count { least: 0, most: 1024 },
         },
         OptionSpec {
+            name: "order",
+            help: "which of a user's recalls comes next: what was asked for first, or what lies \
+                   behind the last one in the archive",
+            default: "fifo",
+            value: ValueKind::Choice(&["fifo", "position"]),
+        },
+        OptionSpec {
             name: "archive-rate",
             help: "bytes a second that archiving writes and reads back; 0 for any",
             default: "0",
@@ -123,6 +131,10 @@ fn open(
         deny: home.deny(Arc::new(Running))?,
         movers: usize::try_from(options.number("movers")).unwrap_or(1),
         ahead: options.number("ahead"),
+        order: match options.choice("order") {
+            "position" => Arc::new(Sweep),
+            _ => Arc::new(Fifo),
+        },
         archive_rate: options.number("archive-rate"),
         recall_rate: options.number("recall-rate"),
         ..home.settings()

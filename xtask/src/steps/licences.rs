@@ -1,17 +1,41 @@
-//! Step `licences`: dependencies have licences of the list in deny.toml. Optional: it runs where
-//! cargo-deny is installed, and is no test that could be missed.
+//! Step `licences`: dependencies have licences of the list in deny.toml. Where cargo-deny is
+//! installed, it checks that too, and where they come from.
 
-use anyhow::Result;
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use super::{Context, Step};
 use crate::tally::Tally;
 use crate::{environment, process};
 
+mod expression;
+
 /// The step.
 pub const STEP: Step =
-    Step { name: "licences", help: "cargo deny check, where cargo-deny is installed", run };
+    Step { name: "licences", help: "licences of dependencies, as deny.toml allows them", run };
 
 fn run(context: &Context) -> Result<Tally> {
+    let allowed = Allowed::read(&environment::workspace_root().join("deny.toml"))?;
+    let mut problems = Vec::new();
+    for target in &allowed.targets {
+        let mut metadata = context.cargo();
+        metadata.args(["metadata", "--format-version", "1", "--locked"]);
+        let told = process::capture(metadata.args(["--filter-platform", target]))?;
+        problems.extend(allowed.refused(&serde_json::from_str(&told)?)?);
+    }
+    problems.sort_unstable();
+    problems.dedup();
+    problems.iter().for_each(|problem| println!("{problem}"));
+    ensure!(problems.is_empty(), "{} dependencies have other licences", problems.len());
+    let mut tally = Tally::pass();
+    tally += by_cargo_deny(context)?;
+    Ok(tally)
+}
+
+fn by_cargo_deny(context: &Context) -> Result<Tally> {
     let Some(program) = environment::find_tool("cargo-deny") else {
         println!("optional and not run: cargo-deny is not installed");
         return Ok(Tally::default());
@@ -23,4 +47,88 @@ fn run(context: &Context) -> Result<Tally> {
     let folder = context.target_directory()?;
     process::run_ok(command.env("CARGO_TARGET_DIR", folder))?;
     Ok(Tally::pass())
+}
+
+/// What deny.toml says.
+struct Allowed {
+    licences: Vec<String>,
+    targets: Vec<String>,
+}
+
+impl Allowed {
+    fn read(path: &Path) -> Result<Self> {
+        Self::parse(&std::fs::read_to_string(path)?).context("deny.toml")
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let settings: toml::Table = text.parse()?;
+        let strings = |table: &str, key: &str| {
+            let list = settings.get(table).and_then(|table| table.get(key)?.as_array());
+            let list = list.with_context(|| format!("no list {table}.{key}"))?;
+            let string = |value: &toml::Value| value.as_str().map(str::to_owned);
+            list.iter().map(string).collect::<Option<Vec<_>>>().context("a list of strings")
+        };
+        let (licences, targets) = (strings("licenses", "allow")?, strings("graph", "targets")?);
+        ensure!(!targets.is_empty(), "graph.targets is empty: nothing would be checked");
+        Ok(Self { licences, targets })
+    }
+
+    /// Packages from elsewhere that are compiled and may not be, by what `cargo metadata` prints.
+    fn refused(&self, metadata: &Value) -> Result<Vec<String>> {
+        let nodes = metadata["resolve"]["nodes"].as_array().context("no resolved packages")?;
+        let used: HashSet<_> = nodes.iter().filter_map(|node| node["id"].as_str()).collect();
+        let packages = metadata["packages"].as_array().context("no packages")?;
+        let foreign = packages.iter().filter(|package| {
+            !package["source"].is_null()
+                && package["id"].as_str().is_some_and(|id| used.contains(id))
+        });
+        Ok(foreign.filter_map(|package| self.problem(package)).collect())
+    }
+
+    fn problem(&self, package: &Value) -> Option<String> {
+        let (name, version) = (package["name"].as_str()?, package["version"].as_str()?);
+        let Some(licence) = package["license"].as_str() else {
+            return Some(format!("{name} {version} names no licence"));
+        };
+        let allows = |name: &str| self.licences.iter().any(|allowed| allowed == name);
+        match expression::holds(licence, &allows) {
+            Some(true) => None,
+            Some(false) => Some(format!("{name} {version} has the licence {licence}")),
+            None => Some(format!("{name} {version} has a licence that makes no sense: {licence}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DENY: &str = "[graph]\ntargets = ['here']\n[licenses]\nallow = ['MIT', 'CC0-1.0']\n";
+
+    #[test]
+    fn packages_of_other_licences_are_named_if_they_are_compiled() {
+        let package = |name: &str, licence: Value, source: Value| {
+            serde_json::json!({
+                "id": name, "name": name, "version": "1.0.0", "license": licence, "source": source,
+            })
+        };
+        let registry = || Value::from("registry");
+        let metadata = serde_json::json!({
+            "packages": [
+                package("right", "MIT OR GPL-3.0".into(), registry()),
+                package("wrong", "GPL-3.0".into(), registry()),
+                package("silent", Value::Null, registry()),
+                package("own", "GPL-3.0".into(), Value::Null),
+                package("unused", "GPL-3.0".into(), registry()),
+            ],
+            "resolve": {
+                "nodes": [{"id": "right"}, {"id": "wrong"}, {"id": "silent"}, {"id": "own"}],
+            },
+        });
+        let refused = Allowed::parse(DENY).unwrap().refused(&metadata).unwrap();
+        let expected = ["wrong 1.0.0 has the licence GPL-3.0", "silent 1.0.0 names no licence"];
+        assert_eq!(refused, expected);
+        assert!(Allowed::parse(&DENY.replace("'here'", "")).is_err());
+        assert!(Allowed::parse(&DENY.replace("'MIT'", "3")).is_err());
+    }
 }

@@ -7,13 +7,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite};
+use super::{Options, Suite, first_stack};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "cargo-build", program: None, run };
+pub const SUITE: Suite = Suite { name: "cargo-build", program: None, stacks: first_stack, run };
 
 /// Has dependencies with build scripts and macros, and still builds in half a minute.
 const PACKAGE: &str = "fslab-vfs";

@@ -5,13 +5,13 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::{Options, Suite};
+use super::{Options, Suite, stacks};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), run };
+pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, run };
 
 const CONFIGURATION: &str = "\
 flen = 1048576
@@ -58,7 +58,9 @@ fn configuration(target: &Target) -> String {
             println!("fsx on {target}: without punch_hole, which bindfs does not have");
             CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n")
         }
-        Target::Ext4 | Target::Fslab(_) | Target::Ext2(_) => CONFIGURATION.to_owned(),
+        Target::Ext4 | Target::Fslab(_) | Target::FslabOn(..) | Target::Ext2(_) => {
+            CONFIGURATION.to_owned()
+        }
     }
 }
 

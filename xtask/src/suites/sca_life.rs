@@ -10,13 +10,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, cargo_build};
+use super::{Options, Suite, cargo_build, stacks};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "sca-life", program: None, run };
+pub const SUITE: Suite = Suite { name: "sca-life", program: None, stacks, run };
 
 /// One thing people do.
 struct Part {

@@ -3,18 +3,21 @@
 //! A file is copied to a name of its own beside it, through a layer one way or the other; the copy
 //! is compared with it, gets all its attributes, is made durable, and trades names with it. Only
 //! then the original goes. So each file is whole at any moment, under its name; what an interrupted
-//! run left is recognised by its name and goes with the next run, which goes on where it ended.
+//! run left goes with the next run, which goes on where it ended.
 //!
 //! Nothing is converted that somebody writes to: a lease tells of writers, up to the moment after
 //! the names were traded, when they can still be traded back.
 
 mod contents;
+mod crew;
 mod estimate;
+mod unfinished;
 mod walk;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +27,8 @@ use fslab_vfs::{
     SetTime, XattrMode,
 };
 
-use rustix::fs::OFlags;
+use parking_lot::Mutex;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::layer::own_request;
 use super::mark::{self, Mark};
@@ -33,15 +37,12 @@ use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::surroundings::Surroundings;
 
-use walk::Crew;
-
+use crew::Crew;
 pub use estimate::{Estimate, codec_of, estimate};
+use unfinished::Marking;
 
 /// Begins the names of copies that are being made; the inode follows, in 16 hexadecimal digits.
 const COPY_NAME: &str = ".fslab-convert-";
-
-/// On a copy, while not all names of the original are its: the inode of the original.
-const ORIGIN_NAME: &str = "user.fslab.convert";
 
 /// Which way a tree is converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub enum Outcome {
     },
     /// It is as wanted already.
     Already,
-    /// It is as it was.
+    /// It was not converted: it is as it was.
     Kept(Why),
 }
 
@@ -91,6 +92,23 @@ pub enum Why {
         /// Where.
         offset: u64,
     },
+    /// Others own it, and it has several names, of which only privileged runs keep count.
+    #[error("it has several names and another owner, and trusted xattrs can't be set")]
+    NotMarkable,
+    /// Somebody wrote to it after the names were traded, and trading them back failed.
+    #[error("somebody wrote to it, and what counts is {name:?} beside it: {source}")]
+    Stranded {
+        /// Where the original is.
+        name: OsString,
+        /// Why it does not have its name.
+        source: fslab_vfs::Error,
+    },
+    /// An original that an interrupted run left, of which no copy is there.
+    #[error(
+        "an interrupted run left it, and nothing beside it is the same: give it its name back, \
+         or remove it"
+    )]
+    Original,
     /// A call failed.
     #[error("{0}")]
     Failed(#[from] fslab_vfs::Error),
@@ -104,6 +122,9 @@ pub struct Conversion {
     lower: Arc<dyn FileSystem>,
     layered: Arc<dyn FileSystem>,
     request: Request,
+    marking: Marking,
+    /// What failed first of what had to be tidied up, which the next run does again.
+    untidy: Mutex<Option<fslab_vfs::Error>>,
 }
 
 /// A name of a file: the directory, the path below the root, the file.
@@ -138,10 +159,11 @@ impl Conversion {
     ) -> crate::Result<Self> {
         let failed = |source| Error::StoredFile { path: root.to_owned(), source };
         let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
-        Self::over(Arc::new(lower), layer, direction, surroundings)
+        let owner = rustix::process::geteuid().as_raw();
+        Self::by(owner, Arc::new(lower), layer, direction, surroundings)
     }
 
-    /// As [`Self::open`], over any file system.
+    /// As [`Self::open`], over any file system, as root.
     ///
     /// # Errors
     /// As there.
@@ -151,28 +173,48 @@ impl Conversion {
         direction: Direction,
         surroundings: &Surroundings,
     ) -> crate::Result<Self> {
+        Self::by(own_request().credentials.uid, lower, layer, direction, surroundings)
+    }
+
+    fn by(
+        owner: u32,
+        lower: Arc<dyn FileSystem>,
+        layer: &LayerChoice,
+        direction: Direction,
+        surroundings: &Surroundings,
+    ) -> crate::Result<Self> {
         let (codec, request) = (codec_of(layer)?, own_request());
+        let failed = |source| Error::Layer { layer: codec.name, source };
         if direction == Direction::Decode {
             options::claim(codec, &*lower)?;
-            mark::expect_foreign_files(&*lower, &request)
-                .map_err(|source| Error::Layer { layer: codec.name, source })?;
+            mark::expect_foreign_files(&*lower, &request).map_err(failed)?;
         }
         let layered = layer.build_in(Arc::clone(&lower), surroundings)?;
-        Ok(Self { direction, lower, layered, request })
+        let marking = Marking::find(&*lower, &request, owner).map_err(failed)?;
+        Ok(Self { direction, lower, layered, request, marking, untidy: Mutex::default() })
     }
 
     /// Converts everything on so many threads (0: one a processor); `tell` is called by them for
     /// each regular file, once for one of several names.
     ///
     /// # Errors
-    /// That directories can't be listed, or the end can't be made durable.
+    /// That directories can't be listed, the end can't be made durable, or something is left of a
+    /// file that was converted, which the next run removes.
     pub fn run(&self, threads: usize, tell: &(dyn Fn(&Path, &Outcome) + Sync)) -> Result<()> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
-        self.walk(&Crew { threads, tell })?;
-        self.layered.shutdown()
+        self.walk(Crew(threads), tell)?;
+        self.layered.shutdown()?;
+        self.untidy.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// Notes what failed though a file is converted, or is not for another reason.
+    fn tidied(&self, done: Result<()>) {
+        if let Err(error) = done {
+            self.untidy.lock().get_or_insert(error);
+        }
     }
 
     /// Converts a file of one name, or says why not.
@@ -187,12 +229,22 @@ impl Conversion {
         }
         let lease = self.lease(&attr)?;
         let copy = self.copy(place, &attr)?;
-        self.trade(place, &attr, &copy, lease.as_ref())?;
-        self.remove(place.parent, &copy.name)?;
-        let after = self.lower.getattr(&self.request, copy.ino, None);
+        let traded = self.trade(place, &attr, &copy, lease.as_ref());
+        let converted = traded.map(|()| {
+            self.tidied(self.remove_if(place.parent, &copy.name, attr.ino));
+            self.converted(&attr, copy.ino)
+        });
         self.lower.forget(copy.ino, 1);
-        let (before_bytes, after_bytes) = (attr.blocks * 512, after?.blocks * 512);
-        Ok(Outcome::Converted { before_bytes, after_bytes })
+        converted
+    }
+
+    /// What to tell of a file that is converted, whatever fails from now on.
+    fn converted(&self, before: &Attr, copy: Ino) -> Outcome {
+        let after = self.lower.getattr(&self.request, copy, None);
+        let after_blocks = after.as_ref().map_or(before.blocks, |attr| attr.blocks);
+        self.tidied(after.map(drop));
+        let (before_bytes, after_bytes) = (before.blocks * 512, after_blocks * 512);
+        Outcome::Converted { before_bytes, after_bytes }
     }
 
     /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is
@@ -217,9 +269,15 @@ impl Conversion {
     /// changes is found by its times only.
     fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
         let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(&path);
-        let file = file.map_err(fslab_vfs::Error::from)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // The path the kernel knows has no symbolic links: whoever puts some there by now would
+        // have anything opened, devices too.
+        let file = match openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(file) => File::from(file),
+            Err(rustix::io::Errno::NOSYS) => return Ok(None),
+            Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOENT) => return Err(Why::Changed),
+            Err(error) => return Err(Why::Failed(error.into())),
+        };
         // A path may lead to another file by now.
         let found = file.metadata().map_err(fslab_vfs::Error::from)?;
         let changed = (attr.changed.seconds, i64::from(attr.changed.nanoseconds));
@@ -260,15 +318,17 @@ impl Conversion {
 
     fn keep_attributes(&self, attr: &Attr, copy: Ino) -> Result<()> {
         let (lower, request) = (&self.lower, &self.request);
+        let xattrs = self.kept_xattrs(attr.ino)?;
+        // What a directory's default ACL gave the copy, the original need not have.
+        for name in self.kept_xattrs(copy)?.keys().filter(|name| !xattrs.contains_key(*name)) {
+            lower.removexattr(request, copy, name)?;
+        }
         let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
         lower.setattr(request, copy, None, &owner)?;
         let permissions = Some(attr.permissions);
         lower.setattr(request, copy, None, &SetAttr { permissions, ..SetAttr::default() })?;
-        for name in xattr_names(&lower.listxattr(request, attr.ino)?) {
-            if !mark::is_ours(&name) && name != ORIGIN_NAME {
-                let value = lower.getxattr(request, attr.ino, &name)?;
-                lower.setxattr(request, copy, &name, &value, XattrMode::empty())?;
-            }
+        for (name, value) in &xattrs {
+            lower.setxattr(request, copy, name, value, XattrMode::empty())?;
         }
         let times = SetAttr {
             accessed: Some(SetTime::To(attr.accessed)),
@@ -278,7 +338,15 @@ impl Conversion {
         lower.setattr(request, copy, None, &times).map(drop)
     }
 
-    /// Lets the copy have the name, and the original the copy's; or nothing has changed.
+    /// The xattrs that a copy has of its original.
+    fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
+        let names = xattr_names(&self.lower.listxattr(&self.request, ino)?).into_iter();
+        let kept = names.filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
+        kept.map(|name| Ok((name.clone(), self.lower.getxattr(&self.request, ino, &name)?)))
+            .collect()
+    }
+
+    /// Lets the copy have the name, and the original the copy's; or the copy's name is gone.
     fn trade(
         &self,
         place: &Place<'_>,
@@ -286,27 +354,54 @@ impl Conversion {
         copy: &Copy,
         lease: Option<&Lease>,
     ) -> Kept<()> {
+        self.give_name(place, attr, copy, lease).inspect_err(|_| {
+            // If it is the original's by now, that is what somebody wrote to.
+            self.tidied(self.remove_if(place.parent, &copy.name, copy.ino));
+        })
+    }
+
+    fn give_name(
+        &self,
+        place: &Place<'_>,
+        attr: &Attr,
+        copy: &Copy,
+        lease: Option<&Lease>,
+    ) -> Kept<()> {
         let is_left_alone = || lease.is_none_or(Lease::is_held);
-        let traded = match self.is_as_it_was(place, attr)? && is_left_alone() {
-            true => self.exchange(place, &copy.name).map_err(Why::from),
-            false => Err(Why::Changed),
-        };
-        // Who opened the original up to now wrote to it: it is what counts.
-        let traded = traded.and_then(|()| match is_left_alone() {
-            true => Ok(()),
-            false => self.exchange(place, &copy.name).map_err(Why::from).and(Err(Why::Changed)),
-        });
-        if traded.is_err() {
-            self.remove(place.parent, &copy.name)?;
-            self.lower.forget(copy.ino, 1);
+        if !self.is_as_it_was(place, attr)? || !is_left_alone() {
+            return Err(Why::Changed);
         }
-        traded
+        self.exchange(place, &copy.name)?;
+        // Who opened the original up to now wrote to it: it is what counts.
+        if is_left_alone() && self.is_unwritten(attr).is_ok() {
+            return Ok(());
+        }
+        self.take_back(place, &copy.name)?;
+        Err(Why::Changed)
     }
 
     fn exchange(&self, place: &Place<'_>, name: &OsStr) -> Result<()> {
         let (own, other) = (Name::new(place.name())?, Name::new(name)?);
         let parent = place.parent;
         self.lower.rename(&self.request, parent, own, parent, other, RenameMode::EXCHANGE)
+    }
+
+    /// Gives the original its name again, in place of the copy.
+    fn take_back(&self, place: &Place<'_>, name: &OsStr) -> Kept<()> {
+        let (own, other) = (Name::new(place.name()), Name::new(name));
+        let renamed = own.and_then(|own| Ok((own, other?))).map_err(Into::into);
+        let renamed = renamed.and_then(|(own, other)| {
+            let (parent, mode) = (place.parent, RenameMode::empty());
+            self.lower.rename(&self.request, parent, other, parent, own, mode)
+        });
+        renamed.map_err(|source| Why::Stranded { name: name.to_owned(), source })
+    }
+
+    /// The attributes of an original that nobody has written to; its names may have changed.
+    fn is_unwritten(&self, attr: &Attr) -> Kept<Attr> {
+        let now = self.lower.getattr(&self.request, attr.ino, None)?;
+        let key = |attr: &Attr| (attr.size, attr.modified);
+        if key(&now) == key(attr) { Ok(now) } else { Err(Why::Changed) }
     }
 
     /// Whether the name still stands for the file, and nothing of it has changed.
@@ -324,6 +419,16 @@ impl Conversion {
             Err(error) if error.errno() == Errno::NOENT => Ok(()),
             answer => answer,
         }
+    }
+
+    /// Removes a name if it stands for this file.
+    fn remove_if(&self, parent: Ino, name: &OsStr, ino: Ino) -> Result<()> {
+        let found = match self.lower.lookup(&self.request, parent, Name::new(name)?) {
+            Err(error) if error.errno() == Errno::NOENT => return Ok(()),
+            found => found?.attr.ino,
+        };
+        self.lower.forget(found, 1);
+        if found == ino { self.remove(parent, name) } else { Ok(()) }
     }
 }
 

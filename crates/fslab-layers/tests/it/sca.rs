@@ -3,6 +3,7 @@
 mod ahead;
 mod below;
 mod convert;
+mod convert_for_others;
 mod damage;
 mod memory;
 mod pack;

@@ -163,7 +163,7 @@ mod tests {
         let unit = Unit::find(unit).expect("a unit");
         let published = Published { low: Some(published.0), high: Some(published.1), unit };
         let value = f64::midpoint(measured.0, measured.1);
-        let figure = Figure { at: None, value, interval: Some(measured), rounds: 10 };
+        let figure = Figure { interval: Some(measured), ..Figure::counted(value) };
         assert_eq!(Agreement::of(Some(&published), &Outcome::Figures(vec![figure])), expected);
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::claims::{Axis, Chart, Form, Kind};
 use super::look_up::{Figure, Outcome, Runs};
+use super::marks;
 use crate::report::html::drawing::{Drawing, FOOT, Mark};
 use crate::report::html::scale::Scale;
 use crate::report::html::{colour, escape, standalone};
@@ -28,6 +29,8 @@ pub struct Drawn {
     pub chart: Chart,
     /// What was found, a series each, in their order.
     pub outcomes: Vec<Outcome>,
+    /// What a reader must know of the figures of each.
+    pub marks: Vec<Vec<String>>,
     /// What is said of all of it, in the drawing too.
     pub caption: String,
 }
@@ -37,8 +40,10 @@ impl Drawn {
     pub(super) fn new(chart: Chart, runs: &Runs) -> Self {
         let outcomes: Vec<Outcome> =
             chart.lines.iter().map(|line| runs.outcome(&line.basis)).collect();
+        let lines = chart.lines.iter().zip(&outcomes);
+        let marks = lines.map(|(line, outcome)| marks::marks(runs, &line.basis, outcome)).collect();
         let caption = format!("{}; {}", chart.place, kinds(&chart));
-        Self { chart, outcomes, caption }
+        Self { chart, outcomes, marks, caption }
     }
 
     /// Whether there is anything to draw.
@@ -74,19 +79,32 @@ impl Drawn {
     /// Why series have no figures, each reason once.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
-        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-        for (line, outcome) in self.chart.lines.iter().zip(&self.outcomes) {
-            let reason = match outcome {
-                Outcome::Figures(_) => continue,
-                Outcome::Missing(reason) | Outcome::NotReproduced(reason) => reason.clone(),
-                Outcome::Words(words) => format!("found instead of numbers: {words}"),
-            };
-            match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, names)) => names.push(&line.name),
-                None => reasons.push((reason, vec![&line.name])),
+        let reason = |outcome: &Outcome| match outcome {
+            Outcome::Figures(_) => None,
+            Outcome::Missing(reason) | Outcome::NotReproduced(reason) => Some(reason.clone()),
+            Outcome::Words(words) => Some(format!("found instead of numbers: {words}")),
+        };
+        self.of_series(|index| reason(&self.outcomes[index]).into_iter().collect())
+    }
+
+    /// What a reader must know of series that have figures, each mark once.
+    #[must_use]
+    pub fn marked(&self) -> Vec<String> {
+        self.of_series(|index| self.marks[index].clone())
+    }
+
+    /// Texts with the names of the series of which they are told.
+    fn of_series(&self, texts: impl Fn(usize) -> Vec<String>) -> Vec<String> {
+        let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+        for (index, line) in self.chart.lines.iter().enumerate() {
+            for text in texts(index) {
+                match told.iter_mut().find(|(known, _)| *known == text) {
+                    Some((_, names)) => names.push(&line.name),
+                    None => told.push((text, vec![&line.name])),
+                }
             }
         }
-        reasons.into_iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect()
+        told.into_iter().map(|(text, names)| format!("{}: {text}", names.join(", "))).collect()
     }
 
     /// The figures that are drawn, as lines of a table: series, place, figure with its interval.
@@ -149,12 +167,23 @@ impl Drawn {
         (format!("{}<g transform=\"translate(0 {top})\">{plot}</g>", head.into_body()), foot + 10.0)
     }
 
+    /// What the legend says beside the name of a colour.
+    fn remark(&self, colour: usize) -> &'static str {
+        let mut series = self.series().filter(|(series, _)| self.colour_of(*series) == colour);
+        match series.next() {
+            None => " (missing)",
+            Some((first, _)) => {
+                let mut all = std::iter::once(first).chain(series.map(|(index, _)| index));
+                if all.any(|index| !self.marks[index].is_empty()) { " (marked)" } else { "" }
+            }
+        }
+    }
+
     /// Draws the legend from a height on; where it ends.
     fn legend(&self, drawing: &mut Drawing, from: f64) -> f64 {
         let (mut x, mut y) = (8.0, from);
         for (index, name) in self.names().iter().enumerate() {
-            let missing = !self.series().any(|(series, _)| self.colour_of(series) == index);
-            let name = if missing { format!("{name} (missing)") } else { (*name).to_owned() };
+            let name = format!("{name}{}", self.remark(index));
             // Letters are not measured here: a little more than their usual width.
             let width = 40.0 + 7.0 * name.chars().count() as f64;
             if x > 8.0 && x + width > WIDTH {

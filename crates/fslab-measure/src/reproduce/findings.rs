@@ -10,7 +10,7 @@ use super::claims::{Basis, Claim, Paper};
 use super::drawn::Drawn;
 use super::look_up::{Figure, Outcome, Runs};
 use super::published::Unit;
-use super::{markdown, page};
+use super::{markdown, marks, page};
 use crate::error::{Error, Result};
 use crate::report::significant;
 
@@ -36,10 +36,21 @@ pub struct Findings {
 pub struct Planned {
     /// Its name.
     pub name: String,
-    /// Its own report, relative to the page; `None` where it was not run.
+    /// Its own report, relative to the page; `None` where there is none.
     pub page: Option<String>,
-    /// Why not.
+    /// Why it was not run, or not to its end.
     pub reason: Option<String>,
+    /// Whether it has samples.
+    pub ran: bool,
+}
+
+impl Planned {
+    /// What is wrong with it, in words; `None` where it was run to its end.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let reason = self.reason.as_ref()?;
+        Some(format!("{}: {reason}", if self.ran { "broke off" } else { "not run" }))
+    }
 }
 
 /// A claim and what was found.
@@ -59,6 +70,19 @@ pub struct Row {
     pub measured: String,
     /// Where it is read from.
     pub from: String,
+    /// What a reader must know of the figure: the pair failed later, or the plan's run broke off.
+    pub marks: Vec<String>,
+}
+
+impl Row {
+    /// The marks in a sentence; empty where there are none.
+    #[must_use]
+    pub fn marked(&self) -> String {
+        if self.marks.is_empty() {
+            return String::new();
+        }
+        format!("Marked: {}.", self.marks.join("; "))
+    }
 }
 
 /// How many claims stand how, in the order of [`Agreement`].
@@ -84,7 +108,9 @@ impl Findings {
         let counts = self.counts.iter();
         let parts: Vec<String> =
             counts.map(|(agreement, count)| format!("{count} {}", agreement.name())).collect();
-        format!("{} claims: {}", self.rows.len(), parts.join(", "))
+        let marked = self.rows.iter().filter(|row| !row.marks.is_empty()).count();
+        let marked = if marked > 0 { format!("; {marked} marked") } else { String::new() };
+        format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
     }
 
     /// One page that works offline.
@@ -120,14 +146,17 @@ impl Findings {
 
 fn row(claim: &Claim, runs: &Runs) -> Row {
     let outcome = runs.outcome(&claim.basis);
+    let marks = marks::marks(runs, &claim.basis, &outcome);
+    let marked = if marks.is_empty() { "" } else { " (marked)" };
     let published = claim.published.as_ref();
     Row {
         id: claim.id.clone(),
         agreement: Agreement::of(published, &outcome),
         sentence: sentence(published, &outcome),
         published: published.map(super::Published::words).unwrap_or_default(),
-        measured: measured(published.map(|published| published.unit), &outcome),
+        measured: measured(published.map(|published| published.unit), &outcome) + marked,
         from: from(&claim.basis),
+        marks,
         outcome,
     }
 }
@@ -142,7 +171,13 @@ fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
             let name = unit.map_or("times", |unit| unit.name);
             let is_single = figures.iter().any(|figure| figure.rounds == 1);
             let remark = if is_single { " (one round, no interval)" } else { "" };
-            format!("{} {name}{remark}", lines.join("; "))
+            let zeros: usize = figures.iter().map(|figure| figure.zero_rounds).sum();
+            let left_out = match zeros {
+                0 => String::new(),
+                1 => " (1 round left out, with a side of 0)".to_owned(),
+                _ => format!(" ({zeros} rounds left out, with a side of 0)"),
+            };
+            format!("{} {name}{remark}{left_out}", lines.join("; "))
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct Figure {
     pub interval: Option<(f64, f64)>,
     /// Rounds it is made of; 0 for what is counted.
     pub rounds: usize,
+    /// Rounds that were measured and are left out, because a side is 0 in them: no ratio and no
+    /// geometric mean is made of that.
+    pub zero_rounds: usize,
 }
 
 /// Where a figure stands among others.
@@ -72,7 +75,7 @@ impl Figure {
     /// A figure that was counted, not measured in rounds.
     #[must_use]
     pub fn counted(value: f64) -> Self {
-        Self { at: None, value, interval: None, rounds: 0 }
+        Self { at: None, value, interval: None, rounds: 0, zero_rounds: 0 }
     }
 }
 
@@ -95,8 +98,21 @@ pub enum Outcome {
 pub enum Ran {
     /// Samples, in this form of the plan.
     Records(Form, Vec<Record>),
+    /// Those until an error ended the run, and which one.
+    Broken(Form, Vec<Record>, String),
     /// None, and why.
     Not(String),
+}
+
+impl Ran {
+    /// In which form the plan was run, where it was.
+    #[must_use]
+    pub fn form(&self) -> Option<Form> {
+        match self {
+            Self::Records(form, _) | Self::Broken(form, ..) => Some(*form),
+            Self::Not(_) => None,
+        }
+    }
 }
 
 /// What came of running plans and commands.
@@ -106,11 +122,20 @@ pub struct Runs {
     answers: Answers,
 }
 
-/// The reports of one plan's samples, a quantity each.
+/// What came of one plan.
 #[derive(Debug)]
 enum Reports {
-    Of(Form, BTreeMap<Quantity, Report>),
+    Of(Measured),
     Not(String),
+}
+
+/// The reports of one plan's samples, a quantity each.
+#[derive(Debug)]
+pub(super) struct Measured {
+    form: Form,
+    reports: BTreeMap<Quantity, Report>,
+    /// The error that ended the run.
+    pub broken: Option<String>,
 }
 
 impl Runs {
@@ -118,19 +143,18 @@ impl Runs {
     #[must_use]
     pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, answers: Answers) -> Self {
         let reports = |(plan, ran): (String, Ran)| {
-            let reports = match ran {
-                Ran::Not(reason) => Reports::Not(reason),
-                Ran::Records(form, records) => {
-                    let queries = papers.iter().flat_map(Paper::queries);
-                    let asked: BTreeSet<Quantity> =
-                        queries.filter(|query| query.plan == plan).map(|q| q.quantity).collect();
-                    let report = |quantity: Quantity| {
-                        (quantity, Report::new(&quantity.in_place_of_time(&records)))
-                    };
-                    Reports::Of(form, asked.into_iter().map(report).collect())
-                }
+            let (form, records, broken) = match ran {
+                Ran::Not(reason) => return (plan, Reports::Not(reason)),
+                Ran::Records(form, records) => (form, records, None),
+                Ran::Broken(form, records, reason) => (form, records, Some(reason)),
             };
-            (plan, reports)
+            let queries = papers.iter().flat_map(Paper::queries);
+            let asked: BTreeSet<Quantity> =
+                queries.filter(|query| query.plan == plan).map(|q| q.quantity).collect();
+            let report =
+                |quantity: Quantity| (quantity, Report::new(&quantity.in_place_of_time(&records)));
+            let reports = asked.into_iter().map(report).collect();
+            (plan, Reports::Of(Measured { form, reports, broken }))
         };
         Self { plans: ran.into_iter().map(reports).collect(), answers }
     }
@@ -146,12 +170,21 @@ impl Runs {
         }
     }
 
+    /// What was measured of the plan that a query reads, with the report of its quantity.
+    pub(super) fn measured(&self, query: &Query) -> Option<(&Measured, &Report)> {
+        match self.plans.get(&query.plan)? {
+            Reports::Of(measured) => Some((measured, measured.reports.get(&query.quantity)?)),
+            Reports::Not(_) => None,
+        }
+    }
+
     fn queried(&self, query: &Query) -> Outcome {
-        let (form, reports) = match self.plans.get(&query.plan) {
+        let Measured { form, reports, .. } = match self.plans.get(&query.plan) {
             None => return Outcome::Missing(format!("plan {} was not run", query.plan)),
             Some(Reports::Not(reason)) => return Outcome::Missing(reason.clone()),
-            Some(Reports::Of(form, reports)) => (*form, reports),
+            Some(Reports::Of(measured)) => measured,
         };
+        let form = *form;
         let Some(report) = reports.get(&query.quantity) else {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
@@ -188,9 +221,27 @@ fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     largest.filter(|_| is_of_both && !sizes.contains(&wanted))
 }
 
-/// One figure; `None` where either side has no samples. Where `size` is given it is the size of
-/// both sides.
+/// One figure; `None` where either side has no samples, or is 0 in every round. Where `size` is
+/// given it is the size of both sides.
 fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
+    let (pairs, zeros): (Vec<_>, Vec<_>) = pairs(report, query, size)?
+        .into_iter()
+        .partition(|(own, other)| *own > 0.0 && *other > 0.0);
+    let at = size.map(|size| At { value: size as f64, unit: AtUnit::Bytes });
+    let measured = |value, interval, rounds| {
+        Some(Figure { at, value, interval, rounds, zero_rounds: zeros.len() })
+    };
+    if let Some(found) = paired_ratio(&pairs, report.provenance.seed) {
+        return measured(found.ratio, Some((found.low, found.high)), found.rounds);
+    }
+    match pairs.as_slice() {
+        [(own, other)] => measured(own / other, None, 1),
+        _ => None,
+    }
+}
+
+/// What a figure is made of: a pair for each round in which both sides were measured.
+fn pairs(report: &Report, query: &Query, size: Option<u64>) -> Option<Vec<(f64, f64)>> {
     let of = rounds(report, &query.of, size)?;
     let against = match &query.against {
         Some(place) => Some(rounds(report, place, size)?),
@@ -208,18 +259,7 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
             Statistic::Rate => (own.bytes as f64, own.seconds),
         })
     };
-    let pairs: Vec<(f64, f64)> = of.iter().filter_map(pair).collect();
-    let at = size.map(|size| At { value: size as f64, unit: AtUnit::Bytes });
-    if let Some(found) = paired_ratio(&pairs, report.provenance.seed) {
-        let interval = Some((found.low, found.high));
-        return Some(Figure { at, value: found.ratio, interval, rounds: found.rounds });
-    }
-    match pairs.as_slice() {
-        [(own, other)] if *own > 0.0 && *other > 0.0 => {
-            Some(Figure { at, value: own / other, interval: None, rounds: 1 })
-        }
-        _ => None,
-    }
+    Some(of.iter().filter_map(pair).collect())
 }
 
 /// When a phase had done each tenth of its operations.
@@ -237,7 +277,7 @@ fn along(report: &Report, place: &Place) -> Vec<Figure> {
         let (operations, value) =
             *reached.iter().find(|(operations, _)| *operations >= (before * share).div_ceil(10))?;
         let at = Some(At { value: operations as f64, unit: AtUnit::Files });
-        Some(Figure { at, value, interval: None, rounds: row.points.len() })
+        Some(Figure { at, rounds: row.points.len(), ..Figure::counted(value) })
     };
     (1..=10).filter_map(tenth).collect()
 }
@@ -277,7 +317,7 @@ fn why_not(report: &Report, query: &Query, form: Form) -> String {
         place.phases.iter().any(|phase| row(report, place, phase, place.size_bytes).is_none())
     });
     let Some(place) = lacking else {
-        return "the two sides were never measured in the same round".to_owned();
+        return without_pairs(report, query);
     };
     let note = report.notes.iter().find(|note| {
         note.kind != NoteKind::Remark
@@ -291,5 +331,15 @@ fn why_not(report: &Report, query: &Query, form: Form) -> String {
     match form {
         Form::Quick => format!("the quick form of the plan leaves it out: {what}"),
         Form::Full => format!("no samples of {what}"),
+    }
+}
+
+/// Why there is no figure where every place has samples.
+fn without_pairs(report: &Report, query: &Query) -> String {
+    let rounds = pairs(report, query, None).map_or(0, |pairs| pairs.len());
+    match (&query.against, rounds) {
+        (_, 0) => "the two sides were never measured in the same round".to_owned(),
+        (Some(_), _) => format!("one side is 0 in each of {rounds} rounds: that has no ratio"),
+        (None, _) => format!("it is 0 in each of {rounds} rounds: that has no geometric mean"),
     }
 }

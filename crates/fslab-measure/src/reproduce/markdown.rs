@@ -1,6 +1,7 @@
 //! A paper's findings as Markdown.
 
-use super::findings::Findings;
+use super::claims::Claim;
+use super::findings::{Findings, Row};
 use crate::report::markdown_plain as plain;
 
 pub(super) fn render(findings: &Findings) -> String {
@@ -14,11 +15,10 @@ pub(super) fn render(findings: &Findings) -> String {
         plain(&findings.form)
     );
     for planned in &findings.plans {
-        let what = match (&planned.page, &planned.reason) {
-            (Some(page), _) => format!("[report]({page})"),
-            (None, reason) => format!("not run: {}", plain(reason.as_deref().unwrap_or_default())),
-        };
-        text.push_str(&format!("\n- plan {}: {what}", planned.name));
+        let page = planned.page.iter().map(|page| format!("[report]({page})"));
+        let trouble = planned.trouble().map(|trouble| plain(&trouble));
+        let what: Vec<String> = page.chain(trouble).collect();
+        text.push_str(&format!("\n- plan {}: {}", planned.name, what.join("; ")));
     }
     for command in &paper.commands {
         let run = format!("fslab {}", command.run.join(" "));
@@ -40,7 +40,7 @@ pub(super) fn render(findings: &Findings) -> String {
             plain(&row.published),
             plain(&row.measured),
             claim.kind.name().to_owned(),
-            plain(&format!("{} {}", row.sentence, claim.note.as_deref().unwrap_or_default())),
+            plain(&said(claim, row)),
         ];
         text.push_str(&format!("| {} |\n", cells.map(|cell| cell.trim().to_owned()).join(" | ")));
     }
@@ -50,4 +50,12 @@ pub(super) fn render(findings: &Findings) -> String {
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     text
+}
+
+/// How a claim and its figure stand, and what must be known of either.
+fn said(claim: &Claim, row: &Row) -> String {
+    let marked = row.marked();
+    let parts = [Some(&*row.sentence), Some(&*marked), claim.note.as_deref()];
+    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
 }

@@ -7,12 +7,15 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::plan::Plan;
 
 /// A choice of cells; all of them by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
 pub struct Cells {
     /// Every so-manieth block of a round and a workload.
     pub share: Option<Share>,
@@ -26,7 +29,7 @@ pub struct Cells {
 
 /// One of several equal shares of all blocks. A block has all its targets: what is paired stays
 /// together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Share {
     /// Which one, from 1.
     pub number: u32,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::format::{FORMAT, Record};
 use crate::error::{Error, Result};
+use crate::provenance::Provenance;
 
 /// Reads a samples file. A last line that was cut short is left out.
 ///
@@ -44,6 +45,22 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
         records.extend(read(path)?);
     }
     Ok(records)
+}
+
+/// With what each session of the records began: a run has several where it was resumed.
+pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenance> {
+    records.iter().filter_map(|record| match record {
+        Record::Provenance(found) => Some(&**found),
+        _ => None,
+    })
+}
+
+/// Whether the last session of the records came to an end, and was not killed or broken off.
+#[must_use]
+pub fn is_ended(records: &[Record]) -> bool {
+    let last =
+        records.iter().rfind(|record| matches!(record, Record::Provenance(_) | Record::End(_)));
+    matches!(last, Some(Record::End(_)))
 }
 
 /// What to say where a provenance tells of a later format: whatever else is wrong with the file

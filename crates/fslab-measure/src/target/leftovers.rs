@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
     let mounts: Vec<PathBuf> =
         mounted.iter().rev().filter(|target| target.starts_with(&directory)).cloned().collect();
     // Without a lock to take, nothing proves whose it is.
-    let Ok(lock) = File::open(directory.join(LOCK)) else {
+    let path = directory.join(LOCK);
+    let Ok(lock) = File::open(&path) else {
         return Ok((!mounts.is_empty()).then_some(Leftover { directory, mounts, removed: false }));
     };
     match lock.try_lock() {
@@ -65,9 +67,70 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
     }
+    // A comparison that has just ended removes its directory itself, the lock's name with it.
+    if !is_at(&lock, &path) {
+        return Ok(None);
+    }
     for mount in &mounts {
         mounts::unmount(mount, Duration::from_secs(2))?;
     }
     fs::remove_dir_all(&directory).map_err(Error::file(&directory))?;
     Ok(Some(Leftover { directory, mounts, removed: true }))
+}
+
+/// Whether a file still has the name by which it was opened.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(own), Ok(named)) => identity(own) == identity(named),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::work_directory::WorkDirectory;
+    use super::*;
+
+    /// Looks at every work directory there is until it is told to stop; what it took for left over.
+    fn look(parent: &Path, stop: &AtomicBool) -> Vec<Leftover> {
+        let mut found = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            for entry in fs::read_dir(parent).unwrap() {
+                found.extend(examine(entry.unwrap().path(), &[]).unwrap());
+            }
+        }
+        found
+    }
+
+    /// Comparisons that begin and end beside one that looks for leftovers keep what is theirs.
+    #[test]
+    fn a_work_directory_is_never_taken_from_its_owner() {
+        let parent = tempfile::tempdir_in(".").unwrap();
+        let stop = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| look(parent.path(), &stop));
+            for _ in 0..2000 {
+                let work = WorkDirectory::create(parent.path()).unwrap();
+                assert!(work.path().join(LOCK).exists(), "its owner lost it");
+                work.close().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            looking.join().unwrap()
+        });
+        assert_eq!(found, []);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_directory_of_a_dead_owner_is_removed() {
+        let parent = tempfile::tempdir_in(".").unwrap();
+        let directory = parent.path().join(format!("{PREFIX}dead"));
+        fs::create_dir(&directory).unwrap();
+        File::create(directory.join(LOCK)).unwrap();
+        let found = examine(directory.clone(), &[]).unwrap().unwrap();
+        assert!(found.removed && !directory.exists());
+    }
 }

@@ -1,7 +1,8 @@
 //! The directory of one comparison: images, mount points, sources. Removed at the end.
 //!
 //! Its `lock` file is held locked while the comparison runs: who can take the lock knows that the
-//! owner is dead.
+//! owner is dead. It gets its name only once it is locked: there is no moment in which a comparison
+//! that begins looks like one that is dead.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ pub(crate) const PREFIX: &str = "fslab-compare-";
 /// The file in it that its owner keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
+/// What that file is called until it is locked.
+const UNLOCKED: &str = "lock.new";
+
 /// A work directory; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct WorkDirectory {
@@ -29,9 +33,10 @@ impl WorkDirectory {
         fs::create_dir_all(parent).map_err(Error::file(parent))?;
         let parent = parent.canonicalize().map_err(Error::file(parent))?;
         let directory = TempDir::with_prefix_in(PREFIX, &parent).map_err(Error::file(&parent))?;
-        let path = directory.path().join(LOCK);
-        let lock = File::create(&path).map_err(Error::file(&path))?;
-        lock.lock().map_err(Error::file(&path))?;
+        let unlocked = directory.path().join(UNLOCKED);
+        let lock = File::create(&unlocked).map_err(Error::file(&unlocked))?;
+        lock.lock().map_err(Error::file(&unlocked))?;
+        fs::rename(&unlocked, directory.path().join(LOCK)).map_err(Error::file(&unlocked))?;
         Ok(Self { directory, _lock: lock })
     }
 

@@ -165,6 +165,40 @@ fn figures_are_those_of_the_report_and_judged() {
     assert!(Findings::index(&[found]).unwrap().contains("t.html"));
 }
 
+/// Three rounds with these system times of `b`, where `a` takes 100 ns: the outcome of their ratio.
+fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
+    let measure = format!("{MEASURE}quantity = \"system\"\n{AGAINST}");
+    let paper = paper(&format!("{HEAD}{}", claim("system", "2", &measure))).unwrap();
+    let timed = |record: Record| match record {
+        Record::Sample(sample) => {
+            let b = sample.target == "b";
+            let system_ns = if b { times[sample.round as usize] } else { 100 };
+            Record::Sample(Sample { system_ns, daemon_cpu_ns: None, ..sample })
+        }
+        other => other,
+    };
+    let records = doubled().into_iter().map(timed).collect();
+    let ran = BTreeMap::from([("tiny".to_owned(), Ran::Records(Form::Full, records))]);
+    let runs = Runs::new(std::slice::from_ref(&paper), ran, Answers::new());
+    let row = Findings::new(paper, &runs, "form", Vec::new()).rows.remove(0);
+    (row.outcome, row.measured)
+}
+
+/// A time that the kernel's clock is too coarse for leaves out its own round only, and says so.
+#[test]
+fn a_zero_leaves_out_its_own_round() {
+    let (outcome, measured) = of_system_times([200, 0, 200]);
+    let figure = figures(&outcome)[0];
+    assert!((figure.value - 2.0).abs() < 1e-9 && figure.rounds == 2, "{figure:?}");
+    assert!(measured.ends_with("(1 round left out, with a side of 0)"), "{measured}");
+    let (outcome, _) = of_system_times([0, 300, 0]);
+    let figure = figures(&outcome)[0];
+    assert_eq!((figure.rounds, figure.zero_rounds, figure.interval), (1, 2, None));
+    let (outcome, _) = of_system_times([0; 3]);
+    let reason = "one side is 0 in each of 3 rounds: that has no ratio".to_owned();
+    assert_eq!(outcome, Outcome::Missing(reason));
+}
+
 const CHARTS: &str = r#"
 [[command]]
 name = "ask"

@@ -169,6 +169,16 @@ fn only_what_fits_is_resumed() {
         refused(&Run { plan: &other, resume: true, ..Run::new(PLAN, directory.path()) })
             .contains("its plan is another")
     );
+    let begun = || Run { resume: true, ..Run::new(PLAN, directory.path()) };
+    let cells = Cells { targets: vec!["a".to_owned()], ..Cells::default() };
+    assert!(refused(&Run { cells, ..begun() }).contains("its choice of cells is another"));
+    assert!(refused(&Run { reruns_max: 1, ..begun() }).contains("its number of reruns is another"));
+    let elsewhere = tempfile::tempdir_in(".").unwrap();
+    let samples = directory.path().join("samples.jsonl").canonicalize().unwrap();
+    let file = samples.to_str().unwrap();
+    let moved = Run { file, directory: elsewhere.path(), ..begun() };
+    assert!(refused(&moved).contains("its work directory is another"));
+    begun().go(&mut Silent).unwrap();
     // Two runs never write to one file.
     let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
     file.lock().unwrap();

@@ -101,14 +101,15 @@ impl DirectoryArchive {
             let what = "is not empty; an archive wants a directory of its own".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
+        let settings = root.join(SETTINGS);
+        let text = settings_text(&settings, description)?;
         for name in
             [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
         {
             let path = root.join(name);
             fs::create_dir(&path).map_err(Error::file(&path))?;
         }
-        let text = toml::to_string(description).unwrap_or_default();
-        write_durably(&root.join(SETTINGS), text.as_bytes()).map_err(Error::file(root))
+        write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
     /// Reads what a directory says of itself.
@@ -207,6 +208,12 @@ fn take_lease(root: &Path) -> Result<File> {
     }
 }
 
+/// Settings as they stand in their file.
+pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<String> {
+    toml::to_string(settings)
+        .map_err(|source| Error::Unwritable { path: path.to_owned(), source: Box::new(source) })
+}
+
 /// Writes a small file so that it is there with its contents, or not at all.
 pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
@@ -277,6 +284,11 @@ impl Archive for DirectoryArchive {
             }
         }
         Ok(())
+    }
+
+    /// Each container is a file: what is near is in the same one.
+    fn position(&self, container: Id, offset: u64) -> (u64, u64) {
+        ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {

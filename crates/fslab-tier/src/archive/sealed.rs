@@ -221,6 +221,11 @@ impl Archive for SealedArchive {
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        self.opened.remove(&(kind, container));
+        self.inner.forget(kind, container);
+    }
+
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
         self.opened.remove(&(kind, container));
         self.inner.delete(kind, container)

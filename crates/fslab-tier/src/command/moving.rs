@@ -1,4 +1,4 @@
-//! What users have done to single files: copies, recalls, and that files stay.
+//! What users have done to single files: copies, and that files stay.
 
 use std::sync::Arc;
 
@@ -9,9 +9,6 @@ use crate::engine::{Archived, Place, Tier};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::lower::Found;
-use crate::queue::Class;
-use crate::stored::BLOCK_BYTES;
-use crate::stored::format::{blocks_met, blocks_of};
 
 /// Small files go out together; they are told of once they are there.
 pub(super) fn archive(
@@ -37,45 +34,6 @@ fn tell_archived(tell: &mut Tell<'_>, path: &[u8], outcome: Result<Archived>) ->
         Ok(Archived::Before) => Ok(()),
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(error) => go_on(tell(Event::Problem { what: error.to_string() })),
-    }
-}
-
-pub(super) fn recall(
-    tier: &Arc<Tier>,
-    place: &Place<'_>,
-    range: Option<(u64, u64)>,
-    limit: Option<&Limit>,
-    request: &Request,
-    tell: &mut Tell<'_>,
-) -> Result<()> {
-    let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
-    let used = tier.enter(place.found.ino());
-    let below = || Error::below(place.path);
-    let before = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    let bring = |blocks| {
-        tier.recall(&used.file, blocks, request, Class::Bulk).map_err(|error| match error.errno() {
-            Errno::INTR => Error::Interrupted,
-            _ => Error::below(place.path)(error),
-        })
-    };
-    match limit {
-        Some(limit) => {
-            // One after the other: what is in the queue comes as fast as the tier lets it.
-            let end = blocks.end.min(blocks_of(place.found.attr.size));
-            for block in blocks.start..end {
-                if !tier.is_here(&used.file, block).map_err(below())? {
-                    limit.pass(BLOCK_BYTES, request)?;
-                    bring(block..block + 1)?;
-                }
-            }
-        }
-        None => bring(blocks)?,
-    }
-    let after = tier.resident_bytes(&used.file, place.found.attr.size).map_err(below())?;
-    // Somebody may have released other blocks meanwhile.
-    match after.saturating_sub(before) {
-        0 => Ok(()),
-        bytes => tell_done(tell, "recalled", place.path, bytes),
     }
 }
 

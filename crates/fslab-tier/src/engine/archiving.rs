@@ -275,8 +275,12 @@ impl Tier {
     /// The file is what was copied: from here on it is archived.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
-        self.catalogue.put(&self.rows_after(job, row)?)?;
         self.counted.archived(job.attr.size);
+        let settled = self.rows_after(job, row).and_then(|rows| self.catalogue.put(&rows));
+        settled.map_err(|source| Error::Uncatalogued {
+            path: crate::error::shown(&job.path),
+            source: Box::new(source),
+        })?;
         Ok(Archived::Now { bytes: job.attr.size })
     }
 

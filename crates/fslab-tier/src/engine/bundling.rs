@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fslab_vfs::{Ino, Request};
 
@@ -31,6 +32,10 @@ pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
 /// A bundle goes out once it has so many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
+
+/// It goes out, however few they are, once its first file has waited for so long: a file that waits
+/// can be neither archived by others nor released.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A file in a bundle that is being gathered.
 struct Gathered {
@@ -60,6 +65,8 @@ pub struct Archiver<'a> {
     gathered: Vec<Gathered>,
     inodes: HashSet<Ino>,
     bytes: usize,
+    /// When the first of them came, by the engine's clock.
+    since_ns: u64,
 }
 
 impl Tier {
@@ -75,17 +82,21 @@ impl Tier {
         let bundled = bundled.unwrap_or(self.settings.bundled);
         let (gathered, inodes) = (Vec::new(), HashSet::new());
         let pace = self.pace(limit);
-        Archiver { tier: self, request, pace, limit, bundled, gathered, inodes, bytes: 0 }
+        let (bytes, since_ns) = (0, 0);
+        Archiver { tier: self, request, pace, limit, bundled, gathered, inodes, bytes, since_ns }
     }
 }
 
 impl Archiver<'_> {
-    /// Archives a file, now or with others later. `told` is called when it is done, and when others
-    /// are.
+    /// Archives a file, now or with others later: some seconds more than a minute at most, if
+    /// [`Self::finish_if_due`] is called in between. `told` is called when it is done, and when
+    /// others are.
     ///
     /// # Errors
-    /// What `told` answers. What goes wrong with a file is told.
+    /// What `told` answers, and where the catalogue can't be told of files that are archived. What
+    /// goes wrong with a file is told.
     pub fn archive(&mut self, place: &Place<'_>, told: &mut Outcome<'_>) -> Result<()> {
+        self.finish_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
         if self.inodes.contains(&ino) {
             // Another name of a file that is on its way.
@@ -105,6 +116,19 @@ impl Archiver<'_> {
             Ok(Some(archived)) => told(path, Ok(archived)),
             Err(error) => told(path, Err(error)),
         }
+    }
+
+    /// Archives what was gathered, if it has waited for long enough: for who looks at other files
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn finish_if_due(&mut self, told: &mut Outcome<'_>) -> Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let waited_ns = self.tier.around.clock.now_ns().saturating_sub(self.since_ns);
+        if Duration::from_nanos(waited_ns) < WAIT_MAX { Ok(()) } else { self.finish(told) }
     }
 
     fn is_full(&self) -> bool {
@@ -136,6 +160,9 @@ impl Archiver<'_> {
         })?;
         // What is archived was the file at some moment.
         drop(self.tier.unchanged(&job)?);
+        if self.gathered.is_empty() {
+            self.since_ns = self.tier.around.clock.now_ns();
+        }
         self.bytes += bytes.len() + attributes.bytes();
         self.inodes.insert(ino);
         let contents = Contents { attributes, bytes };
@@ -154,16 +181,19 @@ impl Archiver<'_> {
         if gathered.is_empty() {
             return Ok(());
         }
-        match self.ship(&gathered) {
-            Ok(outcomes) => gathered
-                .iter()
-                .zip(outcomes)
-                .try_for_each(|(gathered, outcome)| told(&gathered.job.path, outcome)),
-            Err(error) => tell_all(&gathered, error, told),
-        }
+        let shipped = match self.ship(&gathered) {
+            Ok(shipped) => shipped,
+            Err(error) => return tell_all(&gathered, error, told),
+        };
+        gathered
+            .iter()
+            .zip(shipped.outcomes)
+            .try_for_each(|(gathered, outcome)| told(&gathered.job.path, outcome))?;
+        // The files are archived all the same, and the next start or scan finds that they are.
+        shipped.settled
     }
 
-    fn ship(&self, gathered: &[Gathered]) -> Result<Vec<Result<Archived>>> {
+    fn ship(&self, gathered: &[Gathered]) -> Result<Shipped> {
         let tier = self.tier;
         let archives = tier.chosen_archives()?;
         let container = tier.around.identities.make();
@@ -178,7 +208,7 @@ impl Archiver<'_> {
             .zip(&rows)
             .map(|(gathered, row)| tier.mark(&gathered.job, row))
             .collect();
-        tier.settle_bundle(gathered, rows, &marked)?;
+        let settled = tier.settle_bundle(gathered, rows, &marked);
         tier.counted.bundled();
         let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
             marked.map(|()| {
@@ -186,11 +216,21 @@ impl Archiver<'_> {
                 Archived::Now { bytes: gathered.job.attr.size }
             })
         };
-        Ok(gathered.iter().zip(marked).map(outcome).collect())
+        let outcomes = gathered.iter().zip(marked).map(outcome).collect();
+        Ok(Shipped { outcomes, settled })
     }
 }
 
-/// One failure of them all. Only the first can be told with its source.
+/// What became of files whose bundle is in archives.
+struct Shipped {
+    /// Of each, in their order.
+    outcomes: Vec<Result<Archived>>,
+    /// Whether the catalogue knows.
+    settled: Result<()>,
+}
+
+/// One failure of them all, before any of them was archived. Only the first can be told with its
+/// source.
 fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut Outcome<'_>) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);

@@ -61,13 +61,14 @@ pub(super) fn failed(archive: &str, container: Id) -> impl FnOnce(std::io::Error
     move |source| Error::Archive { archive, container, source }
 }
 
-/// Reads a copy back.
+/// Reads a copy back, as it is there now.
 pub(super) fn verify(
     archive: &Arc<dyn Archive>,
     version: &Version,
     request: &Request,
     pace: Pace<'_>,
 ) -> Result<()> {
+    archive.forget(ContainerKind::Files, version.location.container);
     let reader = ObjectReader::open(archive, version)?;
     for block in 0..reader.blocks() {
         request.cancellation.check().or(Err(Error::Interrupted))?;

@@ -1,4 +1,5 @@
-//! A container of one archive that is written anew with a part from another archive.
+//! A container of one archive that is written anew with a part from another archive, or from
+//! several.
 //!
 //! What else is in it stays, as far as it can be read: of a bundle, another part may be whole only
 //! there. Neither copy tells alone how long the whole is: one may have been cut off.
@@ -121,6 +122,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// What a container holds, as the archive says that has the most of it; nothing of no archives.
 pub(super) fn told(archives: &[Arc<dyn Archive>], container: Id) -> Option<Result<Contents>> {
     let of = |archive: &Arc<dyn Archive>| {
+        archive.forget(KIND, container);
         let length = archive.length(KIND, container);
         let length = length.map_err(failed(archive.label(), container))?;
         contents_of(archive, KIND, container, length)

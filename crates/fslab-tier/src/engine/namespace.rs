@@ -13,12 +13,13 @@ use super::Tier;
 use super::walk::Visit;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::ObjectState;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::format::{KIND_TREE, blocks_of};
+use crate::stored::residency::{self, Unreadable};
 use crate::stored::writer::{Heading, ObjectWriter};
-use crate::stored::{BLOCK_BYTES, TreeEntry, residency};
+use crate::stored::{BLOCK_BYTES, TreeEntry, Version};
 
 /// Trees that each archive keeps.
 const TREES_KEPT: usize = 3;
@@ -32,7 +33,8 @@ impl Tier {
         let (mut spool, sequence) = (Spool::new()?, self.tree_sequence()?);
         let mut entries = 0;
         self.walk(b"", request, &mut |place| {
-            match self.tree_entry(place.found, place.path) {
+            let archived = self.archived_as(place.found, place.path)?;
+            match self.tree_entry(place.found, place.path, archived) {
                 Ok(entry) => {
                     entries += 1;
                     spool.put(&entry.encode())?;
@@ -72,15 +74,29 @@ impl Tier {
         Ok(first.map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 
-    fn tree_entry(&self, found: &Found, path: &[u8]) -> Result<TreeEntry> {
-        let attributes = self.attributes(&found.attr, path)?;
-        let residency = match found.attr.kind {
-            FileKind::Regular => {
-                residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
+    /// What archives have of a file. Where that can't be told there is no tree: one that says that
+    /// they have nothing would take the place of those that name it.
+    fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
+        if found.attr.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        match residency::read(&*self.lower, &self.request(), found.ino()) {
+            Ok(known) => Ok(known.map(|known| (known.file, known.version))),
+            Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
+            Err(Unreadable::Corrupt(what)) => {
+                tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));
+                Ok(None)
             }
-            _ => None,
-        };
-        let archived = residency.map(|residency| (residency.file, residency.version));
+        }
+    }
+
+    fn tree_entry(
+        &self,
+        found: &Found,
+        path: &[u8],
+        archived: Option<(Id, Version)>,
+    ) -> Result<TreeEntry> {
+        let attributes = self.attributes(&found.attr, path)?;
         Ok(TreeEntry { attributes, size: found.attr.size, archived })
     }
 

@@ -12,6 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use super::Tier;
 use super::file::{FileState, FileUse, Known, TieredFile};
 use super::marks::Durable;
+use super::patching::Patchwork;
+use crate::archive::Archive;
 use crate::lower::OwnFile;
 use crate::queue::{Class, Position};
 use crate::stored::writer::is_zero;
@@ -122,6 +124,25 @@ impl Tier {
                 None => return Err(Errno::IO.into()),
             }
         }
+    }
+
+    /// Asks for the first blocks of a range that are offline, and waits for none; answers how many.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub(crate) fn ask_in_advance(
+        &self,
+        file: &Arc<TieredFile>,
+        blocks: Range<u64>,
+        request: &Request,
+    ) -> Result<u64> {
+        let mut state = self.state(file)?;
+        let Some(known) = state.known() else { return Ok(0) };
+        let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(0) };
+        let window = first..blocks.end.min(first + WINDOW);
+        let wanted = window.clone().filter(|block| known.offline.contains(*block)).count();
+        self.ask(file, &mut state, window, request, Class::Bulk);
+        Ok(wanted as u64)
     }
 
     /// Some programs do not recall: they are told so at once.
@@ -250,7 +271,7 @@ impl Tier {
         self.apply(&recall.file, &mut state, &version, recall.block, bytes)
     }
 
-    /// A block from the first archive that has it right.
+    /// A block from the first archive that has it right, or of what several have of it.
     pub(super) fn fetch(
         &self,
         file: &TieredFile,
@@ -261,8 +282,8 @@ impl Tier {
         if holders.is_empty() {
             tracing::error!("{}: no archive that holds it is attached", self.name(file.ino()));
         }
-        for archive in holders {
-            let read = self.reader(&archive, version).and_then(|reader| {
+        for archive in &holders {
+            let read = self.reader(archive, version).and_then(|reader| {
                 if let Some(limit) = &self.recall_limit {
                     limit.charge(reader.stored_bytes(block)?);
                 }
@@ -276,7 +297,31 @@ impl Tier {
                 }
             }
         }
-        Err(Errno::IO.into())
+        self.fetch_parts(file, holders, version, block)
+    }
+
+    /// A block that no archive has right, where they have all of it between them.
+    fn fetch_parts(
+        &self,
+        file: &TieredFile,
+        holders: Vec<Arc<dyn Archive>>,
+        version: &Version,
+        block: u64,
+    ) -> Result<Vec<u8>> {
+        if holders.len() < 2 {
+            return Err(Errno::IO.into());
+        }
+        let name = self.name(file.ino());
+        match Patchwork::block(holders, version, block) {
+            Ok(bytes) => {
+                tracing::warn!("{name}, block {block}: put together of several damaged copies");
+                Ok(bytes)
+            }
+            Err(error) => {
+                tracing::error!("{name}, block {block}, of all copies: {error}");
+                Err(Errno::IO.into())
+            }
+        }
     }
 
     /// Puts a block into the file below, if it is still wanted there.

@@ -8,6 +8,7 @@ use fslab_vfs::{FileKind, Ino};
 use super::file::{FileState, TieredFile};
 use super::marks::Durable;
 use super::{Tier, marks::PIECES_MAX};
+use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
@@ -71,6 +72,7 @@ impl Tier {
         let mut whole = 0;
         let mut problem = None;
         for archive in self.holders(version) {
+            archive.forget(ContainerKind::Files, version.location.container);
             match crate::stored::reader::ObjectReader::open(&archive, version) {
                 Ok(_) => whole += 1,
                 Err(error) => problem = Some(error),

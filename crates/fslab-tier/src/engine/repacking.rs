@@ -125,8 +125,10 @@ impl Tier {
     /// archive beside a scan can leave it, says so from now on: nothing would ever move it.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
-        let named = self.named_version(&row).map(|known| known.version.object);
-        if row.state != ObjectState::Live || named.is_none_or(|named| named == object) {
+        let names_another =
+            |known: &Residency| row.state == ObjectState::Live && known.version.object != object;
+        // A file that can't be read may name this one.
+        if !matches!(self.named_version(&row), Ok(Some(known)) if names_another(&known)) {
             return Ok(row);
         }
         let (state, since) = (ObjectState::Replaced, self.around.calendar.now());
@@ -138,7 +140,7 @@ impl Tier {
     /// read would be copied again and again, as it can't be told of the new place.
     fn file_of(&self, row: &ObjectRow) -> Option<Found> {
         let found = Found::at(&self.lower, &row.path).ok()?;
-        self.named_version(row).map(|_| found)
+        self.named_version(row).ok().flatten().map(|_| found)
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {

@@ -1,7 +1,7 @@
 //! Looking at every file and every object: the catalogue is made anew, and whatever no file needs
 //! is found.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,12 +10,12 @@ use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
 use super::Tier;
 use super::walk::{Place, Visit};
 use crate::archive::{Archive, ContainerKind};
-use crate::catalogue::{ObjectRow, ObjectState};
+use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::bundle::contents_of;
 use crate::stored::reader::ObjectReader;
-use crate::stored::residency::{self, Residency};
+use crate::stored::residency::{self, Residency, Unreadable};
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,20 @@ pub struct Scanned {
 /// Rows written in one transaction.
 const BATCH: usize = 500;
 
+/// Who could not answer.
+enum Asked {
+    File(Unreadable),
+    Catalogue(Error),
+}
+
+/// A file that was looked at twice is where it was found last.
+fn note(changes: &mut BTreeMap<Id, RowChange>, change: RowChange) {
+    let RowChange { before, after } = change;
+    let known = changes.entry(after.version.object);
+    let known = known.or_insert_with(|| RowChange { before, after: after.clone() });
+    known.after = after;
+}
+
 impl Tier {
     /// Scans the tree, then the archives.
     ///
@@ -50,19 +64,19 @@ impl Tier {
         let number = self.catalogue.begin_scan()?;
         let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();
-        let mut rows = Vec::new();
+        let mut changes = BTreeMap::new();
         self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular
-                && let Some(row) = self.scan_file(&place, number, &mut scanned)?
+                && let Some(change) = self.scan_file(&place, number, &mut scanned)?
             {
-                rows.push(row);
+                note(&mut changes, change);
             }
-            if rows.len() >= BATCH {
-                self.catalogue.put(&std::mem::take(&mut rows))?;
+            if changes.len() >= BATCH {
+                self.catalogue.put_where_still(std::mem::take(&mut changes).values())?;
             }
             Ok(Visit::Into)
         })?;
-        self.catalogue.put(&rows)?;
+        self.catalogue.put_where_still(changes.values())?;
         self.retire_unseen(number, begun, &mut scanned)?;
         self.catalogue.end_doubt()?;
         self.in_doubt.store(false, Ordering::SeqCst);
@@ -79,16 +93,17 @@ impl Tier {
         place: &Place<'_>,
         number: u64,
         scanned: &mut Scanned,
-    ) -> Result<Option<ObjectRow>> {
+    ) -> Result<Option<RowChange>> {
         scanned.files += 1;
         let attr = &place.found.attr;
-        let residency = match residency::read(&*self.lower, &self.request(), attr.ino) {
+        let (residency, before) = match self.residency_and_row(attr.ino) {
             Ok(None) => return Ok(None),
-            Ok(Some(residency)) => residency,
-            Err(residency::Unreadable::Below(error)) => {
+            Ok(Some(known)) => known,
+            Err(Asked::Catalogue(error)) => return Err(error),
+            Err(Asked::File(Unreadable::Below(error))) => {
                 return Err(Error::below(place.path)(error));
             }
-            Err(residency::Unreadable::Corrupt(what)) => {
+            Err(Asked::File(Unreadable::Corrupt(what))) => {
                 scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
                 return Ok(None);
             }
@@ -107,27 +122,49 @@ impl Tier {
         }
         scanned.archived += 1;
         scanned.offline += u64::from(!residency.offline.is_empty());
-        self.row_of(place, residency, number, scanned).map(Some)
+        Ok(Some(self.change_of(place, residency, before, number, scanned)))
+    }
+
+    /// What a file says, and what the catalogue said of its object at some moment at which the file
+    /// was there and said it: who changes the one and then the other later is seen to have done so.
+    fn residency_and_row(&self, ino: Ino) -> Result<Option<(Residency, Option<ObjectRow>)>, Asked> {
+        let read = || residency::read(&*self.lower, &self.request(), ino).map_err(Asked::File);
+        let Some(mut residency) = read()? else { return Ok(None) };
+        loop {
+            let row = self.catalogue.get(residency.version.object).map_err(Asked::Catalogue)?;
+            let is_gone = match self.lower.getattr(&self.request(), ino, None) {
+                Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => true,
+                attr => attr.map_err(|error| Asked::File(error.into()))?.links == 0,
+            };
+            match read()? {
+                Some(again) if again.version.object != residency.version.object => {
+                    residency = again;
+                }
+                Some(again) if !is_gone => return Ok(Some((again, row))),
+                // Whoever took its last name says so.
+                _ => return Ok(None),
+            }
+        }
     }
 
     fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && residency.inode == (self.around.tell)(attr)
     }
 
-    fn row_of(
+    fn change_of(
         &self,
         place: &Place<'_>,
         residency: Residency,
+        before: Option<ObjectRow>,
         number: u64,
         scanned: &mut Scanned,
-    ) -> Result<ObjectRow> {
-        let known = self.catalogue.get(residency.version.object)?;
-        let is_known = known
+    ) -> RowChange {
+        let is_known = before
             .as_ref()
             .is_some_and(|row| row.state == ObjectState::Live && row.version == residency.version);
         scanned.mended += u64::from(!is_known);
-        let since = known.map_or_else(|| self.around.calendar.now(), |row| row.since);
-        Ok(ObjectRow {
+        let since = before.as_ref().map_or_else(|| self.around.calendar.now(), |row| row.since);
+        let after = ObjectRow {
             state: ObjectState::Live,
             file: residency.file,
             inode: residency.inode,
@@ -135,7 +172,8 @@ impl Tier {
             since,
             seen: number,
             path: place.path.to_vec(),
-        })
+        };
+        RowChange { before, after }
     }
 
     /// Rows of objects that no file names. What was archived since the scan began is younger.
@@ -159,9 +197,11 @@ impl Tier {
         scanned.unneeded += unseen.len() as u64;
         let since = self.around.calendar.now();
         for rows in unseen.chunks(BATCH) {
-            let removed =
-                |row: &ObjectRow| ObjectRow { state: ObjectState::Removed, since, ..row.clone() };
-            self.catalogue.put(&rows.iter().map(removed).collect::<Vec<_>>())?;
+            let removed = |row: &ObjectRow| RowChange {
+                before: Some(row.clone()),
+                after: ObjectRow { state: ObjectState::Removed, since, ..row.clone() },
+            };
+            self.catalogue.put_where_still(&rows.iter().map(removed).collect::<Vec<_>>())?;
         }
         Ok(())
     }

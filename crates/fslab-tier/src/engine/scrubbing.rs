@@ -9,6 +9,7 @@ use fslab_vfs::Request;
 use super::Tier;
 use super::copies::{failed, verify};
 use super::mending::{Mending, told, whole_length};
+use super::patching::Patchwork;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
@@ -76,6 +77,10 @@ impl Tier {
         if self.is_elsewhere(row)? {
             return Ok(());
         }
+        let whole = match whole {
+            Some(whole) => Some(whole),
+            None => self.put_together(row, request)?,
+        };
         for (archive, error) in damaged {
             let location = row.version.location;
             let mended = match &whole {
@@ -87,6 +92,16 @@ impl Tier {
             scrubbed.note(mended, &row.path)?;
         }
         Ok(())
+    }
+
+    /// The copies of an object as one that is whole, where they have all of it between them.
+    fn put_together(&self, row: &ObjectRow, request: &Request) -> Result<Option<Arc<dyn Archive>>> {
+        match Patchwork::whole(self.holders(&row.version), &row.version, request) {
+            Ok(whole) => Ok(Some(whole)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // What each copy lacks is told of each.
+            Err(_) => Ok(None),
+        }
     }
 
     /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
@@ -185,6 +200,7 @@ fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
 /// The list at the end is one only where nothing stands behind it.
 fn is_whole(archive: &Arc<dyn Archive>, place: &Location) -> Result<()> {
     let (kind, container) = (ContainerKind::Files, place.container);
+    archive.forget(kind, container);
     ObjectReader::open_any(archive, kind, *place).and_then(|list| list.block(0))?;
     let length = archive.length(kind, container).map_err(failed(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {

@@ -13,7 +13,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::residency::{self, Residency};
+use crate::stored::residency::{self, Residency, Unreadable};
 
 /// What expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,23 +48,31 @@ impl Tier {
 
     fn settle_one(&self, row: ObjectRow) -> Result<()> {
         match self.named_version(&row) {
-            Some(residency) if residency.version.object == row.version.object => {
+            Ok(Some(residency)) if residency.version.object == row.version.object => {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
-            Some(_) => self.delete_rows(&[row]).map(drop),
-            None if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
-            None => Ok(()),
+            Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
+            Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
+            // The file may say that it is its version.
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
-    /// The residency of the very inode that a row is about, if it is where it was.
-    pub(super) fn named_version(&self, row: &ObjectRow) -> Option<Residency> {
-        let found = Found::at(&self.lower, &row.path).ok()?;
+    /// The residency of the very inode that a row is about; nothing where that is not where it was,
+    /// or was never archived.
+    ///
+    /// # Errors
+    /// Where that can't be told: the file may name any object.
+    pub(super) fn named_version(&self, row: &ObjectRow) -> Result<Option<Residency>, Unreadable> {
+        let found = match Found::at(&self.lower, &row.path) {
+            Err(error) if is_elsewhere(&error) => return Ok(None),
+            found => found?,
+        };
         if (self.around.tell)(&found.attr) != row.inode {
-            return None;
+            return Ok(None);
         }
-        residency::read(&*self.lower, &self.request(), found.ino()).ok().flatten()
+        residency::read(&*self.lower, &self.request(), found.ino())
     }
 
     /// Removes rows, and the containers that held nothing else.
@@ -169,9 +177,26 @@ impl Tier {
             state.known().is_some_and(|known| known.recorded.version.object == object)
         };
         let is_open = self.files.all().iter().any(uses);
-        let is_named = self.named_version(row).is_some_and(|known| known.version.object == object);
-        is_open || is_named
+        is_open || self.may_be_named(row)
     }
+
+    /// Whether the file of a row names its object, or can't be asked.
+    fn may_be_named(&self, row: &ObjectRow) -> bool {
+        match self.named_version(row) {
+            Ok(known) => known.is_some_and(|known| known.version.object == row.version.object),
+            Err(error) => {
+                let path = crate::error::shown(&row.path);
+                tracing::warn!("{path}: its versions are kept, because it can't be read: {error}");
+                true
+            }
+        }
+    }
+}
+
+/// Whether a path leads to no file any more, as opposed to one that can't be reached.
+fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
+    use fslab_vfs::Errno;
+    matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)
 }
 
 /// How long ago something was; nothing where the clock was set back.

@@ -8,7 +8,7 @@ use fslab_vfs::{FileKind, Ino, Request};
 use super::facts::{bytes_wanted, facts, fullness, here_for, last_use};
 use super::{Action, Policy, Watermarks};
 use crate::command::{Event, State, Tell, state_of, total};
-use crate::engine::{Archived, Archiver, Place, Tier, Visit};
+use crate::engine::{Archived, Archiver, Outcome, Place, Tier, Visit};
 use crate::error::{Error, Result};
 use crate::lower::Found;
 
@@ -73,13 +73,16 @@ pub(crate) fn run(
     let mut run =
         Run { tier, policy, dry_run, archives, request, archiver, tally, candidates, failed };
     tier.walk(b"", request, &mut |place| {
+        // Whatever this is, files that wait for others have waited for it.
+        run.by_archiver(tell, |archiver, told| archiver.finish_if_due(told))?;
         if place.found.attr.kind == FileKind::Regular {
             run.tally.looked_at += 1;
             run.consider(&place, tell)?;
         }
         Ok(Visit::Into)
     })?;
-    run.archive_rest(tell)?;
+    // What did not fill a bundle.
+    run.by_archiver(tell, |archiver, told| archiver.finish(told))?;
     run.release_some(tell)?;
     let Tally { looked_at, archived, archived_bytes, released, released_bytes } = run.tally;
     total(
@@ -129,26 +132,26 @@ impl Run<'_> {
     }
 
     fn archive(&mut self, place: &Place<'_>, state: &State, tell: &mut Tell<'_>) -> Result<()> {
-        let mut outcomes = Outcomes::new();
         if self.dry_run {
-            outcomes.push((place.path.to_vec(), Ok(Archived::Now { bytes: state.bytes })));
-        } else {
-            self.archiver.archive(place, &mut |path, outcome| {
-                outcomes.push((path.to_vec(), outcome));
-                Ok(())
-            })?;
+            let archived = Archived::Now { bytes: state.bytes };
+            return self.note(vec![(place.path.to_vec(), Ok(archived))], tell);
         }
-        self.note(outcomes, tell)
+        self.by_archiver(tell, |archiver, told| archiver.archive(place, told))
     }
 
-    /// What was gathered for a bundle and did not fill it.
-    fn archive_rest(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+    /// Has the archiver do something, and notes what it tells of files, whether it fails or not.
+    fn by_archiver(
+        &mut self,
+        tell: &mut Tell<'_>,
+        work: impl FnOnce(&mut Archiver<'_>, &mut Outcome<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut outcomes = Outcomes::new();
-        self.archiver.finish(&mut |path, outcome| {
+        let done = work(&mut self.archiver, &mut |path, outcome| {
             outcomes.push((path.to_vec(), outcome));
             Ok(())
-        })?;
-        self.note(outcomes, tell)
+        });
+        self.note(outcomes, tell)?;
+        done
     }
 
     fn note(&mut self, outcomes: Outcomes, tell: &mut Tell<'_>) -> Result<()> {

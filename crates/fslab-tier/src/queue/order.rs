@@ -29,3 +29,45 @@ impl Order for Fifo {
         0
     }
 }
+
+/// What lies behind the last one comes next, then the next container, and so on from the beginning
+/// again: a bundle is read once from its beginning to its end, in whatever order its files were
+/// asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sweep;
+
+impl Order for Sweep {
+    fn next(&self, waiting: &mut dyn Iterator<Item = Position>, last: Option<Position>) -> usize {
+        let is_passed = |position: Position| Some(position) <= last;
+        let nearest =
+            waiting.enumerate().min_by_key(|(_, position)| (is_passed(*position), *position));
+        nearest.map_or(0, |(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All in the order in which they are served.
+    fn served(mut waiting: Vec<Position>, mut last: Option<Position>) -> Vec<Position> {
+        let mut served = Vec::new();
+        while !waiting.is_empty() {
+            let next = waiting.remove(Sweep.next(&mut waiting.iter().copied(), last));
+            last = Some(next);
+            served.push(next);
+        }
+        served
+    }
+
+    #[test]
+    fn a_sweep_reads_each_container_once_and_begins_where_the_last_one_was() {
+        let at =
+            |archive: u8, medium, place| Position { archive: Id([archive; 16]), medium, place };
+        let asked = vec![at(2, 1, 5), at(1, 7, 9), at(1, 3, 8), at(1, 7, 2), at(1, 3, 4)];
+        let sorted = [at(1, 3, 4), at(1, 3, 8), at(1, 7, 2), at(1, 7, 9), at(2, 1, 5)];
+        assert_eq!(served(asked.clone(), None), sorted);
+        let turned = [at(1, 7, 9), at(2, 1, 5), at(1, 3, 4), at(1, 3, 8), at(1, 7, 2)];
+        assert_eq!(served(asked, Some(at(1, 7, 5))), turned);
+    }
+}

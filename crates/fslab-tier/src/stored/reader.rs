@@ -6,6 +6,7 @@
 
 use fslab_vfs::Timestamp;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -201,6 +202,33 @@ impl ObjectReader {
         Ok(self.entry(number)?.form == FORM_ZEROS)
     }
 
+    /// Where a block lies in the container; nowhere where it is zeros.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
+        let entry = self.entry(number)?;
+        let start = self.location.offset + entry.offset.get();
+        Ok(start..start + self.stored_bytes(number)?)
+    }
+
+    /// Where the page of the table lies that tells of a block.
+    pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
+        let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
+        let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
+        let entry_bytes = size_of::<EntryRecord>() as u64;
+        let start = self.location.offset + self.table_offset + first * entry_bytes;
+        start..start + entries * entry_bytes
+    }
+
+    /// Reads the page of the table that tells of a block.
+    ///
+    /// # Errors
+    /// What the archive answers, or that it is damaged.
+    pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
+        self.page(block / PAGE_ENTRIES).map(drop)
+    }
+
     fn entry(&self, number: u64) -> crate::Result<EntryRecord> {
         if number >= self.blocks {
             return Err(self.damaged(Corrupt("it has fewer blocks")));
@@ -233,11 +261,8 @@ impl ObjectReader {
         if let Some((_, page)) = known.as_ref().filter(|(known, _)| *known == number) {
             return Ok(Arc::clone(page));
         }
-        let first = number * PAGE_ENTRIES;
-        let entries = (self.blocks - first).min(PAGE_ENTRIES);
-        let entry_bytes = size_of::<EntryRecord>() as u64;
-        let offset = self.location.offset + self.table_offset + first * entry_bytes;
-        let page = self.source().read(offset, (entries * entry_bytes) as usize)?;
+        let place = self.page_place(number * PAGE_ENTRIES);
+        let page = self.source().read(place.start, (place.end - place.start) as usize)?;
         let expected = self.page_hashes.get(number as usize * 32..number as usize * 32 + 32);
         if expected != Some(blake3::hash(&page).as_bytes()) {
             return Err(self.damaged(Corrupt("its table of blocks is damaged")));
@@ -285,6 +310,53 @@ impl Layout {
         }
         Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize })
     }
+}
+
+/// Where the tail of an object lies in its container.
+pub(crate) fn tail_place(object: Location) -> Range<u64> {
+    let end = object.offset.saturating_add(object.length);
+    end.saturating_sub(size_of::<TailRecord>() as u64)..end
+}
+
+/// Where its head lies.
+pub(crate) fn head_place(object: Location) -> Range<u64> {
+    object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
+}
+
+/// Where the hashes of its table lie, as its tail tells.
+///
+/// # Errors
+/// What the archive answers, or that the tail is damaged.
+pub(crate) fn hashes_place(
+    archive: &Arc<dyn Archive>,
+    object: Location,
+) -> crate::Result<Range<u64>> {
+    let kind = ContainerKind::Files;
+    let source = Source { archive: &**archive, kind, container: object.container };
+    let place = tail_place(object);
+    let tail = read_tail(&source, place.end)?;
+    let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
+    let start = object.offset.saturating_add(tail.table_offset.get()).saturating_add(table);
+    if tail.length.get() != object.length || start > place.start {
+        return Err(source.damaged(Corrupt("its parts do not fit together")));
+    }
+    Ok(start..place.start)
+}
+
+/// Where its attributes lie, as its head tells.
+///
+/// # Errors
+/// What the archive answers, or that the head is damaged.
+pub(crate) fn attributes_place(
+    archive: &Arc<dyn Archive>,
+    object: Location,
+) -> crate::Result<Range<u64>> {
+    let kind = ContainerKind::Files;
+    let source = Source { archive: &**archive, kind, container: object.container };
+    let place = head_place(object);
+    let head = source.read(place.start, size_of::<HeadRecord>())?;
+    let (_, length) = parse_head(&head).map_err(|what| source.damaged(what))?;
+    Ok(place.end..place.end.saturating_add(length.into()))
 }
 
 pub(super) fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {

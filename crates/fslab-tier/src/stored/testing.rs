@@ -3,14 +3,16 @@
 //! Checksums would stop nearly all random bytes at once, so bytes are also tried with every
 //! checksum made right: what an attacker would do.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bundle::contents_of;
 use super::format::{
-    BLOCK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, TAIL_MAGIC, TailRecord,
-    VERSION, crc_of,
+    BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SealRecord,
+    TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 use super::reader::ObjectReader;
 use super::residency::{self, Residency};
@@ -23,6 +25,13 @@ use crate::surroundings::Identities;
 /// Objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
 const BLOCKS: u64 = 16;
+
+const ARCHIVE: Id = Id([1; 16]);
+const CONTAINER: Id = Id([2; 16]);
+const KIND: ContainerKind = ContainerKind::Files;
+const KEY: [u8; 32] = [3; 32];
+const HEAD_BYTES: usize = size_of::<SealRecord>();
+const SEALED_BYTES: usize = (CHUNK_BYTES + TAG_BYTES) as usize;
 
 /// What is believed of an xattr is written the same again, and can be shown.
 ///
@@ -54,25 +63,66 @@ pub fn check_container(bytes: &[u8]) {
     check_encrypted(bytes);
 }
 
-/// What was not sealed with a key is refused, wherever it is read.
-fn check_encrypted(bytes: &[u8]) {
-    let (kind, id) = (ContainerKind::Files, Id([2; 16]));
-    let inner = MemoryArchive::new(Id([1; 16]), "bytes");
-    inner.put(kind, id, bytes.to_vec());
-    let archive = SealedArchive::new(Arc::new(inner), Key::new([0; 32]), Arc::new(NoIdentities));
-    let Ok(length) = archive.length(kind, id) else { return };
+/// What is believed of an encrypted container is what sealing writes, chunk by chunk; answers how
+/// many chunks that are.
+fn check_encrypted(bytes: &[u8]) -> usize {
+    let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
+    inner.put(KIND, CONTAINER, bytes.to_vec());
+    let archive = SealedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
+    let Ok(length) = archive.length(KIND, CONTAINER) else { return 0 };
     assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
-    for offset in [0, length / 2, length.saturating_sub(1), length, u64::MAX] {
-        assert!(archive.read(kind, id, offset, &mut [0; 100]).is_err(), "{offset} is believed");
+    let mut plain = vec![0; length as usize];
+    let mut believed = Vec::new();
+    for (number, chunk) in plain.chunks_mut(CHUNK_BYTES as usize).enumerate() {
+        match archive.read(KIND, CONTAINER, number as u64 * CHUNK_BYTES, chunk) {
+            Ok(count) => assert_eq!(count, chunk.len(), "chunk {number}"),
+            Err(_) => continue,
+        }
+        believed.push(number);
+    }
+    let beyond = archive.read(KIND, CONTAINER, u64::MAX, &mut [0; 9]);
+    assert!(matches!(beyond, Ok(0) | Err(_)), "{beyond:?}");
+    if believed.len() as u64 * CHUNK_BYTES >= length {
+        read_all(plain.clone()).ok();
+    }
+    // Memory takes everything: where this fails, nothing is as it was written.
+    let again = sealed_with_key(&plain, Salt::of(bytes)).unwrap_or_default();
+    for number in &believed {
+        let start = HEAD_BYTES + number * SEALED_BYTES;
+        let end = bytes.len().min(start + SEALED_BYTES);
+        assert!(again.get(start..end) == bytes.get(start..end), "chunk {number} is believed");
+    }
+    believed.len()
+}
+
+/// A container as it is written with the key and the salt of the check.
+fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
+    let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
+    let archive =
+        SealedArchive::new(Arc::clone(&inner) as Arc<dyn Archive>, Key::new(KEY), Arc::new(salt));
+    let mut upload = archive.begin(KIND, CONTAINER)?;
+    upload.write(plain)?;
+    upload.finish()?;
+    let mut bytes = vec![0; inner.length(KIND, CONTAINER)? as usize];
+    inner.read(KIND, CONTAINER, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Gives the salt of a container again, in two halves.
+struct Salt([Id; 2], AtomicUsize);
+
+impl Salt {
+    /// Zeros where there is no head.
+    fn of(container: &[u8]) -> Self {
+        let head = SealRecord::read_from_prefix(container).map_or([0; 32], |(head, _)| head.salt);
+        let half = |from: usize| Id(std::array::from_fn(|byte| head[from + byte]));
+        Self([half(0), half(16)], AtomicUsize::new(0))
     }
 }
 
-/// Nothing is written.
-struct NoIdentities;
-
-impl Identities for NoIdentities {
+impl Identities for Salt {
     fn make(&self) -> Id {
-        Id::default()
+        self.0[self.1.fetch_add(1, Ordering::SeqCst) % 2]
     }
 }
 
@@ -166,7 +216,7 @@ mod tests {
     /// What version 1 wrote: a residency, a container of a file, a tree, a bundle.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
-        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files"] {
+        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"] {
             let top = std::fs::read_dir(format!("{GOLDEN}/{kind}")).unwrap();
             let mut pending: Vec<_> = top.map(|entry| entry.unwrap().path()).collect();
             while let Some(path) = pending.pop() {
@@ -189,10 +239,66 @@ mod tests {
     /// Sealing leaves what is whole as it is: what is read then is the object.
     #[test]
     fn whole_containers_are_read_to_their_end_sealed_or_not() {
-        for file in golden().into_iter().skip(1) {
+        let golden = golden();
+        let plain: Vec<_> = golden.into_iter().skip(1).filter(|file| members(file) > 0).collect();
+        assert!(plain.len() >= 3, "{} containers", plain.len());
+        for file in plain {
             assert!(sealed(&file) == file);
             read_all(file).unwrap();
         }
+    }
+
+    /// Containers that fuzzing begins with: an object, a tree, a bundle, and each of them sealed
+    /// with the key of the check. `FSLAB_BLESS=corpus` writes them of what version 1 wrote.
+    #[test]
+    fn the_corpus_passes() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/tier_container");
+        if std::env::var_os("FSLAB_BLESS").is_some_and(|blessed| blessed == "corpus") {
+            bless(std::path::Path::new(corpus));
+        }
+        let (mut bundles, mut believed) = (0, 0);
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            check_all(&bytes);
+            bundles += usize::from(members(&bytes) > 1);
+            believed += check_encrypted(&bytes);
+        }
+        assert!(bundles > 0 && believed > 0, "{bundles} bundles, {believed} chunks");
+    }
+
+    fn bless(corpus: &std::path::Path) {
+        std::fs::create_dir_all(corpus).unwrap();
+        let files = golden();
+        let whole: Vec<_> = files.iter().filter(|file| members(file) > 0).collect();
+        for (number, file) in whole.iter().enumerate() {
+            std::fs::write(corpus.join(format!("container{number}")), file).unwrap();
+            let sealed = sealed_with_key(file, Salt::of(&[])).unwrap();
+            std::fs::write(corpus.join(format!("sealed{number}")), sealed).unwrap();
+        }
+    }
+
+    /// Objects of a container; none of what is none.
+    fn members(bytes: &[u8]) -> usize {
+        let archive = MemoryArchive::new(ARCHIVE, "bytes");
+        archive.put(KIND, CONTAINER, bytes.to_vec());
+        let archive: Arc<dyn Archive> = Arc::new(archive);
+        let contents = contents_of(&archive, KIND, CONTAINER, bytes.len() as u64);
+        contents.map_or(0, |contents| contents.members.len())
+    }
+
+    /// What is sealed is believed as a whole, and of what is damaged, cut or longer all but that.
+    #[test]
+    fn of_a_sealed_container_all_is_believed_but_what_is_damaged() {
+        let plain: Vec<u8> = (0..3 * CHUNK_BYTES + 9).map(|byte| (byte % 251) as u8).collect();
+        let whole = sealed_with_key(&plain, Salt::of(&[7; HEAD_BYTES])).unwrap();
+        assert_eq!(check_encrypted(&whole), 4);
+        let mut damaged = whole.clone();
+        damaged[HEAD_BYTES + SEALED_BYTES + 5] ^= 1;
+        assert_eq!(check_encrypted(&damaged), 3);
+        assert_eq!(check_encrypted(&whole[..whole.len() - 1]), 3);
+        let mut head = whole.clone();
+        head[20] ^= 1;
+        assert_eq!(check_encrypted(&head), 0);
     }
 
     /// Without it, damage to a table would end at its checksum, and nothing behind be tried.

@@ -12,7 +12,7 @@ use fslab_tier::stored::residency;
 use fslab_tier::{Error, Found, Id, Place, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
-    Cancellation, Errno, FileSystem, Handle, Ino, MemFs, Request, Timestamp, XattrMode,
+    Cancellation, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Timestamp, XattrMode,
 };
 use parking_lot::Mutex;
 
@@ -22,31 +22,41 @@ use crate::support::{Bench, MIB, noise};
 type Deed = Box<dyn FnOnce() + Send>;
 
 /// A tree in which something happens when one of its directories is listed or one of its files
-/// marked, and one of whose files can't be marked.
+/// marked, or was asked for its mark, and one of whose files can't be marked.
 #[derive(Default)]
-struct Meddled {
+pub struct Meddled {
     memory: MemFs,
     /// Done once.
     deed: Mutex<Option<(Ino, Deed)>>,
+    /// The same, when an xattr was read and is not told yet.
+    read: Mutex<Option<(Ino, Deed)>>,
     refused: Mutex<Option<Ino>>,
 }
 
 impl Meddled {
-    fn bench() -> (Arc<Self>, Bench) {
+    pub fn bench() -> (Arc<Self>, Bench) {
         let lower = Arc::new(Self::default());
         let bench = Bench::over(lower.clone());
         (lower, bench)
     }
 
-    fn at(&self, ino: Ino, deed: impl FnOnce() + Send + 'static) {
+    pub fn at(&self, ino: Ino, deed: impl FnOnce() + Send + 'static) {
         *self.deed.lock() = Some((ino, Box::new(deed)));
     }
 
+    fn at_reading(&self, ino: Ino, deed: impl FnOnce() + Send + 'static) {
+        *self.read.lock() = Some((ino, Box::new(deed)));
+    }
+
     fn meddle(&self, ino: Ino) {
-        let due = self.deed.lock().take_if(|(wanted, _)| *wanted == ino);
-        if let Some((_, deed)) = due {
-            deed();
-        }
+        do_once(&self.deed, ino);
+    }
+}
+
+fn do_once(deed: &Mutex<Option<(Ino, Deed)>>, ino: Ino) {
+    let due = deed.lock().take_if(|(wanted, _)| *wanted == ino);
+    if let Some((_, deed)) = due {
+        deed();
     }
 }
 
@@ -58,6 +68,17 @@ impl FileSystem for Meddled {
     fn opendir(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<Handle> {
         self.meddle(ino);
         self.memory.opendir(request, ino)
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &std::ffi::OsStr,
+    ) -> fslab_vfs::Result<Vec<u8>> {
+        let value = self.memory.getxattr(request, ino, name);
+        do_once(&self.read, ino);
+        value
     }
 
     fn setxattr(
@@ -140,19 +161,86 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
 fn who_waits_for_a_scan_can_be_interrupted() {
     let (lower, bench) = Meddled::bench();
     let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
-    let tier = Arc::clone(&bench.tier);
+    let (tier, waiting) = (Arc::clone(&bench.tier), Arc::new(Mutex::new(None)));
+    let thread = Arc::clone(&waiting);
     lower.at(last, move || {
         let (done, is_done) = mpsc::channel();
-        std::thread::spawn(move || {
-            let cancellation = Cancellation::new(Arc::new(AtomicU64::new(1)), 1);
+        let cancelled = Arc::new(AtomicU64::new(0));
+        let cancellation = Cancellation::new(Arc::clone(&cancelled), 1);
+        let undeleting = std::thread::spawn(move || {
             let request = Request { cancellation, ..own_request() };
             let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
-            done.send(execute(&tier, &command, &request, &mut |_| true)).unwrap();
+            let ended = execute(&tier, &command, &request, &mut |_| true);
+            // Nobody listens where the scan went on.
+            done.send(()).unwrap_or_default();
+            ended
         });
-        let ended = is_done.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        cancelled.store(1, Ordering::SeqCst);
+        // Who can't be interrupted waits for the scan, which goes on then.
+        let is_first = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
+        *thread.lock() = Some((undeleting, is_first));
     });
     bench.tier.scan(&own_request()).unwrap();
+    let (undeleting, is_first) = waiting.lock().take().unwrap();
+    let ended = undeleting.join().unwrap();
+    assert!(is_first && matches!(ended, Err(Error::Interrupted)), "{is_first}, {ended:?}");
+}
+
+/// Changes and archives a file of [`bundled`] as programs and users do.
+fn replace_one(bench: &Bench, name: &'static str) -> impl FnOnce() + Send + 'static {
+    let (tier, fs) = (Arc::clone(&bench.tier), Arc::clone(&bench.fs));
+    move || {
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, b"later").unwrap();
+        file.close().unwrap();
+        tier.archive(ino, name.as_bytes(), &own_request()).unwrap();
+    }
+}
+
+#[track_caller]
+fn has_an_earlier_version(bench: &Bench, path: &str) {
+    let mut found = states(bench, path);
+    found.sort_by_key(|state| *state as u8);
+    assert_eq!(found, [ObjectState::Live, ObjectState::Replaced], "{path}");
+}
+
+/// The scan has seen them, and writes down later what it saw.
+#[test]
+fn what_is_replaced_or_removed_behind_a_scan_stays_so() {
+    let (lower, bench) = Meddled::bench();
+    let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
+    bundled(&bench, 3);
+    let (replace_one, fs) = (replace_one(&bench, "file0"), Arc::clone(&bench.fs));
+    lower.at(last, move || {
+        replace_one();
+        Client::new(&*fs).unlink(Ino::ROOT, "file1").unwrap();
+        Client::new(&*fs).rename(Ino::ROOT, "file2", Ino::ROOT, "moved").unwrap();
+    });
+    bench.tier.scan(&own_request()).unwrap();
+    has_an_earlier_version(&bench, "file0");
+    assert_eq!(states(&bench, "file1"), [ObjectState::Removed]);
+    // Memory does not tell where it is now.
+    assert_eq!((states(&bench, "file2"), states(&bench, "")), (vec![], vec![ObjectState::Live]));
+    let again = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((again.mended, again.unneeded), (0, 0));
+}
+
+/// Between what the scan reads of the file and what it reads of the catalogue.
+#[test]
+fn what_is_replaced_or_removed_while_a_scan_looks_at_it_stays_so() {
+    let (lower, bench) = Meddled::bench();
+    bundled(&bench, 2);
+    let fs = Arc::clone(&bench.fs);
+    lower.at_reading(ino_of(&bench, 0), replace_one(&bench, "file0"));
+    bench.tier.scan(&own_request()).unwrap();
+    has_an_earlier_version(&bench, "file0");
+    lower.at_reading(ino_of(&bench, 1), move || {
+        Client::new(&*fs).unlink(Ino::ROOT, "file1").unwrap();
+    });
+    bench.tier.scan(&own_request()).unwrap();
+    assert_eq!(states(&bench, "file1"), [ObjectState::Removed]);
 }
 
 #[test]

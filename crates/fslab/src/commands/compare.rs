@@ -1,5 +1,6 @@
 //! `fslab compare`: runs a plan, prints the table and writes the page.
 
+mod choice;
 mod dry_run;
 mod durations;
 pub(super) mod host;
@@ -15,7 +16,7 @@ use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
 use fslab_measure::report::{self, Report};
 use fslab_measure::sample::{self, EndReason};
-use fslab_measure::{Cells, Plan, RunOptions, Share, remove_leftovers, samples_path};
+use fslab_measure::{Choice, Plan, RunOptions, Share, remove_leftovers, samples_path};
 use fslab_sys::signals::Interrupt;
 
 use super::report::Shown;
@@ -46,7 +47,8 @@ pub struct Args {
     /// With --dry-run: run one round on a throw-away directory to know how long it takes
     #[arg(long, requires = "dry_run")]
     trial: bool,
-    /// Go on with the comparison in DIR that was interrupted or killed
+    /// Go on with the comparison in DIR that was interrupted or killed, with the choice of cells,
+    /// the reruns and the --work-dir it was begun with
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
     resume: Option<PathBuf>,
     /// Directory for the samples and the page; made anew [default: fslab-report-TIME]
@@ -111,7 +113,24 @@ impl Args {
         remarks.extend(remark_on_build());
         let out = self.out.clone().unwrap_or_else(default_out);
         make_out(&out)?;
-        self.compare(&Comparison { plan, seed, remarks, out, resume: false })
+        self.compare(&self.fresh(plan, seed, remarks, out)?)
+    }
+
+    /// A comparison that is begun.
+    fn fresh(
+        &self,
+        plan: Plan,
+        seed: u64,
+        remarks: Vec<String>,
+        out: PathBuf,
+    ) -> Result<Comparison> {
+        let choice = self.choice(self.reruns_max(&plan), &samples_path(&out))?;
+        let command = self.command(seed, &plan);
+        Ok(Comparison { plan, seed, remarks, choice, command, out, resume: false })
+    }
+
+    fn reruns_max(&self, plan: &Plan) -> u32 {
+        self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS)
     }
 
     /// Runs a comparison and shows what came of it.
@@ -135,9 +154,9 @@ impl Args {
 
     /// Runs a comparison: its samples are in its directory then.
     fn execute(&self, comparison: &Comparison) -> Result<EndReason> {
-        let Comparison { plan, seed, out, .. } = comparison;
+        let Comparison { plan, seed, out, choice, .. } = comparison;
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let work_parent = self.work_dir.clone().unwrap_or_else(|| out.clone());
+        let work_parent = choice.work_parent.clone().unwrap_or_else(|| out.clone());
         report_leftovers(&work_parent)?;
         let samples = samples_path(out);
         let (rounds, rounds_max) = self.rounds(plan);
@@ -152,12 +171,12 @@ impl Args {
             seed: *seed,
             rounds,
             rounds_max,
-            reruns_max: self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS),
-            cells: self.cells(),
+            reruns_max: choice.reruns_max,
+            cells: choice.cells.clone(),
             work_parent: &work_parent,
             samples: &samples,
             resume: comparison.resume,
-            command: &self.command(*seed, plan),
+            command: &comparison.command,
             host: &host::Binary::new()?,
             interrupt,
             remarks: comparison.remarks.clone(),
@@ -197,25 +216,6 @@ impl Args {
         self.rounds.map_or((plan.rounds, plan.rounds_max), |rounds| (rounds, rounds))
     }
 
-    fn cells(&self) -> Cells {
-        Cells {
-            share: self.cells,
-            targets: self.only_target.clone(),
-            workloads: self.only_workload.clone(),
-            rounds: self.only_rounds.map(|(first, last)| first..=last),
-        }
-    }
-
-    /// The options that choose cells, as they were given.
-    fn chosen(&self) -> Vec<String> {
-        let name = |option: &str, name: &String| format!("{option} {}", quoted(Path::new(name)));
-        let share = self.cells.map(|share| format!("--cells {}/{}", share.number, share.of));
-        let targets = self.only_target.iter().map(|target| name("--only-target", target));
-        let workloads = self.only_workload.iter().map(|label| name("--only-workload", label));
-        let rounds = self.only_rounds.map(|(first, last)| format!("--only-rounds {first}-{last}"));
-        share.into_iter().chain(targets).chain(workloads).chain(rounds).collect()
-    }
-
     /// The command that repeats this comparison.
     fn command(&self, seed: u64, plan: &Plan) -> String {
         let mut words = vec!["fslab compare".to_owned()];
@@ -226,9 +226,7 @@ impl Args {
         if rounds == rounds_max {
             words.push(format!("--rounds {rounds}"));
         }
-        words.extend(self.reruns.map(|reruns| format!("--reruns {reruns}")));
         words.extend(self.chosen());
-        words.extend(self.work_dir.as_ref().map(|path| format!("--work-dir {}", quoted(path))));
         if !self.run.is_empty() {
             words.push("--".to_owned());
             words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
@@ -242,6 +240,9 @@ struct Comparison {
     plan: Plan,
     seed: u64,
     remarks: Vec<String>,
+    choice: Choice,
+    /// The command that repeats it.
+    command: String,
     out: PathBuf,
     resume: bool,
 }
@@ -266,22 +267,17 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Runs them; the samples are in the directory then, with their own report.
+    /// Runs them; the samples are in the directory then, with their own report. Where an error
+    /// ended the run, with what was measured before.
     pub fn run(self) -> Result<EndReason> {
         let args = self.args();
         make_out(&self.out)?;
-        let comparison = Comparison {
-            plan: self.plan,
-            seed: self.seed,
-            remarks: remark_on_build().into_iter().collect(),
-            out: self.out,
-            resume: false,
-        };
-        let ended = args.execute(&comparison)?;
-        let records = sample::read(&samples_path(&comparison.out))?;
-        let page = comparison.out.join("report.html");
-        fs::write(&page, report::html(&Report::new(&records))?)
-            .with_context(|| page.display().to_string())?;
+        let remarks = remark_on_build().into_iter().collect();
+        let comparison = args.fresh(self.plan, self.seed, remarks, self.out)?;
+        let ended = args.execute(&comparison);
+        let written = write_page(&comparison.out);
+        let ended = ended?;
+        written?;
         Ok(ended)
     }
 
@@ -300,6 +296,14 @@ impl Wanted {
             ..Args::default()
         }
     }
+}
+
+/// Writes the report of the samples in a directory beside them.
+fn write_page(out: &Path) -> Result<()> {
+    let records = sample::read(&samples_path(out))?;
+    let page = out.join("report.html");
+    fs::write(&page, report::html(&Report::new(&records))?)
+        .with_context(|| page.display().to_string())
 }
 
 fn remark_on_build() -> Option<String> {

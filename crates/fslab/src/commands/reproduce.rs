@@ -65,7 +65,8 @@ impl Args {
             let done = running::read_again(samples)?;
             let samples =
                 fs::canonicalize(samples).with_context(|| samples.display().to_string())?;
-            return write(library, &done, self.out.as_deref().unwrap_or(&samples), &samples);
+            write(library, &done, self.out.as_deref().unwrap_or(&samples), &samples)?;
+            return ended(&done);
         }
         let out = self.out.clone().unwrap_or_else(default_out);
         let campaign = running::Campaign {
@@ -75,18 +76,23 @@ impl Args {
             minutes: self.minutes,
         };
         let done = campaign.run(&library)?;
-        let interrupted = done.interrupted;
         write(library, &done, &out, &out)?;
-        if !interrupted {
-            return Ok(());
-        }
-        let message = "interrupted; what was measured before is in the pages".to_owned();
-        Err(Coded { code: Code::Failure, message }.into())
+        ended(&done)
     }
 
     fn form(&self) -> Form {
         if self.quick { Form::Quick } else { Form::Full }
     }
+}
+
+/// Fails where something was not done; the pages are written by then.
+fn ended(done: &running::Done) -> Result<()> {
+    let message = match done.failed.as_slice() {
+        _ if done.interrupted => "interrupted; what was measured before is in the pages".to_owned(),
+        [] => return Ok(()),
+        failed => format!("failed: {}; the pages have what was measured", failed.join(", ")),
+    };
+    Err(Coded { code: Code::Failure, message }.into())
 }
 
 /// Writes a page a paper, and one that leads to them.
@@ -121,12 +127,16 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
 fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Path) -> Vec<Planned> {
     let folder = if samples == out { PathBuf::new() } else { samples.to_owned() };
     let plan = |name: String| {
-        let page = folder.join(&name).join("report.html").display().to_string();
-        match ran.get(&name) {
-            Some(Ran::Records(..)) => Planned { name, page: Some(page), reason: None },
-            Some(Ran::Not(reason)) => Planned { name, page: None, reason: Some(reason.clone()) },
-            None => Planned { name, page: None, reason: Some("not asked for".to_owned()) },
-        }
+        let page = samples.join(&name).join("report.html");
+        let page = page.exists().then(|| folder.join(&name).join("report.html"));
+        let page = page.map(|page| page.display().to_string());
+        let (page, reason, ran) = match ran.get(&name) {
+            Some(Ran::Records(..)) => (page, None, true),
+            Some(Ran::Broken(.., reason)) => (page, Some(reason.clone()), true),
+            Some(Ran::Not(reason)) => (None, Some(reason.clone()), false),
+            None => (None, Some("not asked for".to_owned()), false),
+        };
+        Planned { name, page, reason, ran }
     };
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }

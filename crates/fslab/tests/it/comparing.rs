@@ -118,17 +118,66 @@ fn halves_are_merged_and_runs_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to tell"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // The other half is missing in `a`: resumed without a choice, it becomes whole.
-    let text = scratch.done(&["compare", "--resume", "a"]);
-    assert!(text.contains("24 samples"), "{text}");
+    // It was begun as a half and stays one.
+    let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
+    assert!(text.contains("16 samples"), "{text}");
+    for (option, value, begun) in [
+        ("--cells", "2/2", "--cells 1/2"),
+        ("--only-target", "memory", "no --only-target"),
+        ("--reruns", "1", "--reruns 0"),
+        ("--work-dir", "elsewhere", "no --work-dir"),
+    ] {
+        let (code, _, message) = scratch.fslab(&["compare", "--resume", "a", option, value]);
+        assert_eq!(code, BAD_INPUT);
+        assert!(message.contains(&format!("it was begun with {begun}, and is")), "{message}");
+        assert!(message.contains(&format!("leave out {option},")), "{message}");
+    }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "what was there stays");
+    // An older fslab kept no choice: the other half is missing there, and is run.
+    let line = before.lines().next().unwrap();
+    let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
+    first.as_object_mut().unwrap().remove("choice").unwrap();
+    fs::write(scratch.path("a/samples.jsonl"), before.replace(line, &first.to_string())).unwrap();
+    let text = scratch.done(&["compare", "--resume", "a"]);
+    assert!(text.contains("24 samples"), "{text}");
     let (code, _, message) = scratch.fslab(&["compare", "--resume", "nothing"]);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("nothing to go on with"), "{message}");
     let (code, _, message) = scratch.fslab(&["compare", "plan.toml", "--out", "a"]);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("go on with --resume a"), "{message}");
+}
+
+/// What a comparison was begun with, and where, is what the command after an interruption goes on
+/// with.
+#[test]
+fn a_resumed_comparison_goes_on_with_its_choice() {
+    let scratch = Scratch::new();
+    let choice = ["--only-target", "memory", "--work-dir", "work", "--reruns", "0"];
+    let begin = ["compare", "plan.toml", "--out", "out", "--rounds", "2"];
+    scratch.done(&[&begin[..], &choice[..]].concat());
+    let file = scratch.path("out/samples.jsonl");
+    let whole = fs::read_to_string(&file).unwrap();
+    let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    // As if it had been killed after the first block.
+    let block = |line: &str| record(line)["record"] == "block";
+    let end = whole.lines().position(block).unwrap() + 1;
+    let cut: Vec<&str> = whole.lines().take(end).collect();
+    fs::write(&file, cut.join("\n") + "\n").unwrap();
+    scratch.done(&["compare", "--resume", "out"]);
+    let text = fs::read_to_string(&file).unwrap();
+    let records: Vec<_> = text.lines().map(record).collect();
+    let of = |kind: &str| records.iter().filter(|r| r["record"] == kind).collect::<Vec<_>>();
+    assert!(of("sample").iter().all(|sample| sample["target"] == "memory"), "{text}");
+    assert_eq!(of("block").len(), 2, "{text}");
+    let sessions = of("provenance");
+    let [first, again] = sessions.as_slice() else { panic!("{text}") };
+    assert_eq!(first["choice"], again["choice"]);
+    assert_eq!(first["command"], again["command"]);
+    assert_eq!(first["rounds"], again["rounds"]);
+    let work = fs::canonicalize(scratch.path("work")).unwrap();
+    assert_eq!(first["choice"]["work_parent"], work.to_str().unwrap());
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The conformance suite and the model through real mounts: the mount point in a leaf of its own.
 
 use fslab_layers::ValueKind;
+use fslab_sys::make_file_system::Kind;
 use fslab_vfs::testing::conformance::{Allowed, run_all};
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
 
 use crate::support::{Place, require_mounting};
+use crate::tiering::Tiered;
 
 /// What the kernel's writeback cache takes out of the daemon's sight.
 const WRITEBACK: &[Allowed<'static>] = &[
@@ -72,6 +74,29 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
 fn a_mounted_fault_layer_without_faults_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);
+}
+
+/// Over each file system that a tier is promised over; devices and set-id bits as for the others.
+fn a_mounted_tier_conforms_over(kind: Kind) {
+    require_mounting!();
+    let tiered = Tiered::over(Some(kind));
+    tiered.place().mount(&["-l", "tier", "-o", "suid,dev"]);
+    conforms(tiered.place(), &[]);
+}
+
+#[test]
+fn a_mounted_tier_conforms_over_ext4() {
+    a_mounted_tier_conforms_over(Kind::Ext4);
+}
+
+#[test]
+fn a_mounted_tier_conforms_over_xfs() {
+    a_mounted_tier_conforms_over(Kind::Xfs);
+}
+
+#[test]
+fn a_mounted_tier_conforms_over_btrfs() {
+    a_mounted_tier_conforms_over(Kind::Btrfs);
 }
 
 /// Layers with their defaults; places that they write to are below `scratch`.

@@ -88,6 +88,61 @@ fn samples_of_an_ordinary_comparison_become_a_paper() {
     let page = fs::read_to_string(place.path().join("htree.html")).unwrap();
     assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
     assert!(fs::read_to_string(place.path().join("index.html")).unwrap().contains("htree.html"));
+    assert!(!told.contains("marked"), "{told}");
+    figures_of_what_failed_are_marked(&place);
+}
+
+/// A pair that failed after it had given samples, a run that was cut short, and samples of another
+/// plan that can't be read: what figures there are stand with their marks, and the code says 1.
+#[track_caller]
+fn figures_of_what_failed_are_marked(place: &TempDir) {
+    let samples = place.path().join("names/samples.jsonl");
+    let text = fs::read_to_string(&samples).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert!(lines.pop().unwrap().contains(r#""record":"end""#));
+    let note = serde_json::json!({
+        "record": "note", "kind": "failed", "target": "engine, htree",
+        "workload": "100 names x 100", "text": "in round 2: 99 names, expected 100",
+    });
+    let note = note.to_string();
+    lines.push(&note);
+    fs::write(&samples, lines.join("\n") + "\n").unwrap();
+    let other = place.path().join("names-millions");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("samples.jsonl"), "no record\n").unwrap();
+    let mut command = fslab(&["reproduce", "htree", "--samples", "."]);
+    let output = command.current_dir(place.path()).output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{messages}");
+    assert!(messages.contains("fslab: failed: plan names, plan names-millions;"), "{messages}");
+    let found = fs::read(place.path().join("htree.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&found).unwrap();
+    let rows = found["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["id"] == "create-small-engine").unwrap();
+    assert!(row["measured"].as_str().unwrap().ends_with(" (marked)"), "{row}");
+    let marks = row["marks"].as_array().unwrap();
+    let failed = "engine, htree failed at 100 names x 100 in round 2: 99 names, expected 100";
+    assert_eq!(marks[0], failed);
+    assert!(marks[1].as_str().unwrap().starts_with("the run of plan names broke off: "), "{row}");
+    for page in ["htree.html", "htree.md"] {
+        let page = fs::read_to_string(place.path().join(page)).unwrap();
+        assert!(page.contains("99 names, expected 100"), "{page}");
+        assert!(page.contains("line 1"), "why the other plan has none: {page}");
+    }
+}
+
+/// Where no plan can be run, the pages say why, and the code says so.
+#[test]
+fn a_campaign_in_which_plans_fail_fails() {
+    let place = TempDir::new().unwrap();
+    let mut command = fslab(&["reproduce", "htree", "--quick", "--out", "papers"]);
+    command.args(["--work-dir", "/proc/no-such-place"]).current_dir(place.path());
+    let output = command.env("FSLAB_CACHE", place.path()).output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{messages}");
+    assert!(messages.contains("fslab: failed: plan names, plan names-millions;"), "{messages}");
+    let page = fs::read_to_string(place.path().join("papers/htree.html")).unwrap();
+    assert!(page.contains("not run: ") && page.contains("no-such-place"), "{page}");
 }
 
 /// What claims read is where the command says it: a few simulated days fill every claim and chart

@@ -292,7 +292,8 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     let file = File::create_new(&sparse).unwrap();
     let step = SPARSE_BYTES / places;
     // The even blocks are random ones.
-    let random: Vec<u8> = block(1).chunks(4096).step_by(2).take(blocks).flatten().copied().collect();
+    let even = block(1);
+    let random: Vec<u8> = even.chunks(4096).step_by(2).take(blocks).flatten().copied().collect();
     for number in 1..=places {
         file.write_all_at(&random, number * step - random.len() as u64).unwrap();
     }

@@ -39,7 +39,10 @@ impl Ground {
         let scratch = TempDir::new().unwrap();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
         fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
-        make(kind, &image, &[]).unwrap();
+        // On so small a disk it would choose blocks that xattrs do not fit into.
+        let blocks = ["-b", "4096"].map(str::to_owned);
+        let options = if kind == Kind::Ext4 { &blocks[..] } else { &[] };
+        make(kind, &image, options).unwrap();
         let device = LoopDevice::attach(&image, Options::default()).unwrap();
         fs::create_dir(&point).unwrap();
         let mount = Mount::new(device.path(), &point, kind.name(), "").unwrap();
@@ -96,6 +99,11 @@ impl Tiered {
     pub fn mount_again(&self) {
         run(&["umount", self.place.point.to_str().unwrap()]);
         self.place.mount(&["-l", "tier"]);
+    }
+
+    /// Where it is mounted, or is to be.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     pub fn umount(&self) {
@@ -500,20 +508,4 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
         let has = found.windows(bytes.len()).any(|window| window == bytes);
         assert!(!has, "{} has what is secret", path.display());
     }
-}
-
-#[test]
-fn a_mounted_tier_conforms() {
-    require_mounting!();
-    let tiered = Tiered::new();
-    tiered.place.mount(&["-l", "tier", "-o", "suid,dev"]);
-    let make = || {
-        let options = fslab_vfs::HostOptions::default();
-        let host = fslab_vfs::HostFs::open(&tiered.place.point, &options).unwrap();
-        Box::new(host) as Box<dyn fslab_vfs::FileSystem>
-    };
-    let report = fslab_vfs::testing::conformance::run_all(&make, &[]);
-    eprintln!("{report}");
-    assert!(report.is_success());
-    tiered.place.umount();
 }

@@ -142,12 +142,26 @@ impl Conversion {
     /// Compares an original with its copy, byte for byte, as far as either holds anything.
     pub(super) fn compare(&self, attr: &Attr, copy: Ino) -> Kept<()> {
         let (from, to) = self.sides();
-        let sizes = (self.size_of(attr)?, to.getattr(&self.request, copy, None)?.size);
+        self.compare_two((from, attr.ino), (to, copy))
+    }
+
+    /// Compares what two files hold, each of either kind.
+    pub(super) fn compare_contents(&self, one: Ino, other: Ino) -> Kept<()> {
+        self.compare_two((&*self.layered, one), (&*self.layered, other))
+    }
+
+    fn compare_two(
+        &self,
+        (from, one): (&dyn FileSystem, Ino),
+        (to, other): (&dyn FileSystem, Ino),
+    ) -> Kept<()> {
+        let size = |fs: &dyn FileSystem, ino| fs.getattr(&self.request, ino, None);
+        let sizes = (size(from, one)?.size, size(to, other)?.size);
         if sizes.0 != sizes.1 {
             return Err(Why::Differs { offset: sizes.0.min(sizes.1) });
         }
-        let source = Open::of(from, &self.request, attr.ino)?;
-        let target = match Open::of(to, &self.request, copy) {
+        let source = Open::of(from, &self.request, one)?;
+        let target = match Open::of(to, &self.request, other) {
             Ok(target) => target,
             Err(error) => return source.close(Err(error.into())),
         };

@@ -148,7 +148,7 @@ fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), Stri
 /// After a crash: everything is there, and the conversion can be gone on with.
 fn check(state: &State, direction: Direction) -> Result<(), String> {
     let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
-    renumber(&*found);
+    renumber(&*found, direction);
     is_all_there(&found).map_err(|problem| format!("after the crash: {problem}"))?;
     convert(&found, direction).map_err(|problem| format!("gone on: {problem}"))?;
     is_all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
@@ -166,9 +166,18 @@ fn check(state: &State, direction: Direction) -> Result<(), String> {
 }
 
 /// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
-/// have both names yet says whose it is by the number.
-fn renumber(fs: &dyn FileSystem) {
-    let (client, name) = (Client::new(fs), OsStr::new("user.fslab.convert"));
+/// have both names yet says whose it is by the number, and so does a name that originals leave.
+fn renumber(fs: &dyn FileSystem, direction: Direction) {
+    let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
+    for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {
+        if left.starts_with(COPY_NAME) {
+            let ino = client.lookup(Ino::ROOT, &left).unwrap().ino;
+            let is_original = is_original(&client.contents(ino).unwrap(), direction);
+            let number = if is_original { ino.0 } else { u64::MAX - number };
+            let right = format!("{COPY_NAME}{number:016x}");
+            client.rename(Ino::ROOT, &left, Ino::ROOT, &right).unwrap();
+        }
+    }
     let [first, second] =
         ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).map(|attr| attr.ino));
     let (Ok(first), Ok(second)) = (first, second) else { return };
@@ -178,6 +187,17 @@ fn renumber(fs: &dyn FileSystem) {
             let (value, mode) = (number.to_le_bytes(), XattrMode::empty());
             fs.setxattr(&client.request(), copy, name, &value, mode).unwrap();
         }
+    }
+}
+
+const COPY_NAME: &str = ".fslab-convert-";
+
+/// Whether a file is an original: it is whole, and plain where trees are encoded; where they are
+/// decoded, it does not begin as a plain one does, or a part of it.
+fn is_original(found: &[u8], direction: Direction) -> bool {
+    match direction {
+        Direction::Encode => NAMES.iter().any(|name| content(name) == found),
+        Direction::Decode => !matches!(found.first(), None | Some(b'I' | b'i' | 0)),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Goes on with a comparison that was interrupted or killed: what its samples file says of the
-//! plan, the seed and the rounds is what is run.
+//! plan, the seed, the rounds and the choice of cells is what is run, and where it says.
 
 use std::path::Path;
 
 use anyhow::Result;
 use fslab_measure::sample::{self, Record};
-use fslab_measure::{Plan, samples_path};
+use fslab_measure::{Choice, Plan, samples_path};
 
-use super::{Args, Comparison, remark_on_build};
+use super::{Args, Comparison, choice, remark_on_build};
 use crate::exit::{Code, Coded};
 
 pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
@@ -25,11 +25,18 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     if !first.workload_command.is_empty() {
         plan = plan.with_command(first.workload_command.clone());
     }
-    plan.rounds = first.rounds;
-    plan.rounds_max = first.rounds_max;
+    // Of several sessions the last one knows best: it may have been asked for more rounds.
+    let last = sample::sessions(&records).next_back().unwrap_or(first);
+    (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);
+    let choice = match Choice::of(&records) {
+        Some(begun) => choice::begun(args, begun, &samples)?,
+        None => args.choice(args.reruns_max(&plan), &samples)?,
+    };
     args.compare(&Comparison {
         plan,
         seed: first.seed,
+        choice,
+        command: first.command.clone(),
         remarks: remark_on_build().into_iter().collect(),
         out: directory.to_owned(),
         resume: true,

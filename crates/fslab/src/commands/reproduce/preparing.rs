@@ -15,13 +15,14 @@ use super::asking;
 const FOLDER: &str = "prepared";
 
 /// Makes what is not in the current directory, in order: later ones may be of earlier ones. What
-/// can't be made says why; the targets that need it are missing then.
+/// can't be made says why, and is answered; the targets that need it are missing then.
 pub(super) fn prepare(
     preparations: &[&Preparation],
     form: Form,
     out: &Path,
     interrupt: &Interrupt,
-) -> Result<()> {
+) -> Result<Vec<String>> {
+    let mut failed = Vec::new();
     let folder = out.join(FOLDER);
     for preparation in preparations {
         if Path::new(&preparation.file).exists() || interrupt.is_raised() {
@@ -31,9 +32,10 @@ pub(super) fn prepare(
         let quick = preparation.quick.as_ref().filter(|_| form == Form::Quick);
         if let Err(reason) = asking::make(quick.unwrap_or(&preparation.run), &folder) {
             eprintln!("{} was not made: {reason}", preparation.file);
+            failed.push(preparation.file.clone());
         }
     }
-    Ok(())
+    Ok(failed)
 }
 
 /// Lets the targets of a plan find what was made.

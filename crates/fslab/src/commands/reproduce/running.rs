@@ -31,6 +31,24 @@ pub(super) struct Done {
     pub ran: BTreeMap<String, Ran>,
     pub answers: Answers,
     pub interrupted: bool,
+    /// The commands and plans that failed, by what they are called.
+    pub failed: Vec<String>,
+}
+
+impl Done {
+    /// Takes what came of a plan, and says at once what is wrong with it.
+    fn take(&mut self, name: &str, ran: Ran) {
+        let trouble = match &ran {
+            Ran::Records(..) => None,
+            Ran::Broken(.., reason) => Some(format!("plan {name} broke off: {reason}")),
+            Ran::Not(reason) => Some(format!("plan {name} has no samples: {reason}")),
+        };
+        if let Some(trouble) = trouble {
+            eprintln!("{trouble}");
+            self.failed.push(format!("plan {name}"));
+        }
+        self.ran.insert(name.to_owned(), ran);
+    }
 }
 
 /// A run of everything that claims ask for.
@@ -58,17 +76,9 @@ impl Campaign<'_> {
                 continue;
             }
             let samples = samples_path(&wanted.cells.out);
-            let ran = match wanted.cells.run() {
-                Ok(ended) => {
-                    done.interrupted = ended == EndReason::Interrupted;
-                    records(&samples)?
-                }
-                Err(error) => Ran::Not(one_line(&error)),
-            };
-            if let Ran::Not(reason) = &ran {
-                eprintln!("plan {name} was not run: {reason}");
-            }
-            done.ran.insert(name.to_owned(), ran);
+            let ended = wanted.cells.run();
+            done.interrupted = matches!(ended, Ok(EndReason::Interrupted));
+            done.take(name, kept(&samples, ended.err().map(|error| one_line(&error))));
         }
         Ok(done)
     }
@@ -123,7 +133,7 @@ impl Campaign<'_> {
 
     fn ask(&self, library: &Library) -> Result<Done> {
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let mut answers = Answers::new();
+        let (mut answers, mut failed) = (Answers::new(), Vec::new());
         for command in library.commands() {
             if interrupt.is_raised() {
                 break;
@@ -131,14 +141,16 @@ impl Campaign<'_> {
             let answer = asking::ask(command, self.work_dir);
             if let Err(reason) = &answer {
                 eprintln!("command {} has no answer: {reason}", command.name);
+                failed.push(format!("command {}", command.name));
             }
             answers.insert(command.name.clone(), answer);
         }
-        preparing::prepare(&library.preparations(), library.form, self.out, &interrupt)?;
+        let preparations = library.preparations();
+        failed.extend(preparing::prepare(&preparations, library.form, self.out, &interrupt)?);
         let path = self.out.join(ANSWERS);
         fs::write(&path, serde_json::to_vec(&answers)?)
             .with_context(|| path.display().to_string())?;
-        Ok(Done { ran: BTreeMap::new(), answers, interrupted: interrupt.is_raised() })
+        Ok(Done { ran: BTreeMap::new(), answers, interrupted: interrupt.is_raised(), failed })
     }
 }
 
@@ -155,24 +167,25 @@ pub(super) fn estimates(library: &Library, minutes: u64) -> Vec<(&'static str, S
     wanted.map(|wanted| (wanted.name, wanted.cells.estimate())).collect()
 }
 
-/// What an earlier run left in its directory.
+/// What an earlier run left in its directory. Samples that can't be read cost their own plan only.
 pub(super) fn read_again(directory: &Path) -> Result<Done> {
-    let mut ran = BTreeMap::new();
-    for plan in PLANS {
-        let samples = samples_path(&directory.join(plan.name));
-        let found = if samples.exists() {
-            records(&samples)?
-        } else {
-            Ran::Not(format!("there is no {}", samples.display()))
-        };
-        ran.insert(plan.name.to_owned(), found);
-    }
     let answers = read_answers(&directory.join(ANSWERS))?;
-    if answers.is_empty() && ran.values().all(|ran| matches!(ran, Ran::Not(_))) {
+    let mut done = Done { ran: BTreeMap::new(), answers, interrupted: false, failed: Vec::new() };
+    let samples = |name: &str| samples_path(&directory.join(name));
+    let (there, missing): (Vec<&str>, Vec<&str>) =
+        PLANS.iter().map(|plan| plan.name).partition(|name| samples(name).exists());
+    if done.answers.is_empty() && there.is_empty() {
         let message = format!("{}: no samples of any plan are below it", directory.display());
         return Err(Coded { code: Code::BadInput, message }.into());
     }
-    Ok(Done { ran, answers, interrupted: false })
+    for name in missing {
+        let reason = format!("there is no {}", samples(name).display());
+        done.ran.insert(name.to_owned(), Ran::Not(reason));
+    }
+    for name in there {
+        done.take(name, kept(&samples(name), None));
+    }
+    Ok(done)
 }
 
 fn read_answers(path: &Path) -> Result<Answers> {
@@ -184,11 +197,54 @@ fn read_answers(path: &Path) -> Result<Answers> {
     serde_json::from_slice(&text).with_context(name)
 }
 
-fn records(samples: &Path) -> Result<Ran> {
-    let records = sample::read(samples)?;
-    let form = match records.first() {
-        Some(Record::Provenance(first)) => first.form,
-        _ => Form::Full,
+/// What a run left: its samples, even where an error ended it.
+fn kept(samples: &Path, failure: Option<String>) -> Ran {
+    let records = match sample::read(samples) {
+        Ok(records) => records,
+        Err(error) => return Ran::Not(failure.unwrap_or_else(|| one_line(&error.into()))),
     };
-    Ok(Ran::Records(form, records))
+    let form = sample::sessions(&records).next().map_or(Form::Full, |first| first.form);
+    let unended = || "it was killed, or still goes on".to_owned();
+    let failure = failure.or_else(|| (!sample::is_ended(&records)).then(unended));
+    let has_samples = records.iter().any(|record| matches!(record, Record::Sample(_)));
+    match failure {
+        None => Ran::Records(form, records),
+        Some(reason) if has_samples => Ran::Broken(form, records, reason),
+        Some(reason) => Ran::Not(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(lines: &[&str]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), lines.join("\n") + "\n").unwrap();
+        file
+    }
+
+    const PROVENANCE: &str = r#"{"record":"provenance","run":"1","form":"quick"}"#;
+    const SAMPLE: &str = r#"{"record":"sample","run":"1"}"#;
+    const END: &str = r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
+
+    /// What was measured before an error is kept with the error; nothing is no measurement.
+    #[test]
+    fn samples_outlive_the_error_that_ended_their_run() {
+        let cut = written(&[PROVENANCE, SAMPLE]);
+        let full = || Some("the disk is full".to_owned());
+        let Ran::Broken(Form::Quick, records, reason) = kept(cut.path(), full()) else {
+            panic!("the sample is lost");
+        };
+        assert_eq!((records.len(), reason.as_str()), (2, "the disk is full"));
+        assert!(matches!(kept(cut.path(), None), Ran::Broken(..)), "it was killed");
+        let whole = written(&[PROVENANCE, SAMPLE, END]);
+        assert!(matches!(kept(whole.path(), None), Ran::Records(Form::Quick, _)));
+        let nothing = written(&[PROVENANCE]);
+        assert!(
+            matches!(kept(nothing.path(), full()), Ran::Not(reason) if reason.ends_with("full"))
+        );
+        let wrong = written(&[PROVENANCE, "{"]);
+        assert!(matches!(kept(wrong.path(), None), Ran::Not(reason) if reason.contains("line 2")));
+    }
 }

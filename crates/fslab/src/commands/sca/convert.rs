@@ -111,7 +111,7 @@ impl Totals {
                 // One line at a time, whichever thread it comes from.
                 let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 *kept += 1;
-                bar.suspend(|| say!("{}: kept as it was: {why}", path.display()));
+                bar.suspend(|| say!("{}: not converted: {why}", path.display()));
             }
         }
     }

@@ -1,0 +1,145 @@
+//! Bringing files back because users ask for it.
+//!
+//! Blocks of several files are asked for before the first is waited for: the order of the queue has
+//! something to choose from, and no thread that recalls is idle while files are small.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Request};
+
+use super::{Tell, each_file, go_on, tell_done};
+use crate::command::Event;
+use crate::engine::{FileUse, Place, Tier};
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+use crate::lower::Found;
+use crate::queue::Class;
+use crate::stored::BLOCK_BYTES;
+use crate::stored::format::{blocks_met, blocks_of};
+
+/// Blocks that are asked for at once, but for what one file more adds: so many still come when who
+/// asked is gone.
+const BLOCKS_MAX: u64 = 64;
+
+/// Brings files back and waits for them, within a limit where there is one.
+pub(super) fn recall(
+    tier: &Arc<Tier>,
+    paths: &[Vec<u8>],
+    range: Option<(u64, u64)>,
+    limit: Option<&Limit>,
+    request: &Request,
+    tell: &mut Tell<'_>,
+) -> Result<()> {
+    let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
+    let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
+    let walked = each_file(tier, paths, request, tell, &mut |place, tell| match limit {
+        Some(limit) => round.one_by_one(place, limit, tell),
+        None => round.ask(place, tell),
+    });
+    if !matches!(walked, Err(Error::Interrupted)) {
+        while !round.asked.is_empty() {
+            round.finish_first(tell)?;
+        }
+    }
+    walked
+}
+
+/// A file of which blocks were asked for.
+struct Asked {
+    used: FileUse,
+    /// The inode is remembered until the file is done.
+    _found: Found,
+    path: Vec<u8>,
+    size: u64,
+    resident_before: u64,
+    /// Blocks that were asked for.
+    blocks: u64,
+}
+
+struct Round<'a> {
+    tier: &'a Arc<Tier>,
+    blocks: Range<u64>,
+    request: &'a Request,
+    /// The first first.
+    asked: VecDeque<Asked>,
+    /// Blocks of all these.
+    waiting: u64,
+}
+
+impl Round<'_> {
+    /// Asks for a file, and waits for others where many are asked for.
+    fn ask(&mut self, place: &Place<'_>, tell: &mut Tell<'_>) -> Result<()> {
+        let mut asked = self.begin(place)?;
+        let blocks = self.blocks.clone();
+        let wanted = self.tier.ask_in_advance(&asked.used.file, blocks, self.request);
+        asked.blocks = wanted.map_err(Error::below(place.path))?;
+        self.waiting += asked.blocks;
+        self.asked.push_back(asked);
+        while self.has_enough() {
+            self.finish_first(tell)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the first is to be waited for before more is asked for, or need not be waited for.
+    fn has_enough(&self) -> bool {
+        let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
+        is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
+    }
+
+    fn begin(&self, place: &Place<'_>) -> Result<Asked> {
+        let below = || Error::below(place.path);
+        let found = Found::at(self.tier.lower(), place.path).map_err(below())?;
+        let (used, size) = (self.tier.enter(found.ino()), found.attr.size);
+        let resident_before = self.tier.resident_bytes(&used.file, size).map_err(below())?;
+        let path = place.path.to_vec();
+        Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
+    }
+
+    /// Waits for the file that was asked for first. What goes wrong with it is told.
+    fn finish_first(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        let Some(asked) = self.asked.pop_front() else { return Ok(()) };
+        self.waiting -= asked.blocks;
+        let brought = self.bring(&asked, self.blocks.clone());
+        match brought.and_then(|()| self.tell_recalled(&asked, tell)) {
+            Err(error) if !matches!(error, Error::Interrupted) => {
+                go_on(tell(Event::Problem { what: error.to_string() }))
+            }
+            done => done,
+        }
+    }
+
+    fn bring(&self, asked: &Asked, blocks: Range<u64>) -> Result<()> {
+        let recalled = self.tier.recall(&asked.used.file, blocks, self.request, Class::Bulk);
+        recalled.map_err(|error| match error.errno() {
+            Errno::INTR => Error::Interrupted,
+            _ => Error::below(&asked.path)(error),
+        })
+    }
+
+    fn tell_recalled(&self, asked: &Asked, tell: &mut Tell<'_>) -> Result<()> {
+        let after = self.tier.resident_bytes(&asked.used.file, asked.size);
+        let after = after.map_err(Error::below(&asked.path))?;
+        // Somebody may have released other blocks meanwhile.
+        match after.saturating_sub(asked.resident_before) {
+            0 => Ok(()),
+            bytes => tell_done(tell, "recalled", &asked.path, bytes),
+        }
+    }
+
+    /// One block after the other: what is in the queue comes as fast as the tier lets it.
+    fn one_by_one(&self, place: &Place<'_>, limit: &Limit, tell: &mut Tell<'_>) -> Result<()> {
+        let asked = self.begin(place)?;
+        let end = self.blocks.end.min(blocks_of(asked.size));
+        for block in self.blocks.start..end {
+            let is_here = self.tier.is_here(&asked.used.file, block);
+            if !is_here.map_err(Error::below(place.path))? {
+                limit.pass(BLOCK_BYTES, self.request)?;
+                self.bring(&asked, block..block + 1)?;
+            }
+        }
+        self.tell_recalled(&asked, tell)
+    }
+}

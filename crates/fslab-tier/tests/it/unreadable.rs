@@ -1,0 +1,142 @@
+//! What can't be read is not taken for nothing: objects that a file may name are kept.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fslab_tier::archive::Archive;
+use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::home::{Home, Wish};
+use fslab_tier::stored::residency;
+use fslab_tier::{Id, own_request, rebuild};
+use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, MIB, noise};
+
+/// What of a tree answers EIO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// The xattrs of files.
+    Xattrs,
+    /// Names.
+    Names,
+}
+
+/// A tree of which some part can't be read for a while.
+#[derive(Default)]
+struct Flaky {
+    memory: MemFs,
+    broken: Mutex<Option<Broken>>,
+}
+
+impl Flaky {
+    fn check(&self, part: Broken) -> fslab_vfs::Result<()> {
+        if *self.broken.lock() == Some(part) { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+}
+
+impl FileSystem for Flaky {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> fslab_vfs::Result<Entry> {
+        self.check(Broken::Names)?;
+        self.memory.lookup(request, parent, name)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> fslab_vfs::Result<Vec<u8>> {
+        self.check(Broken::Xattrs)?;
+        self.memory.getxattr(request, ino, name)
+    }
+}
+
+const CONTENTS: u64 = 71;
+
+/// A file whose bytes are in the archive alone, and of which the catalogue says that it went long
+/// ago.
+fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
+    let lower = Arc::new(Flaky::default());
+    let bench = Bench::over(lower.clone());
+    let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+    // Nothing is in doubt from here on.
+    bench.tier.scan(&own_request()).unwrap();
+    let mut rows = Vec::new();
+    let mut keep = |row: ObjectRow| {
+        rows.push(ObjectRow { state: ObjectState::Removed, ..row });
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    bench.tier.catalogue().put(&rows).unwrap();
+    bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
+    (lower, bench, ino)
+}
+
+#[test]
+fn what_a_file_may_name_that_cant_be_read_is_kept() {
+    for broken in [Broken::Xattrs, Broken::Names] {
+        let (lower, bench, ino) = said_to_be_gone();
+        *lower.broken.lock() = Some(broken);
+        let expired = bench.tier.expire(&own_request()).unwrap();
+        *lower.broken.lock() = None;
+        assert_eq!((expired.objects, expired.containers), (0, 0), "{broken:?}");
+        assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB), "{broken:?}");
+    }
+}
+
+#[test]
+fn what_a_damaged_residency_may_name_is_kept() {
+    let (_, bench, ino) = said_to_be_gone();
+    let whole = bench.below().getxattr(ino, residency::FILE_XATTR).unwrap();
+    let mut damaged = whole.clone();
+    damaged[60] ^= 1;
+    bench.below().setxattr(ino, residency::FILE_XATTR, &damaged).unwrap();
+    assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
+    bench.below().setxattr(ino, residency::FILE_XATTR, &whole).unwrap();
+    assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// A tree that knew nothing of the copies would in time take the place of those that do.
+#[test]
+fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
+    let lower = Arc::new(Flaky::default());
+    let bench = Bench::over(lower.clone());
+    bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+    *lower.broken.lock() = Some(Broken::Xattrs);
+    let error = bench.tier.archive_tree(&own_request()).unwrap_err().to_string();
+    assert!(error.starts_with("file: "), "{error}");
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    assert_eq!(rebuild::trees(&archive).unwrap().len(), 0);
+    *lower.broken.lock() = None;
+    bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!(rebuild::trees(&archive).unwrap().len(), 1);
+}
+
+/// TOML is text. What was half written would be taken for a home.
+#[test]
+fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
+    let wish = |archive: &[u8]| Wish {
+        archives: vec![of(archive)],
+        copies: 1,
+        zstd_level: 3,
+        bundled: 0,
+        keep: Duration::from_secs(60),
+        key: None,
+    };
+    let around = Bench::new().around;
+    let init =
+        |archive: &[u8]| Home::init(&of(b"home"), &MemFs::default(), &wish(archive), &around);
+    let refused = init(b"archive\xff").unwrap_err().to_string();
+    assert!(refused.contains("home/tier.toml: can't be written"), "{refused}");
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    let mut home = init(b"archive").unwrap();
+    assert!(home.attach(&of(b"second\xff"), Id([9; 16]), None).is_err());
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 2);
+    // What stands there stays.
+    assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
+}

@@ -1,0 +1,145 @@
+//! What the command line chooses of a plan, as options and in words.
+
+use std::path::Path;
+
+use anyhow::Result;
+use fslab_measure::{Cells, Choice};
+
+use super::{Args, quoted};
+use crate::exit::{Code, Coded};
+
+/// The options that choose, each with its words; `None` for one that is not given.
+type Options = [(&'static str, Option<String>); 6];
+
+/// What a comparison that is resumed was begun with.
+///
+/// # Errors
+/// For an option that asks for something else.
+pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
+    let kept = options(&begun.cells, Some(begun.reruns_max), begun.work_parent.as_deref());
+    let work_dir = args.work_dir.as_deref().map(|path| Choice::kept(path, samples));
+    let asked = options(&args.cells(), args.reruns, work_dir.as_ref().and_then(Option::as_deref));
+    let beside = work_dir == Some(None) && begun.work_parent.is_some();
+    for ((name, kept), (_, asked)) in kept.into_iter().zip(asked) {
+        let beside = beside && name == WORK_DIR;
+        if beside || asked.as_ref().is_some_and(|asked| kept.as_ref() != Some(asked)) {
+            let kept = kept.unwrap_or_else(|| format!("no {name}"));
+            return Err(refused(name, &kept, samples));
+        }
+    }
+    Ok(begun.clone())
+}
+
+fn refused(name: &str, kept: &str, samples: &Path) -> anyhow::Error {
+    let message = format!(
+        "{}: it was begun with {kept}, and is gone on with as it was begun: leave out {name}, or \
+         run that into another --out and read both with `fslab report`",
+        samples.display()
+    );
+    Coded { code: Code::BadInput, message }.into()
+}
+
+const WORK_DIR: &str = "--work-dir";
+
+/// The options of a choice, in the order of the help.
+fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Options {
+    let rounds = cells.rounds.as_ref();
+    [
+        ("--reruns", reruns.map(|reruns| format!("--reruns {reruns}"))),
+        ("--cells", cells.share.map(|share| format!("--cells {}/{}", share.number, share.of))),
+        ("--only-target", each("--only-target", &cells.targets)),
+        ("--only-workload", each("--only-workload", &cells.workloads)),
+        (
+            "--only-rounds",
+            rounds.map(|rounds| format!("--only-rounds {}-{}", rounds.start(), rounds.end())),
+        ),
+        (WORK_DIR, work_dir.map(|path| format!("{WORK_DIR} {}", quoted(path)))),
+    ]
+}
+
+/// An option that is given once a name; in which order says nothing.
+fn each(option: &str, names: &[String]) -> Option<String> {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort();
+    names.dedup();
+    let words = names.into_iter().map(|name| format!("{option} {}", quoted(Path::new(name))));
+    Some(words.collect::<Vec<_>>().join(" ")).filter(|words| !words.is_empty())
+}
+
+impl Args {
+    /// What they choose of a plan that has this number of reruns.
+    pub(super) fn choice(&self, reruns_max: u32, samples: &Path) -> Result<Choice> {
+        let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
+        if let Some(path) = work_parent.as_deref().filter(|path| path.to_str().is_none()) {
+            let name = path.display();
+            let message =
+                format!("{WORK_DIR} {name}: is no UTF-8, and samples could not tell of it");
+            return Err(Coded { code: Code::BadInput, message }.into());
+        }
+        Ok(Choice { cells: self.cells(), reruns_max, work_parent })
+    }
+
+    pub(super) fn cells(&self) -> Cells {
+        Cells {
+            share: self.cells,
+            targets: self.only_target.clone(),
+            workloads: self.only_workload.clone(),
+            rounds: self.only_rounds.map(|(first, last)| first..=last),
+        }
+    }
+
+    /// The options that choose, as they were given.
+    pub(super) fn chosen(&self) -> Vec<String> {
+        let options = options(&self.cells(), self.reruns, self.work_dir.as_deref());
+        options.into_iter().filter_map(|(_, words)| words).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_measure::Share;
+
+    use super::*;
+
+    fn resumed(args: &Args, choice: &Choice) -> std::result::Result<Choice, String> {
+        begun(args, choice, Path::new("out/samples.jsonl")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_resumed_comparison_takes_what_it_was_begun_with_and_nothing_else() {
+        let share = Some(Share { number: 1, of: 2 });
+        let targets = vec!["a b".to_owned(), "c".to_owned()];
+        let choice = Choice {
+            cells: Cells { share, targets, ..Cells::default() },
+            reruns_max: 3,
+            work_parent: Some("/fast".into()),
+        };
+        assert_eq!(resumed(&Args::default(), &choice), Ok(choice.clone()));
+        let same = Args {
+            cells: share,
+            only_target: vec!["c".to_owned(), "a b".to_owned()],
+            reruns: Some(3),
+            work_dir: Some("/fast".into()),
+            ..Args::default()
+        };
+        assert_eq!(resumed(&same, &choice), Ok(choice.clone()));
+        let cases = [
+            (Args { cells: Some(Share { number: 2, of: 2 }), ..Args::default() }, "--cells 1/2,"),
+            (
+                Args { only_target: vec!["c".to_owned()], ..Args::default() },
+                "--only-target 'a b' --only-target c,",
+            ),
+            (Args { only_rounds: Some((1, 2)), ..Args::default() }, "no --only-rounds,"),
+            (Args { reruns: Some(0), ..Args::default() }, "--reruns 3,"),
+            (Args { work_dir: Some("/slow".into()), ..Args::default() }, "--work-dir /fast,"),
+            (Args { work_dir: Some("out".into()), ..Args::default() }, "--work-dir /fast,"),
+        ];
+        for (args, words) in cases {
+            let message = resumed(&args, &choice).unwrap_err();
+            assert!(message.contains(&format!("begun with {words}")), "{message}");
+        }
+        let beside = Args { work_dir: Some("out".into()), ..Args::default() };
+        let plain = Choice::default();
+        assert_eq!(resumed(&beside, &plain), Ok(plain), "where it lies anyway");
+    }
+}
