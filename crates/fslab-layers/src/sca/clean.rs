@@ -24,8 +24,9 @@ use super::writer::NewFrame;
 /// file takes already.
 pub const MOVED_BYTES: u64 = 8 << 20;
 
-/// Bytes moved with one write.
+/// Bytes moved with one write, and frames: each may need a page of the index of its own.
 const BATCH_BYTES: usize = 1 << 20;
+pub const BATCH_FRAMES: usize = 512;
 
 /// Bytes written after which a file is looked at again at the latest: so much more than twice what
 /// is of use may it take.
@@ -113,7 +114,7 @@ impl Log {
     /// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
     pub fn move_some(&mut self, io: Io<'_>, moving: &mut Move) -> Result<bool> {
         let (mut batch, mut batch_bytes, mut is_last) = (Vec::new(), 0, false);
-        while batch_bytes < BATCH_BYTES && !is_last {
+        while batch_bytes < BATCH_BYTES && batch.len() < BATCH_FRAMES && !is_last {
             let Some(chunk) = self.next_present(io, moving.next)? else {
                 is_last = true;
                 continue;

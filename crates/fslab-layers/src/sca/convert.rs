@@ -9,6 +9,7 @@
 //! the names were traded, when they can still be traded back.
 
 mod contents;
+mod crew;
 mod estimate;
 mod unfinished;
 mod walk;
@@ -36,6 +37,7 @@ use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::surroundings::Surroundings;
 
+use crew::Crew;
 pub use estimate::{Estimate, codec_of, estimate};
 use unfinished::Marking;
 
@@ -199,8 +201,11 @@ impl Conversion {
     /// That directories can't be listed, the end can't be made durable, or something is left of a
     /// file that was converted, which the next run removes.
     pub fn run(&self, threads: usize, tell: &(dyn Fn(&Path, &Outcome) + Sync)) -> Result<()> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.or(Err(Errno::AGAIN))?.install(|| self.walk(tell))?;
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        self.walk(Crew(threads), tell)?;
         self.layered.shutdown()?;
         self.untidy.lock().take().map_or(Ok(()), Err)
     }

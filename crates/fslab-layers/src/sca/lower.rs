@@ -77,10 +77,21 @@ impl LowerFile {
     }
 
     /// Pages that hold a range need not stay in memory; those that a range before it shares go too.
+    ///
+    /// The kernel reads ahead in folios larger than a frame, and drops only those that lie in the
+    /// range as a whole: what lies farther behind, where nobody is at work any more, is dropped
+    /// again.
     pub fn drop_pages(&self, offset: u64, length: u64) {
         const PAGE_BYTES: u64 = 4096;
+        const AT_WORK_BYTES: u64 = 2 << 20;
+        const BEHIND_BYTES: u64 = 8 << 20;
         let start = offset / PAGE_BYTES * PAGE_BYTES;
-        self.fs.drop_pages(self.ino, self.handle, start..offset + length);
+        let behind = start.saturating_sub(BEHIND_BYTES)..start.saturating_sub(AT_WORK_BYTES);
+        for range in [start..offset + length, behind] {
+            if !range.is_empty() {
+                self.fs.drop_pages(self.ino, self.handle, range);
+            }
+        }
     }
 
     pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::clean::{GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, free_bytes};
+use super::clean::{BATCH_FRAMES, GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, free_bytes};
 use super::context::{Io, Settings};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{self, Draft, Frame, Reference};
@@ -29,7 +29,7 @@ const BATCH_BYTES: usize = 1 << 20;
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
 /// Chunks looked at before pages of the index are dropped again.
-const TRIMMED_CHUNKS: u64 = 4096;
+const TRIMMED_CHUNKS: u64 = 512;
 
 /// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
 const GARBAGE_PART: u64 = 4;
@@ -324,7 +324,7 @@ impl Log {
         }
         let before = copying.packed.end;
         let (mut batch, mut bytes) = (std::mem::take(&mut copying.pending), 0);
-        while bytes < BATCH_BYTES {
+        while bytes < BATCH_BYTES && batch.len() < BATCH_FRAMES {
             let Some(chunk) = self.next_present(io, copying.next)? else { break };
             let hole = self.hole_behind(io, Some(chunk))?;
             let fills = self.is_filled(&hole);

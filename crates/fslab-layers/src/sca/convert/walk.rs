@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use fslab_sys::lease::Lease;
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Name, Request, Result};
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
+use super::crew::Crew;
 use super::unfinished::Unfinished;
 use super::{Conversion, Copy, Direction, Kept, Outcome, Place, Why, copy_name, is_copy_name};
 
@@ -25,13 +25,13 @@ type Tell<'a> = &'a (dyn Fn(&Path, &Outcome) + Sync);
 
 impl Conversion {
     /// Converts everything.
-    pub(super) fn walk(&self, tell: Tell<'_>) -> Result<()> {
+    pub(super) fn walk(&self, crew: Crew, tell: Tell<'_>) -> Result<()> {
         let mut survey = Survey::default();
         self.survey(Ino::ROOT, Path::new(""), &mut survey, tell)?;
         let mut deferred: HashSet<Ino> = survey.groups.keys().copied().collect();
         deferred.extend(survey.unfinished.keys());
         let mut late = HashMap::new();
-        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, tell)?;
+        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, (crew, tell))?;
         late.extend(std::mem::take(&mut survey.groups));
         for (ino, paths) in late {
             self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
@@ -79,7 +79,7 @@ impl Conversion {
         path: &Path,
         deferred: &HashSet<Ino>,
         late: &mut HashMap<Ino, Vec<PathBuf>>,
-        tell: Tell<'_>,
+        (crew, tell): (Crew, Tell<'_>),
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         for (name, attr) in self.entries(parent)? {
@@ -99,13 +99,13 @@ impl Conversion {
                 _ => self.lower.forget(attr.ino, 1),
             }
         }
-        files.into_par_iter().for_each(|(ino, path)| {
+        crew.for_each(files, &|(ino, path): (Ino, PathBuf)| {
             tell(&path, &self.single(&Place { parent, path: &path, ino }));
             self.lower.forget(ino, 1);
         });
         self.sync_directory(parent)?;
         for (ino, path) in directories {
-            let done = self.directory(ino, &path, deferred, late, tell);
+            let done = self.directory(ino, &path, deferred, late, (crew, tell));
             self.lower.forget(ino, 1);
             done?;
         }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fslab_layers::sca::{self, Packed, Tool};
 use fslab_vfs::testing::client::Client;
@@ -223,24 +224,48 @@ fn damaged_files_are_not_packed() {
 }
 
 /// Files are packed while nobody asks for anything, and what is read meanwhile and afterwards is
-/// right. How long they are before that is seen where nothing packs: here it may begin whenever
-/// this thread is not given the processor.
+/// right.
 #[test]
 fn idle_mounts_pack() {
-    let (below, twin) = (Below::new(), Below::new());
-    write_and_rewrite(&*twin.mount("zstd:chunk=16KiB,level=1,pack=off"), 100);
-    let grown = twin.bytes("file").len();
+    let below = Below::new();
     let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
     let fs = below.mount(layer);
-    let data = write_and_rewrite(&*fs, 100);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while below.bytes("file").len() * 2 > grown {
-        assert!(std::time::Instant::now() < deadline, "not packed: {grown} bytes");
-        std::thread::yield_now();
-    }
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 0..100);
+    wait_until_packed(&below, layer, &data);
     assert!(read_file(&*fs, "file").unwrap() == data);
     drop(fs);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
+
+/// Waits until the file is about as long as one that was written in order.
+fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
+    let fresh = Below::new();
+    write_file(&*fresh.mount(layer), "file", data);
+    let least = fresh.bytes("file").len();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while below.bytes("file").len() > least + least / 16 + 8192 {
+        assert!(Instant::now() < deadline, "not packed: {} bytes", below.bytes("file").len());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Packing moves all content behind the end and back, and rests after each so long as its rate asks
+/// for: at least 200 KB, the part that does not compress, twice.
+#[test]
+fn packing_keeps_to_its_rate() {
+    let below = Below::new();
+    let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms,pack-rate=512KiB";
+    let fs = below.mount(layer);
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    let start = Instant::now();
+    rewrite(&*fs, &mut data, 0..100);
+    wait_until_packed(&below, layer, &data);
+    let (elapsed, least) = (start.elapsed(), Duration::from_secs_f64(400_000.0 / 524_288.0));
+    assert!(elapsed >= least, "packed in {elapsed:?}, where {least:?} is the least");
+    assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
 /// Whoever writes while a file is packed in the background finds what he wrote.

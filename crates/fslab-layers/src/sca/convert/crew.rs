@@ -1,0 +1,32 @@
+//! Threads that convert.
+
+use parking_lot::Mutex;
+
+/// So many threads, of their own. A thread of a pool would not do: while it waits for chunks that
+/// others encode, it would begin with the next file, and another within that, each with its
+/// buffers.
+#[derive(Clone, Copy)]
+pub struct Crew(pub usize);
+
+impl Crew {
+    /// Does something to each of several items.
+    pub fn for_each<I: Send>(self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
+        let helpers = self.0.min(items.len()).saturating_sub(1);
+        let waiting = Mutex::new(items.into_iter());
+        let take = || waiting.lock().next();
+        let work_on = || {
+            while let Some(item) = take() {
+                work(item);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..helpers {
+                let begun = std::thread::Builder::new().spawn_scoped(scope, work_on);
+                if let Err(error) = begun {
+                    tracing::warn!(%error, "fewer threads convert than were asked for");
+                }
+            }
+            work_on();
+        });
+    }
+}
