@@ -64,9 +64,7 @@ fn line(claim: &Claim) -> String {
 
 /// In which form plans were run.
 pub(super) fn form(done: &Done) -> String {
-    let forms = |wanted: Form| {
-        done.ran.values().filter_map(Ran::form).any(|form| form == wanted)
-    };
+    let forms = |wanted: Form| done.ran.values().filter_map(Ran::form).any(|form| form == wanted);
     match (forms(Form::Quick), forms(Form::Full)) {
         (true, true) => "Some plans were run in their quick form, with smaller sizes and fewer \
                          rounds than the paper's; see each plan's own report."
