@@ -469,11 +469,12 @@ impl Runner<'_> {
         if surroundings::is_much_dirty().map_err(Failure::Ours)? {
             rustix::fs::sync();
         }
-        let interrupt = self.options.interrupt.part();
-        // What hangs may do so as soon as it is mounted, and is looked at from then on.
-        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
+        // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
+        // long to be made, but was, has its time to run.
+        let watch = self.watch(self.options.interrupt.part()).map_err(Failure::Ours)?;
         let made = watch.end(target::make(plan, self.workshop()));
         let (mut target, _) = made.map_err(Failure::Target)?;
+        let interrupt = self.options.interrupt.part();
         let template = Sample {
             target: plan.name.clone(),
             workload: cell.label.to_owned(),

@@ -6,6 +6,7 @@
 //! - [`environment`]: seeds, and how much is tried.
 //! - [`flag`]: what ends the threads of a test, however it ends.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
+//! - [`unused`]: waiting until nobody holds a file.
 //!
 //! Subjects are given by a function that makes one: cases and random runs do not share state.
 //! What these tests need of a subject: requests by root are allowed everything, and the root
@@ -21,3 +22,4 @@ pub mod flag;
 pub mod model;
 pub mod mutants;
 pub mod skip;
+pub mod unused;

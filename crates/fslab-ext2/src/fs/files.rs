@@ -152,10 +152,10 @@ impl Ext2 {
         volume.begin(request.now)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
-        if inode.flags & INODE_APPEND != 0 && !options.append {
+        let offset = if options.append { inode.size } else { offset };
+        if inode.flags & INODE_APPEND != 0 && offset < inode.size {
             return Err(Errno::PERM.into());
         }
-        let offset = if options.append { inode.size } else { offset };
         let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
         // Indirect blocks may have been taken before a failure.
         volume.store_inode(no, &inode)?;

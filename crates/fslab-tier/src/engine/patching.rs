@@ -145,6 +145,8 @@ impl Choices {
     }
 
     fn settle(&mut self, place: Range<u64>, copy: usize) {
+        // What was thought of the place before must not be found first.
+        self.settled.remove(&place.start);
         let before = self.settled.range_mut(..place.start).next_back();
         match before {
             // So what one copy has is one entry, however many blocks that is.
@@ -230,5 +232,8 @@ mod tests {
             [199, 200, 300].map(|offset| choices.at(offset)),
             [(1, 200), (0, 300), (0, 400)]
         );
+        // Nor is it found where the part before is the same copy's by now.
+        choices.settle(200..300, 1);
+        assert_eq!([199, 200].map(|offset| choices.at(offset)), [(1, 300), (1, 300)]);
     }
 }

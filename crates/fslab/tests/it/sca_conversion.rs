@@ -13,6 +13,7 @@ use fslab_layers::Stack;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::testing::skip::skip;
+use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileKind, FileSystem, Ino};
 use tempfile::TempDir;
 
@@ -42,6 +43,7 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let root = scratch.path();
     let expected = make_tree(root);
+    until_unused(root).unwrap();
     let (mut direction, mut draws, mut killed) = ("encode", seed, [0_u64; 2]);
     let mut duration = Duration::from_millis(200);
     while killed.iter().sum::<u64>() < kills {

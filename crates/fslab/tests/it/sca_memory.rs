@@ -59,7 +59,7 @@ const PAGES_MAX: f64 = 1.05;
 fn what_was_read_is_in_memory_once() {
     require_mounting!();
     for layer in ["zstd", "gzip:level=1", "lz4:chunk=64KiB", "copy"] {
-        pages_after_reading(layer, 24);
+        pages_after_reading(layer, 48);
     }
 }
 

@@ -6,13 +6,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_layers::sca::convert::{Conversion, Direction, Outcome, Why, estimate};
 use fslab_layers::{LayerChoice, Surroundings};
-use fslab_sys::lease::Lease;
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions};
 use tempfile::TempDir;
 
@@ -50,27 +49,6 @@ fn run(conversion: &Conversion) -> Result<Vec<(String, Outcome)>> {
 fn on_host(root: &Path, direction: Direction) -> Vec<(String, Outcome)> {
     let layer: LayerChoice = LAYER.parse().unwrap();
     run(&Conversion::open(root, &layer, direction, &Surroundings::default()).unwrap()).unwrap()
-}
-
-/// Waits until nobody has a file of a tree open for writing: a program that a test beside this one
-/// is just starting holds what was written here until it runs.
-fn until_unused(root: &Path) {
-    for entry in fs::read_dir(root).unwrap() {
-        let entry = entry.unwrap();
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => until_unused(&entry.path()),
-            kind if kind.is_file() => until_leased(&entry.path()),
-            _ => {}
-        }
-    }
-}
-
-fn until_leased(path: &Path) {
-    let start = Instant::now();
-    while Lease::take(File::open(path).unwrap()).err() == Some(rustix::io::Errno::AGAIN) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} stays in use", path.display());
-        std::thread::yield_now();
-    }
 }
 
 /// What is to be kept of a file: mode, owner, times, and what it is called with others.
@@ -121,7 +99,7 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     let root = scratch.path();
     make_tree(root);
     let before = files(root);
-    until_unused(root);
+    until_unused(root).unwrap();
     let expected = estimate(root, &LAYER.parse().unwrap(), &|_| ()).unwrap();
     assert_eq!((expected.already, expected.unreadable), (1, 0));
     let told = on_host(root, Direction::Encode);
@@ -150,13 +128,13 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     mounted.shutdown().unwrap();
     drop(mounted);
     assert!(fs::metadata(root.join("sparse")).unwrap().blocks() < 64);
-    until_unused(root);
+    until_unused(root).unwrap();
     assert!(
         on_host(root, Direction::Encode).iter().all(|(_, one)| matches!(one, Outcome::Already))
     );
     // Files may have been copied without their xattrs.
     rustix::fs::removexattr(root.join("text"), "user.fslab.sca").unwrap();
-    until_unused(root);
+    until_unused(root).unwrap();
     let told = on_host(root, Direction::Decode);
     assert!(told.iter().all(|(_, one)| !matches!(one, Outcome::Kept(_))), "{told:?}");
     assert_eq!(files(root), before);
@@ -204,7 +182,7 @@ fn a_file_that_is_written_to_is_left_alone() {
     fs::hard_link(root.join("text"), scratch.path().join("deep/again")).unwrap();
     let outside = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::hard_link(root.join("text"), outside.path().join("outside")).unwrap();
-    until_unused(root);
+    until_unused(root).unwrap();
     let told = on_host(root, Direction::Encode);
     let kept = told.iter().filter(|(_, outcome)| {
         matches!(outcome, Outcome::Kept(Why::NamesOutside { outside: 1, links: 3 }))

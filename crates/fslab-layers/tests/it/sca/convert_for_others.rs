@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use fslab_layers::sca::convert::{Conversion, Direction, Outcome};
 use fslab_layers::{LayerChoice, Surroundings};
 use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, HostFs, HostOptions, Ino, MemFs, Name, OpenMode, Opened,
     RenameMode, Request, Result, SetAttr, SetTime, Timestamp, XattrMode,
@@ -309,11 +310,13 @@ fn an_original_that_is_written_to_is_never_removed() {
     let root = scratch.path();
     fs::write(root.join("file"), text(50_000)).unwrap();
     let ino = fs::metadata(root.join("file")).unwrap().ino();
+    until_unused(root).unwrap();
     let (told, ended) = encode(&written_to_after_trade(root, false));
     ended.unwrap();
     expect(&told, &[("file", "it changed meanwhile")]);
     assert_eq!(names(root), ["file"]);
     assert_eq!(fs::metadata(root.join("file")).unwrap().ino(), ino);
+    until_unused(root).unwrap();
     let (told, ended) = encode(&written_to_after_trade(root, true));
     ended.unwrap();
     let left = format!(".fslab-convert-{ino:016x}");
@@ -324,6 +327,7 @@ fn an_original_that_is_written_to_is_never_removed() {
     std::io::Write::write_all(&mut newer, b"newer").unwrap();
     drop(newer);
     for _ in 0..2 {
+        until_unused(root).unwrap();
         let (told, ended) = encode(&written_to_after_trade(root, false));
         ended.unwrap();
         let (path, why) = &told[0];
