@@ -233,7 +233,8 @@ mod tests {
             [(1, 200), (0, 300), (0, 400)]
         );
         // Nor is it found where the part before is the same copy's by now.
-        choices.settle(200..300, 1);
-        assert_eq!([199, 200].map(|offset| choices.at(offset)), [(1, 300), (1, 300)]);
+        choices.settle(300..400, 2);
+        choices.settle(300..400, 0);
+        assert_eq!([299, 300].map(|offset| choices.at(offset)), [(0, 400), (0, 400)]);
     }
 }
