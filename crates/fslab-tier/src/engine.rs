@@ -28,7 +28,7 @@ use crate::lower::{OwnFile, own_request, request_at};
 use crate::queue::{Fifo, Order, Queue};
 use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
-use crate::stored::{Version, residency};
+use crate::stored::{Marks, TreeMark, Version};
 use crate::surroundings::Surroundings;
 
 mod archiving;
@@ -165,7 +165,7 @@ impl Tier {
         around: Surroundings,
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
-        check_mark(&*lower, settings.tier)?;
+        check_mark(&*lower, settings.tier, around.marks)?;
         let movers = settings.movers;
         let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
@@ -361,12 +361,12 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-fn check_mark(lower: &dyn FileSystem, tier: Id) -> Result<()> {
-    let mark = residency::read_tree(lower, &own_request());
+fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
+    let mark = marks.read_tree(lower, &own_request());
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;
     match mark {
-        Some((found, _)) if found == tier => Ok(()),
-        Some((found, _)) => {
+        Some(mark) if mark.tier == tier => Ok(()),
+        Some(TreeMark { tier: found, .. }) => {
             Err(Error::Refused { what: format!("the tree belongs to tier {found}, not to {tier}") })
         }
         None => Err(Error::Refused {

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::format::COPIES_MAX;
-use crate::stored::residency;
+use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
 const SETTINGS: &str = "tier.toml";
@@ -123,9 +123,9 @@ impl Home {
         around: &Surroundings,
     ) -> Result<Self> {
         check_wish(wish)?;
-        let mark = residency::read_tree(tree, &own_request());
+        let mark = around.marks.read_tree(tree, &own_request());
         let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
-        if let Some((tier, home)) = mark {
+        if let Some(TreeMark { tier, home }) = mark {
             let home = String::from_utf8_lossy(&home).into_owned();
             return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
         }
@@ -144,7 +144,7 @@ impl Home {
         home.save()?;
         // No file of the tree was ever archived: nothing is in doubt.
         Catalogue::open(&home.path.join(CATALOGUE))?.end_doubt()?;
-        home.mark(tree)?;
+        home.mark(tree, around.marks)?;
         Ok(home)
     }
 
@@ -173,7 +173,12 @@ impl Home {
     ///
     /// # Errors
     /// Where one is there already, or the archives are not of one tier.
-    pub fn again(path: &Path, tree: &dyn FileSystem, wish: &Wish) -> Result<Self> {
+    pub fn again(
+        path: &Path,
+        tree: &dyn FileSystem,
+        wish: &Wish,
+        marks: Marks,
+    ) -> Result<Self> {
         let mut owner: Option<Id> = None;
         let mut attached = Vec::new();
         for archive in &wish.archives {
@@ -199,8 +204,21 @@ impl Home {
         }
         let home = Self::make(path, tier, wish, attached)?;
         home.save()?;
-        home.mark(tree)?;
+        home.mark(tree, marks)?;
         Ok(home)
+    }
+
+    /// Marks a tree that is made again as this tier's, where it is not.
+    ///
+    /// # Errors
+    /// Where it belongs to another tier; what marking it answers.
+    pub fn adopt(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
+        let mark = marks.read_tree(tree, &own_request());
+        match mark.map_err(|error| refused(format!("the tree: {error}")))? {
+            Some(mark) if mark.tier == self.description.tier => Ok(()),
+            Some(mark) => Err(refused(format!("the tree belongs to tier {}", mark.tier))),
+            None => self.mark(tree, marks),
+        }
     }
 
     /// Reads a home.
@@ -273,11 +291,21 @@ impl Home {
         write_durably(&path, text.as_bytes()).map_err(Error::file(&path))
     }
 
-    fn mark(&self, tree: &dyn FileSystem) -> Result<()> {
+    fn mark(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        let home = self.path.as_os_str().as_bytes();
-        residency::write_tree(tree, &own_request(), self.description.tier, home)
-            .map_err(Error::below(b""))
+        let home = self.path.as_os_str().as_bytes().to_vec();
+        let mark = TreeMark { tier: self.description.tier, home };
+        marks.write_tree(tree, &own_request(), &mark).map_err(|error| match error.errno() {
+            Errno::PERM if marks != Marks::Trusted => refused(
+                "the tree belongs to another user, who may make a tier of it".to_owned(),
+            ),
+            Errno::OPNOTSUPP if marks == Marks::Trusted => refused(
+                "the file system of the tree keeps no xattrs `trusted.`, by which root's tiers \
+                 tell where bytes are"
+                    .to_owned(),
+            ),
+            _ => Error::below(b"")(error),
+        })
     }
 
     /// Opens the archives. One that can't be is said and left out: files that others hold too can

@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use slab::Slab;
 
 use crate::engine::{FileUse, Tier};
-use crate::stored::residency::is_ours;
+use crate::stored::marks::is_ours;
 
 mod opening;
 

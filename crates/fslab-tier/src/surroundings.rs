@@ -1,10 +1,11 @@
-//! What the engine may not fetch itself: clocks and random numbers.
+//! What the engine may not fetch itself: clocks, random numbers, and whose program it is.
 
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, Clock, Timestamp};
 
 use crate::id::Id;
+use crate::stored::Marks;
 
 /// Tells the time of day. Monotonic time comes from a [`Clock`].
 pub trait Calendar: Send + Sync {
@@ -21,7 +22,7 @@ pub trait Identities: Send + Sync {
 /// What tells an inode below from every other one and from later uses of its number.
 pub type Tell = fn(&Attr) -> Id;
 
-/// Clocks and random numbers.
+/// Clocks, random numbers, and whose program this is.
 #[derive(Clone)]
 pub struct Surroundings {
     /// For waiting.
@@ -32,6 +33,8 @@ pub struct Surroundings {
     pub identities: Arc<dyn Identities>,
     /// What an inode is known by: [`by_number_and_birth`], but in tests that move trees.
     pub tell: Tell,
+    /// Whose xattrs tell where bytes are.
+    pub marks: Marks,
 }
 
 impl std::fmt::Debug for Surroundings {

@@ -12,7 +12,7 @@ use fslab_layers::{
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{
     Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
     own_request,
@@ -154,12 +154,12 @@ fn open(
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let refused = |what: String| fslab_tier::Error::Refused { what };
-    let mark = residency::read_tree(tree, &own_request());
+    let mark = Marks::of_this_process().read_tree(tree, &own_request());
     let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
-    let (_, home) = mark.ok_or_else(|| {
+    let mark = mark.ok_or_else(|| {
         refused("the tree belongs to no tier; `fslab tier init` makes one".to_owned())
     })?;
-    Ok(std::ffi::OsString::from_vec(home).into())
+    Ok(std::ffi::OsString::from_vec(mark.home).into())
 }
 
 /// Clocks and random numbers of this program, for the engine.
@@ -169,6 +169,7 @@ pub fn around(surroundings: &fslab_layers::Surroundings) -> Surroundings {
         calendar: Arc::new(SystemCalendar),
         identities: Arc::new(Drawn(surroundings.draws())),
         tell: by_number_and_birth,
+        marks: Marks::of_this_process(),
     }
 }
 

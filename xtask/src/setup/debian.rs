@@ -92,6 +92,30 @@ const PACKAGES: &[Package] = &[
         consequence: "the database of the suite sca-life is skipped",
     },
     Package {
+        name: "zstd",
+        program: "zstd",
+        needed_for: TEST,
+        consequence: "what the layer zstd stores is not read by the tool",
+    },
+    Package {
+        name: "lz4",
+        program: "lz4",
+        needed_for: TEST,
+        consequence: "what the layer lz4 stores is not read by the tool",
+    },
+    Package {
+        name: "pigz",
+        program: "pigz",
+        needed_for: TEST,
+        consequence: "the layer gzip is not compared with it",
+    },
+    Package {
+        name: "sharutils",
+        program: "uuencode",
+        needed_for: TEST,
+        consequence: "the layer uuencode is not compared with the tool, nor read by uudecode",
+    },
+    Package {
         name: "rsync",
         program: "rsync",
         needed_for: TEST,

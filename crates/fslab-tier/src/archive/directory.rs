@@ -13,10 +13,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{Archive, ContainerKind, Key, Upload};
@@ -103,9 +103,7 @@ impl DirectoryArchive {
         }
         let settings = root.join(SETTINGS);
         let text = settings_text(&settings, description)?;
-        for name in
-            [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
-        {
+        for name in directories() {
             let path = root.join(name);
             fs::create_dir(&path).map_err(Error::file(&path))?;
         }
@@ -141,6 +139,7 @@ impl DirectoryArchive {
             let what = format!("belongs to tier {}, not to {owner}", description.owner);
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
+        check_directories(root)?;
         let lease = take_lease(root)?;
         let archive = Self::with(root, description, Some(lease));
         archive.clear_incoming().map_err(Error::file(&root.join(INCOMING)))?;
@@ -166,10 +165,13 @@ impl DirectoryArchive {
         self.description.owner
     }
 
-    /// What was being written when its writer ended.
+    /// What was being written when its writer ended; nothing else.
     fn clear_incoming(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.root.join(INCOMING))? {
-            fs::remove_file(entry?.path())?;
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(|name| name.parse::<Id>().is_ok()) {
+                fs::remove_file(entry.path())?;
+            }
         }
         Ok(())
     }
@@ -187,6 +189,23 @@ impl DirectoryArchive {
     }
 }
 
+fn directories() -> [&'static str; 3] {
+    [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
+}
+
+/// A link would lead writing and deleting to where no archive is.
+fn check_directories(root: &Path) -> Result<()> {
+    for name in directories() {
+        let path = root.join(name);
+        let found = fs::symlink_metadata(&path).map_err(Error::file(&path))?;
+        if !found.is_dir() {
+            let what = format!("is damaged: its `{name}` is no directory");
+            return Err(Error::NoArchive { path: root.to_owned(), what });
+        }
+    }
+    Ok(())
+}
+
 fn directory_of(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Files => "files",
@@ -196,7 +215,10 @@ fn directory_of(kind: ContainerKind) -> &'static str {
 
 fn take_lease(root: &Path) -> Result<File> {
     let path = root.join(LEASE);
-    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    let mut options = OpenOptions::new();
+    let options = options.create(true).truncate(false).write(true).custom_flags(no_link);
+    let opened = options.open(&path);
     let lease = opened.map_err(Error::file(&path))?;
     match flock(&lease, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lease),

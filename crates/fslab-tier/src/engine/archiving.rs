@@ -24,7 +24,7 @@ use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::writer::{Heading, ObjectWriter};
-use crate::stored::{BLOCK_BYTES, Location, Residency, Version, residency};
+use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
 /// What archiving a file did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,9 @@ impl Tier {
             let attr = self.lower.getattr(&self.request(), file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
                 return Err(not_now("is no regular file"));
+            }
+            if !self.around.marks.are_believed(&attr) {
+                return Err(not_now("belongs to another user; only root's tiers move others' files"));
             }
             if blocks_of(attr.size) > PAGES_MAX * PAGE_ENTRIES {
                 return Err(not_now("is larger than an archive takes (2 PiB)"));
@@ -363,7 +366,7 @@ impl Tier {
         if (self.around.tell)(&found.attr) != row.inode {
             return true;
         }
-        match residency::read(&*self.lower, &self.request(), found.ino()) {
+        match self.residency_below(found.ino()) {
             Ok(Some(residency)) => residency.version.object == row.version.object,
             Ok(None) => false,
             Err(_) => true,

@@ -9,7 +9,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::residency::{self, Unreadable};
+use crate::stored::residency::Unreadable;
 use crate::stored::{BLOCK_BYTES, Residency};
 
 impl Tier {
@@ -40,7 +40,7 @@ impl Tier {
                 offline: known.offline.clone(),
                 ..known.recorded.clone()
             })),
-            Err(_) => residency::read(&*self.lower, &self.request(), file.ino()),
+            Err(_) => self.residency_below(file.ino()),
         }
     }
 

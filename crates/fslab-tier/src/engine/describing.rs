@@ -5,7 +5,7 @@ use fslab_vfs::{Attr, FileKind, Ino};
 use super::Tier;
 use crate::error::{Error, Result};
 use crate::stored::format::ATTRIBUTES_BYTES_MAX;
-use crate::stored::{Attributes, residency};
+use crate::stored::{Attributes, marks};
 
 impl Tier {
     /// What is kept of a file beside its bytes.
@@ -36,7 +36,7 @@ impl Tier {
         let mut xattrs = Vec::new();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let name = std::ffi::OsStr::from_bytes(name);
-            if !residency::is_ours(name) {
+            if !marks::is_ours(name) {
                 let value = self.lower.getxattr(&request, ino, name)?;
                 xattrs.push((name.as_bytes().to_vec(), value));
             }

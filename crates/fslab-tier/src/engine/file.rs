@@ -14,7 +14,7 @@ use super::recall::Recall;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
 use crate::stored::Residency;
-use crate::stored::residency::{self, Unreadable};
+use crate::stored::residency::Unreadable;
 
 /// A file that somebody uses.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl Tier {
 
     fn load(&self, ino: Ino) -> Result<Loaded> {
         let request = self.request();
-        let recorded = match residency::read(&*self.lower, &request, ino) {
+        let recorded = match self.residency_below(ino) {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),

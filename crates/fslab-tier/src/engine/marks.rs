@@ -18,7 +18,8 @@ use super::file::{FileState, Known, TieredFile};
 
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::{Residency, residency};
+use crate::stored::Residency;
+use crate::stored::residency::Unreadable;
 
 /// Runs that a residency holds at most: so many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -64,7 +65,15 @@ impl Tier {
     /// Writes a residency, and remembers that there is something to be synced at the end.
     pub(super) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
         self.has_acted.store(true, Ordering::SeqCst);
-        residency::write(&*self.lower, &self.request(), ino, residency)
+        self.around.marks.write(&*self.lower, &self.request(), ino, residency)
+    }
+
+    /// What the xattr of a file says, whatever is known of the file here.
+    pub(super) fn residency_below(
+        &self,
+        ino: Ino,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        self.around.marks.read(&*self.lower, &self.request(), ino)
     }
 
     /// Writes a residency as it is.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::format::{KIND_TREE, blocks_of};
-use crate::stored::residency::{self, Unreadable};
+use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, TreeEntry, Version};
 
@@ -80,7 +80,7 @@ impl Tier {
         if found.attr.kind != FileKind::Regular {
             return Ok(None);
         }
-        match residency::read(&*self.lower, &self.request(), found.ino()) {
+        match self.residency_below(found.ino()) {
             Ok(known) => Ok(known.map(|known| (known.file, known.version))),
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {

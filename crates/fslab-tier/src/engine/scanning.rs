@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::bundle::contents_of;
 use crate::stored::reader::ObjectReader;
-use crate::stored::residency::{self, Residency, Unreadable};
+use crate::stored::residency::{Residency, Unreadable};
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Tier {
     /// What a file says, and what the catalogue said of its object at some moment at which the file
     /// was there and said it: who changes the one and then the other later is seen to have done so.
     fn residency_and_row(&self, ino: Ino) -> Result<Option<(Residency, Option<ObjectRow>)>, Asked> {
-        let read = || residency::read(&*self.lower, &self.request(), ino).map_err(Asked::File);
+        let read = || self.residency_below(ino).map_err(Asked::File);
         let Some(mut residency) = read()? else { return Ok(None) };
         loop {
             let row = self.catalogue.get(residency.version.object).map_err(Asked::Catalogue)?;

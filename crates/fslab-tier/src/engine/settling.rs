@@ -13,7 +13,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::residency::{self, Residency, Unreadable};
+use crate::stored::residency::{Residency, Unreadable};
 
 /// What expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Tier {
         if (self.around.tell)(&found.attr) != row.inode {
             return Ok(None);
         }
-        residency::read(&*self.lower, &self.request(), found.ino())
+        self.residency_below(found.ino())
     }
 
     /// Removes rows, and the containers that held nothing else.
@@ -97,7 +97,7 @@ impl Tier {
         if found.attr.kind != FileKind::Regular || found.attr.links != 1 {
             return None;
         }
-        let residency = residency::read(&*self.lower, &self.request(), found.ino()).ok()??;
+        let residency = self.residency_below(found.ino()).ok()??;
         let is_own = residency.inode == (self.around.tell)(&found.attr);
         is_own.then_some(residency.version.object)
     }

@@ -4,7 +4,7 @@ use fslab_vfs::{Attr, FileKind, Ino, Result};
 
 use super::Tier;
 use crate::stored::Residency;
-use crate::stored::residency::{self, Unreadable};
+use crate::stored::residency::Unreadable;
 
 impl Tier {
     /// The attributes of an inode as a mount shows them: a file whose bytes are elsewhere has some,
@@ -33,7 +33,7 @@ impl Tier {
     ) -> std::result::Result<Option<Residency>, Unreadable> {
         match self.in_use(ino) {
             Some(file) => self.present_residency(&file),
-            None => residency::read(&*self.lower, &self.request(), ino),
+            None => self.residency_below(ino),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::id::Id;
 use crate::lower::Found;
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::{Attributes, Residency, TreeEntry, Version, residency};
+use crate::stored::{Attributes, Residency, TreeEntry, Version};
 
 impl Rebuilder<'_> {
     /// Makes what an entry is about. What goes wrong with it is reported.
@@ -50,7 +50,7 @@ impl Rebuilder<'_> {
 
     /// What is there may name an object: its row is kept.
     pub(super) fn note_kept(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
-        let known = residency::read(&**self.lower, &self.request(), found.ino());
+        let known = self.around.marks.read(&**self.lower, &self.request(), found.ino());
         let own = known.ok().flatten().filter(|known| {
             known.tier == self.tier && known.inode == (self.around.tell)(&found.attr)
         });
@@ -188,7 +188,7 @@ impl Rebuilder<'_> {
                 offline: Runs::of(0..blocks),
                 version: version.clone(),
             };
-            residency::write(&**self.lower, &request, ino, &residency).map_err(below())?;
+            self.around.marks.write(&**self.lower, &request, ino, &residency).map_err(below())?;
             let size = SetAttr { size: Some(version.size), ..SetAttr::default() };
             self.lower.setattr(&request, ino, Some(handle), &size).map_err(below())?;
             let times = Attributes { modified: version.modified, ..attributes.clone() };

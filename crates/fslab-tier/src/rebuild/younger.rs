@@ -15,7 +15,7 @@ use crate::runs::Runs;
 use crate::stored::bundle::{contents_of, list_bytes};
 use crate::stored::format::{KIND_FILE, blocks_of};
 use crate::stored::reader::ObjectReader;
-use crate::stored::{Attributes, Location, Version, residency};
+use crate::stored::{Attributes, Location, Version};
 
 /// What of a container has rows.
 #[derive(Default)]
@@ -197,7 +197,7 @@ impl Rebuilder<'_> {
         attributes: &Attributes,
     ) -> Result<()> {
         let path = &attributes.path;
-        let known = residency::read(&**self.lower, &self.request(), found.ino()).ok().flatten();
+        let known = self.around.marks.read(&**self.lower, &self.request(), found.ino()).ok().flatten();
         let is_stub = known.as_ref().is_some_and(|known| {
             let whole = Runs::of(0..blocks_of(known.version.size));
             known.file == file

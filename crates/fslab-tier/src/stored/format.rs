@@ -5,10 +5,14 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The xattr that holds a file's residency.
-pub const RESIDENCY_NAME: &str = "user.fslab.tier";
-/// The xattr on the root of a tree that says which tier it belongs to.
-pub const TREE_NAME: &str = "user.fslab.tier.tree";
+/// The xattr that holds a file's residency, in a tier of root's.
+pub const TRUSTED_RESIDENCY_NAME: &str = "trusted.fslab.tier";
+/// The same in a tier of an ordinary user's.
+pub const USER_RESIDENCY_NAME: &str = "user.fslab.tier";
+/// The xattr on the root of a tree that says which tier it belongs to, where that is root's.
+pub const TRUSTED_TREE_NAME: &str = "trusted.fslab.tier.tree";
+/// The same where it is an ordinary user's.
+pub const USER_TREE_NAME: &str = "user.fslab.tier.tree";
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 

@@ -1,23 +1,16 @@
 //! The residency of a file: an xattr on it, which is the truth about where its bytes are.
 
-use std::ffi::OsStr;
-
-use fslab_vfs::{Errno, FileSystem, Ino, Request, Timestamp, XattrMode};
+use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bytes::{Corrupt, Cursor, put_packed};
 use super::format::{
-    COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, RESIDENCY_NAME,
-    ResidencyRecord, SIZE_MAX, TREE_MAGIC, TREE_NAME, TreeRecord, VERSION, blocks_of,
+    COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC,
+    ResidencyRecord, SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, blocks_of,
 };
+use super::marks::TreeMark;
 use crate::id::Id;
 use crate::runs::Runs;
-
-/// The xattr on the root of a tree that says which tier it belongs to.
-pub const TREE_XATTR: &str = TREE_NAME;
-
-/// The xattr on a file that says where its bytes are.
-pub const FILE_XATTR: &str = RESIDENCY_NAME;
 
 /// Where an object lies in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,12 +194,6 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
     crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
 }
 
-/// Whether an xattr is ours: the mount neither shows nor sets it.
-#[must_use]
-pub fn is_ours(name: &OsStr) -> bool {
-    name == RESIDENCY_NAME || name == TREE_NAME
-}
-
 /// What stands in the way of reading a residency.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
@@ -218,97 +205,34 @@ pub enum Unreadable {
     Corrupt(#[from] Corrupt),
 }
 
-/// The residency of a file; nothing for one that was never archived.
-///
-/// # Errors
-/// What the file system below answers, or what is wrong with the value.
-pub fn read(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-) -> Result<Option<Residency>, Unreadable> {
-    match get(fs, request, ino, RESIDENCY_NAME)? {
-        Some(value) => Ok(Some(Residency::decode(&value)?)),
-        None => Ok(None),
-    }
-}
-
-fn get(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    name: &str,
-) -> fslab_vfs::Result<Option<Vec<u8>>> {
-    match fs.getxattr(request, ino, OsStr::new(name)) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => match error.errno() {
-            Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS => Ok(None),
-            _ => Err(error),
-        },
-    }
-}
-
-/// Writes the residency of a file, not durably.
-///
-/// # Errors
-/// `E2BIG` where it has too many runs; what the file system below answers.
-pub fn write(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    residency: &Residency,
-) -> fslab_vfs::Result<()> {
-    let value = residency.encode().ok_or(Errno::TOOBIG)?;
-    fs.setxattr(request, ino, OsStr::new(RESIDENCY_NAME), &value, XattrMode::empty())
-}
-
-/// The tier a tree belongs to, and the path of its home.
-///
-/// # Errors
-/// What the file system below answers, or what is wrong with the mark.
-pub fn read_tree(
-    fs: &dyn FileSystem,
-    request: &Request,
-) -> Result<Option<(Id, Vec<u8>)>, Unreadable> {
-    let Some(value) = get(fs, request, Ino::ROOT, TREE_NAME)? else { return Ok(None) };
-    Ok(Some(decode_tree(&value)?))
-}
-
 /// Reads the mark of a tree.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn decode_tree(value: &[u8]) -> Result<(Id, Vec<u8>), Corrupt> {
+pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) =
         TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
         return Err(Corrupt("the mark of a tree is damaged or not known"));
     }
-    Ok((Id(record.tier), home.to_vec()))
+    Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })
 }
 
-/// Marks a tree as a tier's.
-///
-/// # Errors
-/// What the file system below answers.
-pub fn write_tree(
-    fs: &dyn FileSystem,
-    request: &Request,
-    tier: Id,
-    home: &[u8],
-) -> fslab_vfs::Result<()> {
+/// The mark of a tree, as the xattr's value.
+#[must_use]
+pub fn encode_tree(mark: &TreeMark) -> Vec<u8> {
     let record = TreeRecord {
         magic: TREE_MAGIC,
         version: VERSION,
         zero: [0; 3],
-        tier: tier.0,
+        tier: mark.tier.0,
         crc: 0.into(),
     };
     let mut value = record.as_bytes().to_vec();
-    value.extend(home);
+    value.extend(&mark.home);
     seal(&mut value, size_of::<TreeRecord>());
-    fs.setxattr(request, Ino::ROOT, OsStr::new(TREE_NAME), &value, XattrMode::empty())
+    value
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Found, Id, Place, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
@@ -390,7 +390,7 @@ fn what_was_gathered_does_not_wait_for_a_large_file() {
 fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
     let bench = Bench::new();
     bundled(&bench, 10);
-    let before = residency::read(&*bench.lower, &own_request(), ino_of(&bench, 7));
+    let before = Marks::Trusted.read(&*bench.lower, &own_request(), ino_of(&bench, 7));
     let before = before.unwrap().unwrap().version;
     replace(&bench, 0..8);
     bench.tier.scan(&own_request()).unwrap();

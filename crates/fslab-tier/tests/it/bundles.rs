@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::stored::{Location, residency};
+use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request};
@@ -62,7 +62,7 @@ pub fn ino_of(bench: &Bench, number: u64) -> Ino {
 }
 
 pub fn place_of(bench: &Bench, number: u64) -> Location {
-    let known = residency::read(&*bench.lower, &own_request(), ino_of(bench, number));
+    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino_of(bench, number));
     known.unwrap().unwrap().version.location
 }
 
@@ -220,7 +220,7 @@ fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
 /// A tree made of the archives alone, as it is seen, and the report.
 fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let copies: Vec<_> = bench.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
     let archives: Vec<_> =
         copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
@@ -200,7 +200,7 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
     let client = Client::new(&*life.fs);
     let read = |name: String| {
         let attr = client.lookup(Ino::ROOT, &name)?;
-        let known = residency::read(&**tree, &own_request(), attr.ino).unwrap();
+        let known = Marks::Trusted.read(&**tree, &own_request(), attr.ino).unwrap();
         let is_changed = known.is_some_and(|known| known.changed);
         let modified = (!is_changed).then_some(attr.modified);
         Ok(File { name, bytes: client.contents(attr.ino)?, modified })
@@ -288,7 +288,7 @@ fn holds_what_is_needed(
     for name in client.names(Ino::ROOT).map_err(|error| error.to_string())? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(|error| error.to_string())?.ino;
         let known =
-            residency::read(&**tree, &own_request(), ino).map_err(|error| error.to_string())?;
+            Marks::Trusted.read(&**tree, &own_request(), ino).map_err(|error| error.to_string())?;
         needed.extend(known.map(|known| known.version.location.container));
     }
     for archive in archives {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{Archived, Archiver, Error, Found, Place, Settings, Tier, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, SteppingClock};
@@ -82,7 +82,7 @@ fn a_policy_that_walks_on_leaves_nothing_waiting() {
     let (below, is_archived) = (Arc::clone(&bench.lower), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&is_archived);
     lower.at(stays, move || {
-        let known = residency::read(&*below, &own_request(), ino).unwrap();
+        let known = Marks::Trusted.read(&*below, &own_request(), ino).unwrap();
         *seen.lock() = Some(known.is_some());
     });
     let rules = "[[rule]]\naction = 'archive'\npaths = ['goes']\n".to_owned();

@@ -11,6 +11,7 @@ use std::time::Instant;
 use fslab_tier::archive::{Archive, DirectoryArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
     Id, Settings, Surroundings, Tier, TierFs, by_number_and_birth, own_request, rebuild,
 };
@@ -68,6 +69,7 @@ impl Drill {
             calendar: self.dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(life << 32))),
             tell: by_number_and_birth,
+            marks: Marks::Trusted,
         }
     }
 
@@ -95,7 +97,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
     let said = |what: &str| eprintln!("{files} files: {what} after {:?}", begun.elapsed());
     let before = {
         let tree = drill.tree("tree");
-        fslab_tier::stored::residency::write_tree(&*tree, &own_request(), TIER, b"").unwrap();
+        Marks::Trusted.write_tree(&*tree, &own_request(), &TreeMark::of(TIER)).unwrap();
         let tier = drill.live(&tree, drill.catalogue("catalogue"));
         let fs = TierFs::new(Arc::clone(&tier));
         populate(&fs, files);
@@ -131,7 +133,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
 }
 
 fn rebuilt(drill: &Drill, tree: &Arc<dyn FileSystem>) {
-    fslab_tier::stored::residency::write_tree(&**tree, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&**tree, &own_request(), &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = (drill.archives(), drill.catalogue("catalogue again"));
     let request = own_request();
     let report =

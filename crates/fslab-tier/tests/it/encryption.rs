@@ -9,7 +9,7 @@ use fslab_tier::archive::{Archive, Key, SealedArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Wish};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
@@ -103,7 +103,7 @@ fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
     }
     do_all(tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
-    let known = residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
     known.version.location.container
 }
 
@@ -167,7 +167,7 @@ fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
     do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     let rebuilt = |archives: Vec<Arc<dyn Archive>>| {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+        Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
         let (catalogue, request) = (Catalogue::in_memory().unwrap(), own_request());
         let around = &bench.around;
         let report = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request);
@@ -214,7 +214,7 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     let bench = Bench::new();
     home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
     let mut wish = wish(&of("plain"), Some(of("key")));
-    let again = |wish: &Wish| Home::again(&of("again"), &MemFs::default(), wish);
+    let again = |wish: &Wish| Home::again(&of("again"), &MemFs::default(), wish, Marks::Trusted);
     let refused = again(&wish).unwrap_err().to_string();
     assert!(refused.contains("no archive says that it is encrypted"), "{refused}");
     wish.key = None;

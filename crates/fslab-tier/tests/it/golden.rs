@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, SealedArchive};
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::dump;
-use fslab_tier::stored::residency::FILE_XATTR;
+use fslab_tier::stored::{Marks, TreeMark, dump};
+
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};
@@ -31,6 +31,7 @@ fn around() -> Surroundings {
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),
         tell: |_| Id([5; 16]),
+        marks: Marks::Trusted,
     }
 }
 
@@ -52,7 +53,7 @@ fn bless() {
     std::fs::remove_dir_all(&root).ok();
     DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
     let catalogue = Catalogue::open(&golden("catalogue-1.redb")).unwrap();
     let settings = Settings::of(TIER);
@@ -72,7 +73,7 @@ fn bless() {
     tier.archive(file, b"directory/file", &own_request()).unwrap();
     tier.release(file, b"directory/file", 0).unwrap();
     tier.archive_tree(&own_request()).unwrap();
-    let value = Client::new(&*lower).getxattr(file, FILE_XATTR).unwrap();
+    let value = Client::new(&*lower).getxattr(file, Marks::Trusted.residency_name()).unwrap();
     std::fs::write(golden("residency-1"), value).unwrap();
     tier.shutdown().unwrap();
     drop(client);
@@ -111,7 +112,7 @@ fn version_1_stays_readable() {
 
 fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = ([Arc::clone(archive)], Catalogue::in_memory().unwrap());
     let report =
         rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
@@ -134,11 +135,11 @@ fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
 /// A file of the right size with the xattr is what a released file leaves on the disk.
 fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let below = Client::new(&*lower);
     let ino = below.file(Ino::ROOT, "stub", b"").unwrap();
     below.truncate(ino, contents().len() as u64).unwrap();
-    below.setxattr(ino, FILE_XATTR, &std::fs::read(golden("residency-1")).unwrap()).unwrap();
+    below.setxattr(ino, Marks::Trusted.residency_name(), &std::fs::read(golden("residency-1")).unwrap()).unwrap();
     let modified = Some(SetTime::To(MODIFIED));
     below.set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
     let fs = mounted(&lower, Arc::clone(archive));
@@ -204,7 +205,7 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
 
 fn bless_bundle(archive: Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let catalogue = Catalogue::in_memory().unwrap();
     let settings = Settings::of(TIER);
     let tier =
@@ -233,7 +234,7 @@ fn an_encrypted_archive_of_version_1_stays_readable() {
 
 fn is_readable(archive: Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    fslab_tier::stored::residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = ([Arc::clone(&archive)], Catalogue::in_memory().unwrap());
     let report =
         rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();

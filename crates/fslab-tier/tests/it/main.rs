@@ -12,6 +12,7 @@ mod drill;
 mod encryption;
 mod golden;
 mod limits;
+mod marks;
 mod measure;
 mod offline;
 mod opening;

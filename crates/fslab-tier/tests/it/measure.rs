@@ -9,7 +9,7 @@ use std::time::Instant;
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::stored::{Location, Residency, Version, residency};
+use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
 use fslab_tier::{Id, Settings, Surroundings, Tier, by_number_and_birth, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::number;
@@ -70,6 +70,7 @@ fn around() -> Surroundings {
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),
         tell: by_number_and_birth,
+        marks: Marks::Trusted,
     }
 }
 
@@ -94,7 +95,7 @@ fn two_million_files() {
     let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
     let scratch = tempfile::tempdir().unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     populate(&lower, files);
     let archive: Arc<dyn Archive> = Arc::new(Boundless(MemoryArchive::new(Id([1; 16]), "a")));
     let path = scratch.path().join("catalogue.redb");
@@ -124,7 +125,7 @@ fn two_million_files() {
     drop(tier);
     let catalogue = Catalogue::open(&scratch.path().join("again.redb")).unwrap();
     let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    residency::write_tree(&*again, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*again, &own_request(), &TreeMark::of(TIER)).unwrap();
     let (before, begun) = (memory(), Instant::now());
     let archives = [archive];
     let made =
@@ -174,7 +175,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
             },
             offline: (0..SIZE >> 20).map(|block| block..block + 1).collect(),
         };
-        residency::write(&**lower, &request, ino, &known).unwrap();
+        Marks::Trusted.write(&**lower, &request, ino, &known).unwrap();
         client.forget(ino);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::{Archived, Settings};
+use fslab_tier::stored::Marks;
 use fslab_vfs::{
     Cancellation, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, SeekTo,
 };
@@ -208,8 +209,8 @@ fn a_stub_that_was_copied_fails_closed() {
     let below = bench.below();
     let copy = below.file(Ino::ROOT, "copy", &[]).unwrap();
     below.truncate(copy, 2 * MIB).unwrap();
-    let mark = below.getxattr(ino, "user.fslab.tier").unwrap();
-    below.setxattr(copy, "user.fslab.tier", &mark).unwrap();
+    let mark = below.getxattr(ino, Marks::Trusted.residency_name()).unwrap();
+    below.setxattr(copy, Marks::Trusted.residency_name(), &mark).unwrap();
     let copy = client.lookup(Ino::ROOT, "copy").unwrap().ino;
     let refused = client.open(copy, OpenMode::empty()).map(drop).unwrap_err();
     assert_eq!(refused.errno(), Errno::IO);
@@ -222,7 +223,7 @@ fn the_mark_is_neither_shown_nor_set_through_the_mount() {
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(14, MIB));
     assert_eq!(client.listxattr(ino).unwrap(), Vec::<String>::new());
-    let name = "user.fslab.tier";
+    let name = Marks::Trusted.residency_name();
     assert_eq!(client.getxattr(ino, name).unwrap_err().errno(), Errno::NODATA);
     assert_eq!(client.setxattr(ino, name, b"x").unwrap_err().errno(), Errno::PERM);
     assert_eq!(client.removexattr(ino, name).unwrap_err().errno(), Errno::NODATA);

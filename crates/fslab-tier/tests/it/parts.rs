@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -78,7 +78,7 @@ fn what_the_tree_does_not_name_of_a_bundle_comes_back_beside_what_it_names() {
     }
     bench.tier.archive_tree(&own_request()).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.files, report.younger), (2, 2), "{report:?}");
     assert_eq!((report.lost.len(), report.kept, report.problems.len()), (0, 0, 0), "{report:?}");
@@ -92,7 +92,7 @@ fn what_is_damaged_in_one_archive_is_found_in_the_other() {
     let damaged = place_of(&bench, 1);
     bench.archives[0].damage_at(damaged.container, damaged.offset + 20);
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    residency::write_tree(&*lower, &own_request(), TIER, b"").unwrap();
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.younger, report.kept, report.problems.len()), (4, 0, 1), "{report:?}");
     are_whole(&bench, lower, 0..4);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::stored::{Location, residency};
+use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Settings, Tier, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
@@ -34,7 +34,7 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
     tier.archive(ino, b"file", &own_request()).unwrap();
     tier.release(ino, b"file", 0).unwrap();
-    let known = residency::read(&**tier.lower(), &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&**tier.lower(), &own_request(), ino).unwrap().unwrap();
     (ino, known.version.location)
 }
 

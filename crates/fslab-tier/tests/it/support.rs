@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use fslab_tier::archive::Archive;
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::stored::residency;
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
     Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
     by_number_and_birth, own_request,
@@ -84,18 +84,34 @@ impl Bench {
         archives: u8,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        Self::made(lower, settings, archives, clock, Marks::Trusted)
+    }
+
+    /// One whose marks are these.
+    pub fn of(lower: Arc<dyn FileSystem>, settings: Settings, marks: Marks) -> Self {
+        Self::made(lower, settings, 1, Arc::new(MonotonicClock), marks)
+    }
+
+    fn made(
+        lower: Arc<dyn FileSystem>,
+        settings: Settings,
+        archives: u8,
+        clock: Arc<dyn Clock>,
+        marks: Marks,
+    ) -> Self {
         let dates = Arc::new(Dates(AtomicU64::new(0)));
         let around = Surroundings {
             clock,
             calendar: dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(0))),
             tell: by_number_and_birth,
+            marks,
         };
         let archives: Vec<_> = (0..archives)
             .map(|number| Arc::new(MemoryArchive::new(Id([number + 1; 16]), &format!("a{number}"))))
             .collect();
-        if residency::read_tree(&*lower, &own_request()).unwrap().is_none() {
-            residency::write_tree(&*lower, &own_request(), settings.tier, b"").unwrap();
+        if marks.read_tree(&*lower, &own_request()).unwrap().is_none() {
+            marks.write_tree(&*lower, &own_request(), &TreeMark::of(settings.tier)).unwrap();
         }
         let (tier, fs) =
             open(&lower, &settings, &archives, Catalogue::in_memory().unwrap(), &around);
@@ -136,13 +152,13 @@ impl Bench {
 
     /// Blocks of a file that are offline, as its xattr says.
     pub fn offline_blocks(&self, ino: Ino) -> Vec<u64> {
-        let known = residency::read(&*self.lower, &own_request(), ino).unwrap();
+        let known = self.around.marks.read(&*self.lower, &own_request(), ino).unwrap();
         known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
     }
 
     /// Whether its xattr says that a file was changed since it was archived.
     pub fn is_changed(&self, ino: Ino) -> bool {
-        let known = residency::read(&*self.lower, &own_request(), ino).unwrap();
+        let known = self.around.marks.read(&*self.lower, &own_request(), ino).unwrap();
         known.is_some_and(|known| known.changed)
     }
 

@@ -8,7 +8,7 @@ use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::queue::Sweep;
-use fslab_tier::stored::{Location, residency};
+use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::Ino;
 use fslab_vfs::testing::client::Client;
@@ -128,7 +128,7 @@ impl Shelf {
         do_all(&self.tier, &mut |_| {});
         for name in names {
             let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
-            let known = residency::read(&**self.tier.lower(), &own_request(), ino);
+            let known = Marks::Trusted.read(&**self.tier.lower(), &own_request(), ino);
             let location = known.unwrap().unwrap().version.location;
             self.tier.release(ino, name.as_bytes(), 0).unwrap();
             self.places.push((name, location));

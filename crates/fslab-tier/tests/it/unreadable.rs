@@ -9,7 +9,7 @@ use std::time::Duration;
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::home::{Home, Wish};
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
@@ -90,12 +90,12 @@ fn what_a_file_may_name_that_cant_be_read_is_kept() {
 #[test]
 fn what_a_damaged_residency_may_name_is_kept() {
     let (_, bench, ino) = said_to_be_gone();
-    let whole = bench.below().getxattr(ino, residency::FILE_XATTR).unwrap();
+    let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
     let mut damaged = whole.clone();
     damaged[60] ^= 1;
-    bench.below().setxattr(ino, residency::FILE_XATTR, &damaged).unwrap();
+    bench.below().setxattr(ino, Marks::Trusted.residency_name(), &damaged).unwrap();
     assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
-    bench.below().setxattr(ino, residency::FILE_XATTR, &whole).unwrap();
+    bench.below().setxattr(ino, Marks::Trusted.residency_name(), &whole).unwrap();
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 

@@ -16,6 +16,7 @@ use fslab_fuse::MountOptions;
 use fslab_sys::make_file_system::Kind;
 use fslab_tier::command::{Command as Asked, Event, execute};
 use fslab_tier::home::Home;
+use fslab_tier::stored::Marks;
 use fslab_tier::{
     Calendar, Id, Identities, Surroundings, Tier, TierFs, by_number_and_birth, own_request,
 };
@@ -130,6 +131,7 @@ fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receive
         calendar: Arc::new(Now),
         identities: Arc::new(Counted(AtomicU64::new(0))),
         tell: by_number_and_birth,
+        marks: Marks::Trusted,
     };
     let tier = home.open(Arc::new(tree), home.settings(), around).unwrap();
     let (sender, turns) = sync_channel(1);

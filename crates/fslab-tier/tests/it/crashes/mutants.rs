@@ -4,8 +4,8 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fslab_tier::stored::Residency;
-use fslab_tier::stored::residency::FILE_XATTR;
+use fslab_tier::stored::{Marks, Residency};
+
 use fslab_vfs::testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use fslab_vfs::{FileSystem, Ino, OpenMode, Request, Result};
 use parking_lot::Mutex;
@@ -131,10 +131,10 @@ fn forgetful(inner: Arc<dyn FileSystem>, forgets: Forgets) -> Arc<dyn FileSystem
 /// What an xattr of the tier that is set changes.
 fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Step> {
     let Call::SetXattr { name, value, .. } = call else { return None };
-    if *name != FILE_XATTR {
+    if *name != Marks::Trusted.residency_name() {
         return None;
     }
-    let before = below.getxattr(request, ino, OsStr::new(FILE_XATTR)).ok();
+    let before = below.getxattr(request, ino, OsStr::new(Marks::Trusted.residency_name())).ok();
     let before = before.and_then(|value| Residency::decode(&value).ok());
     Some(Step { before, after: Residency::decode(value).ok()? })
 }

@@ -8,6 +8,7 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request};
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_vfs::testing::crash::{CrashFs, Log, State};
 use fslab_vfs::{Attr, FileSystem, MonotonicClock};
 use parking_lot::Mutex;
@@ -62,6 +63,7 @@ fn around(dates: &Arc<Dates>) -> Surroundings {
         calendar: dates.clone(),
         identities: Arc::new(Counted(AtomicU64::new(life << 32))),
         tell: by_owner,
+        marks: Marks::Trusted,
     }
 }
 
@@ -69,7 +71,7 @@ impl World {
     /// A new tree, given to a tier.
     pub fn new() -> Self {
         let crash = CrashFs::default().following_times();
-        fslab_tier::stored::residency::write_tree(&crash, &own_request(), TIER, b"").unwrap();
+        Marks::Trusted.write_tree(&crash, &own_request(), &TreeMark::of(TIER)).unwrap();
         crash.settle().unwrap();
         let archive = Arc::new(MemoryArchive::new(Id([1; 16]), "a"));
         Self::over(crash, &[archive], Vec::new())

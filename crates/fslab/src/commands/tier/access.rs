@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
-use fslab_tier::stored::residency;
+use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
 
@@ -101,7 +101,8 @@ fn mount_around(path: &Path) -> Result<Option<MountEntry>> {
 }
 
 fn is_tree(path: &Path) -> bool {
-    rustix::fs::getxattr(path, residency::TREE_XATTR, &mut [0_u8; 4096][..]).is_ok()
+    let name = Marks::of_this_process().tree_name();
+    rustix::fs::getxattr(path, name, &mut [0_u8; 4096][..]).is_ok()
 }
 
 fn ask_daemon(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fslab_tier::archive::Key;
 use fslab_tier::home::{Home, Wish};
+use fslab_tier::stored::Marks;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
@@ -138,8 +139,8 @@ impl Rebuild {
     pub fn run(self, json: bool) -> Result<()> {
         let tree = claimed(&self.tree)?;
         let wish = self.wanted.wish(&self.tree)?;
-        let home = home_again(&self.wanted.home, &tree, &wish)?;
         let around = around(&crate::surroundings::of_program());
+        let home = home_again(&self.wanted.home, &tree, &wish, around.marks)?;
         let archives = home.archives(&around.identities)?;
         let catalogue = home.catalogue()?;
         let tier = home.description.tier;
@@ -150,13 +151,19 @@ impl Rebuild {
 }
 
 /// The home that is there for this tier, or a new one.
-fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish) -> Result<Home> {
+fn home_again(
+    path: &Path,
+    tree: &Arc<dyn FileSystem>,
+    wish: &Wish,
+    marks: Marks,
+) -> Result<Home> {
     if path.join("tier.toml").exists() {
         let mut home = Home::read(path)?;
         home.key.clone_from(&wish.key);
+        home.adopt(&**tree, marks)?;
         return Ok(home);
     }
-    Ok(Home::again(path, &**tree, wish)?)
+    Ok(Home::again(path, &**tree, wish, marks)?)
 }
 
 fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {

@@ -1,0 +1,194 @@
+//! Under which names the xattrs of a tier stand, and on whose files they are believed.
+//!
+//! A residency tells which bytes a file is given when it is read: who could write one could have
+//! the bytes of any file of the tier.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
+
+use super::bytes::Corrupt;
+use super::format::{
+    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME,
+};
+use super::residency::{self, Residency, Unreadable};
+use crate::id::Id;
+
+/// The xattrs of a tier, by whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// Root's: `trusted.`, which nobody else reads or writes.
+    Trusted,
+    /// An ordinary user's: `user.`, which whoever may write to a file may set. They are believed on
+    /// what belongs to this user, and others' files are left alone.
+    Own(u32),
+}
+
+/// What the root of a tree says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeMark {
+    /// The tier it belongs to.
+    pub tier: Id,
+    /// The path of that tier's home.
+    pub home: Vec<u8>,
+}
+
+impl TreeMark {
+    /// A mark that names no home.
+    #[must_use]
+    pub fn of(tier: Id) -> Self {
+        Self { tier, home: Vec::new() }
+    }
+}
+
+impl Marks {
+    /// Those of who runs this program.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let own = rustix::process::geteuid();
+        if own.is_root() { Self::Trusted } else { Self::Own(own.as_raw()) }
+    }
+
+    /// The xattr that holds a file's residency.
+    #[must_use]
+    pub fn residency_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_RESIDENCY_NAME,
+            Self::Own(_) => USER_RESIDENCY_NAME,
+        }
+    }
+
+    /// The xattr on the root of a tree that says whose the tree is.
+    #[must_use]
+    pub fn tree_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_TREE_NAME,
+            Self::Own(_) => USER_TREE_NAME,
+        }
+    }
+
+    /// Whether marks on an inode are believed.
+    #[must_use]
+    pub fn are_believed(self, attr: &Attr) -> bool {
+        match self {
+            Self::Trusted => true,
+            Self::Own(owner) => attr.uid == owner,
+        }
+    }
+
+    /// The residency of a file; nothing for one that was never archived.
+    ///
+    /// # Errors
+    /// What the file system below answers, or what is wrong with the value.
+    pub fn read(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+    ) -> Result<Option<Residency>, Unreadable> {
+        let Some(value) = get(fs, request, ino, self.residency_name())? else { return Ok(None) };
+        self.check(fs, request, ino, "the residency of a file that belongs to another user")?;
+        Ok(Some(Residency::decode(&value)?))
+    }
+
+    /// Writes the residency of a file, not durably.
+    ///
+    /// # Errors
+    /// `E2BIG` where it has too many runs; what the file system below answers.
+    pub fn write(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+        residency: &Residency,
+    ) -> fslab_vfs::Result<()> {
+        let value = residency.encode().ok_or(Errno::TOOBIG)?;
+        fs.setxattr(request, ino, OsStr::new(self.residency_name()), &value, XattrMode::empty())
+    }
+
+    /// What the root of a tree says; nothing where it belongs to no tier of this user's.
+    ///
+    /// # Errors
+    /// What the file system below answers, or what is wrong with the mark.
+    pub fn read_tree(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+    ) -> Result<Option<TreeMark>, Unreadable> {
+        let Some(value) = get(fs, request, Ino::ROOT, self.tree_name())? else {
+            return self.refuse_other(fs, request);
+        };
+        self.check(fs, request, Ino::ROOT, "its mark is one that another user can set")?;
+        Ok(Some(residency::decode_tree(&value)?))
+    }
+
+    /// Root is told of a mark that it does not believe, lest it make a second tier of the tree.
+    fn refuse_other(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+    ) -> Result<Option<TreeMark>, Unreadable> {
+        if self == Self::Trusted && get(fs, request, Ino::ROOT, USER_TREE_NAME)?.is_some() {
+            return Err(Corrupt(UNTRUSTED).into());
+        }
+        Ok(None)
+    }
+
+    /// Marks a tree as a tier's.
+    ///
+    /// # Errors
+    /// `EPERM` where the tree belongs to another user; what the file system below answers.
+    pub fn write_tree(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        mark: &TreeMark,
+    ) -> fslab_vfs::Result<()> {
+        if !self.are_believed(&fs.getattr(request, Ino::ROOT, None)?) {
+            return Err(Errno::PERM.into());
+        }
+        let value = residency::encode_tree(mark);
+        fs.setxattr(request, Ino::ROOT, OsStr::new(self.tree_name()), &value, XattrMode::empty())
+    }
+
+    fn check(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+        what: &'static str,
+    ) -> Result<(), Unreadable> {
+        match self {
+            Self::Trusted => Ok(()),
+            Self::Own(_) if self.are_believed(&fs.getattr(request, ino, None)?) => Ok(()),
+            Self::Own(_) => Err(Corrupt(what).into()),
+        }
+    }
+}
+
+const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
+                         these: ask as the user whose tier it is, or remove the mark \
+                         (setfattr -x user.fslab.tier.tree)";
+
+/// Whether an xattr is ours: the mount neither shows nor sets it.
+#[must_use]
+pub fn is_ours(name: &OsStr) -> bool {
+    let ours =
+        [TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME];
+    ours.iter().any(|own| name == *own)
+}
+
+fn get(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    name: &str,
+) -> fslab_vfs::Result<Option<Vec<u8>>> {
+    match fs.getxattr(request, ino, OsStr::new(name)) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.errno() {
+            Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS => Ok(None),
+            _ => Err(error),
+        },
+    }
+}

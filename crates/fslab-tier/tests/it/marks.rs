@@ -1,0 +1,119 @@
+//! Whose xattrs tell where bytes are: nobody gets the bytes of another's file by writing one.
+
+use std::sync::Arc;
+
+use fslab_tier::archive::DirectoryArchive;
+use fslab_tier::stored::{Marks, TreeMark};
+use fslab_tier::{Settings, own_request};
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, SetAttr};
+
+use crate::support::{Bench, MIB, TIER, noise};
+
+/// An ordinary user, whose tier it is.
+const OWNER: u32 = 1000;
+
+fn give(fs: &dyn FileSystem, ino: Ino, uid: u32) {
+    let changes = SetAttr { uid: Some(uid), ..SetAttr::default() };
+    fs.setattr(&own_request(), ino, None, &changes).unwrap();
+}
+
+/// A tier of an ordinary user's.
+fn own_bench() -> Bench {
+    let lower = Arc::new(MemFs::default());
+    give(&*lower, Ino::ROOT, OWNER);
+    Bench::of(lower, Settings::of(TIER), Marks::Own(OWNER))
+}
+
+/// Writes the residency of one file to another under this name, as if for it.
+fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
+    let marks = bench.around.marks;
+    let mut known = marks.read(&*bench.lower, &own_request(), from).unwrap().unwrap();
+    let attr = bench.lower.getattr(&own_request(), to, None).unwrap();
+    known.inode = (bench.around.tell)(&attr);
+    bench.below().setxattr(to, name, &known.encode().unwrap()).unwrap();
+}
+
+#[test]
+fn roots_tier_believes_no_mark_that_a_user_can_write() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let secret = bench.offline(&client, "secret", &noise(1, MIB));
+    let mine = bench.below().file(Ino::ROOT, "mine", &vec![0; MIB as usize]).unwrap();
+    forge(&bench, secret, mine, "user.fslab.tier");
+    let mine = client.lookup(Ino::ROOT, "mine").unwrap().ino;
+    assert_eq!(client.contents(mine).unwrap(), vec![0; MIB as usize]);
+    assert_eq!(bench.bytes_recalled(), 0);
+}
+
+#[test]
+fn a_users_tier_believes_marks_on_own_files_only() {
+    let bench = own_bench();
+    let client = bench.client();
+    let secret = client.file(Ino::ROOT, "secret", &noise(2, MIB)).unwrap();
+    give(&*bench.lower, secret, OWNER);
+    bench.archive(secret, "secret").unwrap();
+    bench.release(secret, "secret").unwrap();
+    let theirs = bench.below().file(Ino::ROOT, "theirs", &vec![0; MIB as usize]).unwrap();
+    forge(&bench, secret, theirs, "user.fslab.tier");
+    let read = bench.bytes_recalled();
+    let found = client.lookup(Ino::ROOT, "theirs").unwrap().ino;
+    let refused = client.open(found, OpenMode::empty()).map(drop).unwrap_err();
+    assert_eq!(refused.errno(), Errno::IO);
+    assert_eq!(bench.bytes_recalled(), read);
+    assert_eq!(client.contents(secret).unwrap(), noise(2, MIB));
+}
+
+#[test]
+fn a_users_tier_leaves_the_files_of_others() {
+    let bench = own_bench();
+    let theirs = bench.client().file(Ino::ROOT, "theirs", &noise(3, MIB)).unwrap();
+    let refused = bench.archive(theirs, "theirs").unwrap_err().to_string();
+    assert!(refused.contains("belongs to another user"), "{refused}");
+    assert_eq!(bench.archives[0].containers(), 0);
+}
+
+#[test]
+fn a_tree_is_marked_by_its_owner_alone() {
+    let (lower, mark) = (MemFs::default(), TreeMark::of(TIER));
+    let read = |marks: Marks| marks.read_tree(&lower, &own_request());
+    let write = |marks: Marks| marks.write_tree(&lower, &own_request(), &mark);
+    assert_eq!(write(Marks::Own(OWNER)).unwrap_err().errno(), Errno::PERM);
+    give(&lower, Ino::ROOT, OWNER);
+    write(Marks::Own(OWNER)).unwrap();
+    assert_eq!(read(Marks::Own(OWNER)).unwrap(), Some(mark.clone()));
+    let refused = read(Marks::Trusted).unwrap_err().to_string();
+    assert!(refused.contains("root believes none"), "{refused}");
+    give(&lower, Ino::ROOT, OWNER + 1);
+    let refused = read(Marks::Own(OWNER)).unwrap_err().to_string();
+    assert!(refused.contains("another user"), "{refused}");
+    write(Marks::Trusted).unwrap();
+    assert_eq!(read(Marks::Trusted).unwrap(), Some(mark));
+}
+
+#[test]
+fn an_archive_leads_nobody_out_of_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let (archive, outside) = (directory.path().join("archive"), directory.path().join("outside"));
+    std::fs::create_dir(&archive).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    DirectoryArchive::init(&archive, fslab_tier::Id([1; 16]), TIER).unwrap();
+    let stray = archive.join("incoming/notes");
+    std::fs::write(&stray, "no container").unwrap();
+    drop(DirectoryArchive::open(&archive, TIER).unwrap());
+    assert!(stray.exists());
+    std::fs::remove_file(&stray).unwrap();
+
+    std::fs::remove_file(archive.join("lease")).unwrap();
+    std::os::unix::fs::symlink(outside.join("made"), archive.join("lease")).unwrap();
+    assert!(DirectoryArchive::open(&archive, TIER).is_err());
+    assert!(!outside.join("made").exists());
+    std::fs::remove_file(archive.join("lease")).unwrap();
+
+    let victim = outside.join(TIER.to_string());
+    std::fs::write(&victim, "not the archive's").unwrap();
+    std::fs::remove_dir(archive.join("incoming")).unwrap();
+    std::os::unix::fs::symlink(&outside, archive.join("incoming")).unwrap();
+    let refused = DirectoryArchive::open(&archive, TIER).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("`incoming` is no directory"), "{refused}");
+    assert!(victim.exists());
+}
