@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::FileSystem;
+use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::directory::{DirectoryArchive, settings_text, write_durably};
@@ -173,12 +173,7 @@ impl Home {
     ///
     /// # Errors
     /// Where one is there already, or the archives are not of one tier.
-    pub fn again(
-        path: &Path,
-        tree: &dyn FileSystem,
-        wish: &Wish,
-        marks: Marks,
-    ) -> Result<Self> {
+    pub fn again(path: &Path, tree: &dyn FileSystem, wish: &Wish, marks: Marks) -> Result<Self> {
         let mut owner: Option<Id> = None;
         let mut attached = Vec::new();
         for archive in &wish.archives {
@@ -296,9 +291,9 @@ impl Home {
         let home = self.path.as_os_str().as_bytes().to_vec();
         let mark = TreeMark { tier: self.description.tier, home };
         marks.write_tree(tree, &own_request(), &mark).map_err(|error| match error.errno() {
-            Errno::PERM if marks != Marks::Trusted => refused(
-                "the tree belongs to another user, who may make a tier of it".to_owned(),
-            ),
+            Errno::PERM if marks != Marks::Trusted => {
+                refused("the tree belongs to another user, who may make a tier of it".to_owned())
+            }
             Errno::OPNOTSUPP if marks == Marks::Trusted => refused(
                 "the file system of the tree keeps no xattrs `trusted.`, by which root's tiers \
                  tell where bytes are"

@@ -134,7 +134,9 @@ impl Tier {
                 return Err(not_now("is no regular file"));
             }
             if !self.around.marks.are_believed(&attr) {
-                return Err(not_now("belongs to another user; only root's tiers move others' files"));
+                return Err(not_now(
+                    "belongs to another user; only root's tiers move others' files",
+                ));
             }
             if blocks_of(attr.size) > PAGES_MAX * PAGE_ENTRIES {
                 return Err(not_now("is larger than an archive takes (2 PiB)"));

@@ -17,8 +17,8 @@ use super::Tier;
 use super::file::{FileState, Known, TieredFile};
 
 use crate::runs::Runs;
-use crate::stored::format::blocks_of;
 use crate::stored::Residency;
+use crate::stored::format::blocks_of;
 use crate::stored::residency::Unreadable;
 
 /// Runs that a residency holds at most: so many always fit into the xattr.

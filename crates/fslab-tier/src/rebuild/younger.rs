@@ -197,7 +197,8 @@ impl Rebuilder<'_> {
         attributes: &Attributes,
     ) -> Result<()> {
         let path = &attributes.path;
-        let known = self.around.marks.read(&**self.lower, &self.request(), found.ino()).ok().flatten();
+        let known =
+            self.around.marks.read(&**self.lower, &self.request(), found.ino()).ok().flatten();
         let is_stub = known.as_ref().is_some_and(|known| {
             let whole = Runs::of(0..blocks_of(known.version.size));
             known.file == file

@@ -173,8 +173,7 @@ const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root b
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
-    let ours =
-        [TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME];
+    let ours = [TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME];
     ours.iter().any(|own| name == *own)
 }
 

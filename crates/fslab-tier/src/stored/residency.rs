@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::bytes::{Corrupt, Cursor, put_packed};
 use super::format::{
-    COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC,
-    ResidencyRecord, SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, blocks_of,
+    COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
+    SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, blocks_of,
 };
 use super::marks::TreeMark;
 use crate::id::Id;

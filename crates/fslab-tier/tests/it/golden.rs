@@ -139,7 +139,13 @@ fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let below = Client::new(&*lower);
     let ino = below.file(Ino::ROOT, "stub", b"").unwrap();
     below.truncate(ino, contents().len() as u64).unwrap();
-    below.setxattr(ino, Marks::Trusted.residency_name(), &std::fs::read(golden("residency-1")).unwrap()).unwrap();
+    below
+        .setxattr(
+            ino,
+            Marks::Trusted.residency_name(),
+            &std::fs::read(golden("residency-1")).unwrap(),
+        )
+        .unwrap();
     let modified = Some(SetTime::To(MODIFIED));
     below.set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
     let fs = mounted(&lower, Arc::clone(archive));

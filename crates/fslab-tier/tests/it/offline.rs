@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::{Archived, Settings};
 use fslab_tier::stored::Marks;
+use fslab_tier::{Archived, Settings};
 use fslab_vfs::{
     Cancellation, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, SeekTo,
 };

@@ -151,12 +151,7 @@ impl Rebuild {
 }
 
 /// The home that is there for this tier, or a new one.
-fn home_again(
-    path: &Path,
-    tree: &Arc<dyn FileSystem>,
-    wish: &Wish,
-    marks: Marks,
-) -> Result<Home> {
+fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish, marks: Marks) -> Result<Home> {
     if path.join("tier.toml").exists() {
         let mut home = Home::read(path)?;
         home.key.clone_from(&wish.key);
