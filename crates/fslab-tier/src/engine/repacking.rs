@@ -235,7 +235,10 @@ impl Tier {
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
         let known = state.known().filter(|known| known.recorded.version.object == from.object);
         let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(false) };
-        let residency = Residency { version: to.clone(), ..known.recorded.clone() };
+        let recorded = &known.recorded;
+        // A time that was set by hand since is the version's too, and the catalogue has not heard.
+        let version = Version { modified: recorded.version.modified, ..to.clone() };
+        let residency = Residency { version, ..recorded.clone() };
         let written = self.write_mark(&used.file, &mut state, residency, Durable::Later);
         written.map_err(Error::below(b""))?;
         Ok(true)

@@ -10,7 +10,10 @@ use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::{Location, residency};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request};
+use fslab_vfs::{
+    Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
+    SetTime, Timestamp,
+};
 
 use crate::rebuilding::picture;
 use crate::support::{Bench, TIER, noise};
@@ -295,6 +298,24 @@ fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
     };
     assert_eq!(untimed(&found), untimed(&expected));
     assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
+}
+
+/// The catalogue has not heard of the time that was set, and must not set it back.
+#[test]
+fn a_time_that_was_set_by_hand_moves_along() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    replace(&bench, 0..8);
+    let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
+    let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
+    bench.client().set(ino_of(&bench, 8), &changes).unwrap();
+    let old = place_of(&bench, 8);
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_ne!(place_of(&bench, 8), old);
+    assert_eq!(bench.archive(ino_of(&bench, 8), "file8").unwrap(), Archived::Before);
+    assert!(bench.release(ino_of(&bench, 8), "file8").unwrap().bytes > 0);
+    all_are_right(&bench, [8, 9]);
+    assert_eq!(bench.client().attr(ino_of(&bench, 8)).unwrap().modified, modified);
 }
 
 /// A removed file can come back for as long as such are kept, whatever moved meanwhile.
