@@ -64,6 +64,12 @@ impl OwnFile {
         request_at(&*self.calendar)
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
     /// Its attributes.
     ///
     /// # Errors

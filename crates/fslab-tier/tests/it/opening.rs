@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::{Archived, own_request};
+use fslab_tier::stored::{Residency, residency};
+use fslab_tier::{Archived, Runs, own_request};
 use fslab_vfs::testing::client::File;
 use fslab_vfs::{
     Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Opened, Request, Result, SetAttr,
@@ -91,6 +92,60 @@ fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
     let ino = archived(&bench, soon.into());
     bench.client().open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
     assert!(bench.is_changed(ino));
+}
+
+/// As a kill leaves a file of which block 1 was recalled: here, and said to be on its way.
+fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
+    let ino = bench.offline(&bench.client(), "file", data);
+    assert!(bench.client().contents(ino).unwrap() == data);
+    let known = residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let killed = Residency { moving: true, offline: Runs::of(1..2), ..known };
+    residency::write(&*bench.lower, &own_request(), ino, &killed).unwrap();
+    bench.restart();
+    ino
+}
+
+#[test]
+fn what_was_changed_behind_the_mount_after_a_kill_is_kept() {
+    let mut bench = Bench::new();
+    let mut data = noise(69, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    let below = bench.below();
+    let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(10, b"behind").unwrap();
+    file.close().unwrap();
+    data[10..16].copy_from_slice(b"behind");
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}
+
+/// A kill while that was found out: it is found out again, and the time comes back all the same.
+#[test]
+fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
+    let mut bench = Bench::new();
+    let data = noise(70, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    let read = || residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let modified = read().version.modified;
+    let found = Residency { changed: true, ..read() };
+    residency::write(&*bench.lower, &own_request(), ino, &found).unwrap();
+    let changes = SetAttr { modified: Some(SetTime::To(LONG_AGO)), ..SetAttr::default() };
+    bench.below().set(ino, &changes).unwrap();
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert_eq!(bench.below().attr(ino).unwrap().modified, modified);
+    assert_eq!((read().changed, read().moving), (true, false));
+}
+
+#[test]
+fn a_kill_in_a_recall_changes_nothing() {
+    let mut bench = Bench::new();
+    let data = noise(71, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert!(!bench.is_changed(ino));
+    assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
 }
 
 /// The reader is gone, and with him the last use of the file; then somebody overwrites the block
