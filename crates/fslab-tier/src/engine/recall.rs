@@ -344,10 +344,16 @@ impl Tier {
         self.mark_moving(file, state)?;
         let own = state.own(self, file.ino())?;
         let before = own.attr()?;
+        let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
         let written = fill(own, offset, &bytes);
         own.set_modified(before.modified)?;
+        if let Err(error) = own.give_back(&privileges) {
+            // Who waits may go on: nobody has more rights for it.
+            let name = self.name(file.ino());
+            tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
+        }
         written?;
         if let Some(known) = state.known_mut() {
             known.offline.remove(block..block + 1);

@@ -17,6 +17,7 @@ mod offline;
 mod opening;
 mod parts;
 mod patching;
+mod privileges;
 mod rebuilding;
 mod rounds;
 mod support;
