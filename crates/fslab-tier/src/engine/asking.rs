@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Ino, Request, Result};
 
 use super::{Recall, Tier, TieredFile};
-use crate::catalogue::{ObjectRow, ObjectState};
+use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::Found;
@@ -84,25 +84,29 @@ impl Tier {
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
         }
-        // From now on it does not expire; a crash before the file is there leaves it to a scan.
-        let since = self.around.calendar.now();
-        let live =
-            ObjectRow { state: ObjectState::Live, since, path: path.to_vec(), ..row.clone() };
+        // From now on it does not expire; a crash before the file is there leaves it to a scan. It
+        // is a file of its own: versions of one that it shared its identity with would be its own.
+        let (since, file) = (self.around.calendar.now(), self.around.identities.make());
+        let path = path.to_vec();
+        let live = ObjectRow { state: ObjectState::Live, since, file, path, ..row.clone() };
         self.catalogue.put(std::slice::from_ref(&live))?;
-        let made = self.make_undeleted(&row, path);
+        let made = self.make_undeleted(&live);
         if made.is_err() {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
-        made?;
+        // The row is of the new inode, unless somebody has said of it meanwhile that it went.
+        let change = made?.map(|after| RowChange { before: Some(live), after });
+        self.catalogue.put_where_still(&change)?;
         Ok(row.version.size)
     }
 
-    fn make_undeleted(&self, row: &ObjectRow, path: &[u8]) -> crate::Result<()> {
+    /// Answers the row of what it made.
+    fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<Option<ObjectRow>> {
         let archive = self.holders(&row.version).into_iter().next();
         let archive = archive.ok_or(Error::TooFewArchives { wanted: 1, found: 0 })?;
         let reader = self.reader(&archive, &row.version)?;
         let mut attributes = reader.attributes().clone();
-        attributes.path = path.to_vec();
+        attributes.path.clone_from(&row.path);
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,

@@ -22,4 +22,5 @@ mod rebuilding;
 mod rounds;
 mod support;
 mod sweeping;
+mod undeleting;
 mod unreadable;

@@ -16,7 +16,7 @@ use crate::bundles::{
 use crate::support::{Bench, TIER};
 
 /// Makes a tree of the archives in a file system below.
-fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
+pub fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
     let archives: Vec<_> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let catalogue = Catalogue::in_memory().unwrap();

@@ -1,0 +1,70 @@
+//! Versions that come back as files.
+
+use std::sync::Arc;
+
+use fslab_tier::archive::Archive;
+use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::own_request;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
+
+use crate::bundles::{bundled, contents, expire, ino_of, replace};
+use crate::parts::rebuild_in;
+use crate::support::Bench;
+
+/// The row of the version of a file that is in some state.
+fn version(bench: &Bench, path: &str, state: ObjectState) -> ObjectRow {
+    let mut found = Vec::new();
+    let mut keep = |row: ObjectRow| {
+        if row.path == path.as_bytes() && row.state == state {
+            found.push(row);
+        }
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    assert_eq!(found.len(), 1, "{path}: {found:?}");
+    found.remove(0)
+}
+
+/// Brings a version back under a name; answers what is told.
+fn undelete(bench: &Bench, row: &ObjectRow, path: &str) -> Vec<Event> {
+    let command = Command::Undelete { object: row.version.object, path: path.into() };
+    let mut told = Vec::new();
+    let mut tell = |event| {
+        told.push(event);
+        true
+    };
+    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+    told
+}
+
+fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
+    client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap()
+}
+
+/// What was undeleted and what it was a version of go their own ways: also where an archive alone
+/// tells of both, and the one has moved since.
+#[test]
+fn what_was_undeleted_is_another_file() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    let client = bench.client();
+    let file = client.open(ino_of(&bench, 9), OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"later").unwrap();
+    file.close().unwrap();
+    bench.archive(ino_of(&bench, 9), "file9").unwrap();
+    let later = read(&client, "file9");
+    let earlier = version(&bench, "file9", ObjectState::Replaced);
+    undelete(&bench, &earlier, "again");
+    bench.tier.archive_tree(&own_request()).unwrap();
+    replace(&bench, 0..8);
+    assert_eq!(expire(&bench).repacked, 1, "what was undeleted moves");
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    let report = rebuild_in(&bench, &lower);
+    assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
+    let fresh = Bench::over(lower);
+    fresh.tier.attach(Arc::clone(&bench.archives[0]) as Arc<dyn Archive>);
+    assert!(read(&fresh.client(), "again") == contents(9));
+    assert!(read(&fresh.client(), "file9") == later);
+}
