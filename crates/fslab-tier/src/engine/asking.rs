@@ -1,16 +1,18 @@
 //! What is asked about files and recalls.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Errno, Ino, Request, Result};
 
+use super::patching::Patchwork;
 use super::{Recall, Tier, TieredFile};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::residency::{self, Unreadable};
-use crate::stored::{BLOCK_BYTES, Residency};
+use crate::stored::{Attributes, BLOCK_BYTES, Residency, Version};
 
 impl Tier {
     /// Bytes of a file in use that are here.
@@ -102,11 +104,10 @@ impl Tier {
 
     /// Answers the row of what it made.
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<Option<ObjectRow>> {
-        let archive = self.holders(&row.version).into_iter().next();
-        let archive = archive.ok_or(Error::TooFewArchives { wanted: 1, found: 0 })?;
-        let reader = self.reader(&archive, &row.version)?;
-        let mut attributes = reader.attributes().clone();
-        attributes.path.clone_from(&row.path);
+        let attributes = self.attributes_in_archives(&row.version)?;
+        let attributes = Attributes { path: row.path.clone(), ..attributes };
+        // The directory that it is in must be durable, too.
+        self.has_acted.store(true, Ordering::SeqCst);
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,
@@ -114,5 +115,18 @@ impl Tier {
             &attributes,
             (row.file, row.version.clone()),
         )
+    }
+
+    fn attributes_in_archives(&self, version: &Version) -> crate::Result<Attributes> {
+        let kept = self.ask_holders(version, |archive| {
+            Ok(self.reader(archive, version)?.attributes().clone())
+        });
+        match kept {
+            // None has it whole; they may have all of it between them.
+            Err(_) if self.holders(version).len() > 1 => {
+                Patchwork::attributes(self.holders(version), version)
+            }
+            kept => kept,
+        }
     }
 }

@@ -144,14 +144,7 @@ impl Tier {
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
-        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
-        for archive in self.holders(&row.version) {
-            match self.contents_in(&archive, row, request) {
-                Ok(contents) => return Ok(contents),
-                Err(error) => problem = error,
-            }
-        }
-        Err(problem)
+        self.ask_holders(&row.version, |archive| self.contents_in(archive, row, request))
     }
 
     fn contents_in(

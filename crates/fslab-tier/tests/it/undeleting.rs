@@ -1,15 +1,16 @@
 //! Versions that come back as files.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::own_request;
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request};
 
-use crate::bundles::{bundled, contents, expire, ino_of, replace};
+use crate::bundles::{bundled, contents, expire, ino_of, replace, two_copies};
 use crate::parts::rebuild_in;
 use crate::support::Bench;
 
@@ -67,4 +68,61 @@ fn what_was_undeleted_is_another_file() {
     fresh.tier.attach(Arc::clone(&bench.archives[0]) as Arc<dyn Archive>);
     assert!(read(&fresh.client(), "again") == contents(9));
     assert!(read(&fresh.client(), "file9") == later);
+}
+
+#[test]
+fn a_version_comes_back_from_whichever_copies_are_whole() {
+    let bench = two_copies();
+    let client = bench.client();
+    for name in ["one", "parts"] {
+        let ino = client.file(Ino::ROOT, name, &contents(1)).unwrap();
+        bench.archive(ino, name).unwrap();
+        client.unlink(Ino::ROOT, name).unwrap();
+    }
+    let [one, parts] = ["one", "parts"].map(|name| version(&bench, name, ObjectState::Removed));
+    let faults = bench.archives[0].faults();
+    faults.reads_fail.store(true, Ordering::SeqCst);
+    undelete(&bench, &one, "one");
+    assert!(read(&client, "one") == contents(1));
+    faults.reads_fail.store(false, Ordering::SeqCst);
+    let at = parts.version.location;
+    bench.archives[0].damage_at(at.container, at.offset + 20);
+    bench.archives[1].damage_at(at.container, at.offset + at.length - 20);
+    undelete(&bench, &parts, "parts");
+    assert!(read(&client, "parts") == contents(1));
+}
+
+/// A directory in memory that counts how often everything in it was made durable.
+#[derive(Default)]
+struct Counting {
+    memory: MemFs,
+    syncs: AtomicU64,
+}
+
+impl FileSystem for Counting {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn syncfs(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.memory.syncfs(request, ino)
+    }
+}
+
+/// A clean end says that all names are as they were, and no crash takes them back.
+#[test]
+fn what_was_undeleted_is_durable_at_the_end() {
+    let lower = Arc::new(Counting::default());
+    let mut bench = Bench::over(lower.clone());
+    bench.offline(&bench.client(), "file", &contents(1));
+    bench.client().unlink(Ino::ROOT, "file").unwrap();
+    // Whoever begins now has done nothing to the tree yet.
+    bench.restart();
+    bench.tier.scan(&own_request()).unwrap();
+    let row = version(&bench, "file", ObjectState::Removed);
+    undelete(&bench, &row, "again");
+    let before = lower.syncs.load(Ordering::SeqCst);
+    bench.tier.shutdown().unwrap();
+    assert_eq!(lower.syncs.load(Ordering::SeqCst) - before, 1);
 }
