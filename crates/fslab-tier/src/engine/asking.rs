@@ -69,13 +69,14 @@ impl Tier {
         cancelled.len() as u64
     }
 
-    /// Makes a new file of a version that was replaced or removed; answers its bytes.
+    /// Makes a new file of a version that was replaced or removed; answers its bytes, and what of it
+    /// could not be made as it was.
     pub(crate) fn undelete(
         self: &Arc<Self>,
         object: Id,
         path: &[u8],
         request: &Request,
-    ) -> crate::Result<u64> {
+    ) -> crate::Result<(u64, Vec<String>)> {
         let _stays = self.nobody_else(request)?;
         let row = self.catalogue.get(object)?;
         let row =
@@ -96,14 +97,15 @@ impl Tier {
         if made.is_err() {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
+        let (after, problems) = made?;
         // The row is of the new inode, unless somebody has said of it meanwhile that it went.
-        let change = made?.map(|after| RowChange { before: Some(live), after });
+        let change = after.map(|after| RowChange { before: Some(live), after });
         self.catalogue.put_where_still(&change)?;
-        Ok(row.version.size)
+        Ok((row.version.size, problems))
     }
 
-    /// Answers the row of what it made.
-    fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<Option<ObjectRow>> {
+    /// Answers the row of what it made, and what could not be made as it was.
+    fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
         // The directory that it is in must be durable, too.

@@ -8,7 +8,7 @@ use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::own_request;
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request};
+use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, SetAttr};
 
 use crate::bundles::{bundled, contents, expire, ino_of, replace, two_copies};
 use crate::parts::rebuild_in;
@@ -92,16 +92,30 @@ fn a_version_comes_back_from_whichever_copies_are_whole() {
     assert!(read(&client, "parts") == contents(1));
 }
 
-/// A directory in memory that counts how often everything in it was made durable.
+/// A tree in memory that counts how often everything in it was made durable. Owners can't be set
+/// there, as by an ordinary user.
 #[derive(Default)]
-struct Counting {
+struct Ordinary {
     memory: MemFs,
     syncs: AtomicU64,
 }
 
-impl FileSystem for Counting {
+impl FileSystem for Ordinary {
     fn fallback(&self) -> Option<&dyn FileSystem> {
         Some(&self.memory)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> fslab_vfs::Result<Attr> {
+        if changes.uid.is_some() {
+            return Err(Errno::PERM.into());
+        }
+        self.memory.setattr(request, ino, handle, changes)
     }
 
     fn syncfs(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<()> {
@@ -113,7 +127,7 @@ impl FileSystem for Counting {
 /// A clean end says that all names are as they were, and no crash takes them back.
 #[test]
 fn what_was_undeleted_is_durable_at_the_end() {
-    let lower = Arc::new(Counting::default());
+    let lower = Arc::new(Ordinary::default());
     let mut bench = Bench::over(lower.clone());
     bench.offline(&bench.client(), "file", &contents(1));
     bench.client().unlink(Ino::ROOT, "file").unwrap();
@@ -125,4 +139,18 @@ fn what_was_undeleted_is_durable_at_the_end() {
     let before = lower.syncs.load(Ordering::SeqCst);
     bench.tier.shutdown().unwrap();
     assert_eq!(lower.syncs.load(Ordering::SeqCst) - before, 1);
+}
+
+/// It is there and names the object, whatever it lacks.
+#[test]
+fn what_was_undeleted_in_part_keeps_its_object() {
+    let bench = Bench::over(Arc::new(Ordinary::default()));
+    bench.offline(&bench.client(), "file", &contents(1));
+    bench.client().unlink(Ino::ROOT, "file").unwrap();
+    let row = version(&bench, "file", ObjectState::Removed);
+    let told = undelete(&bench, &row, "again");
+    let is_right = matches!(&told[..], [Event::Problem { .. }, Event::Done { .. }]);
+    assert!(is_right, "{told:?}");
+    assert_eq!(expire(&bench).objects, 0);
+    assert!(read(&bench.client(), "again") == contents(1));
 }
