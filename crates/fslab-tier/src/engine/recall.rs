@@ -217,7 +217,8 @@ impl Tier {
         let is_start = state.last_wanted.is_none() && first > 0;
         state.last_wanted = Some(blocks.end - 1);
         if follows && !is_start {
-            let ahead = blocks.end..blocks.end + self.settings.ahead;
+            // Who wants everything there is names no end.
+            let ahead = blocks.end..blocks.end.saturating_add(self.settings.ahead);
             self.ask(file, state, ahead, request, Class::Ahead);
         }
     }
