@@ -1,7 +1,7 @@
 //! Openings and recalls that end otherwise than they began.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::command::{Command, Event, execute};
@@ -9,8 +9,8 @@ use fslab_tier::stored::{Residency, residency};
 use fslab_tier::{Archived, Runs, own_request};
 use fslab_vfs::testing::client::File;
 use fslab_vfs::{
-    Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Opened, Request, Result, SetAttr,
-    SetTime, Timestamp,
+    Attr, Cancellation, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened,
+    Request, Result, SetAttr, SetTime, Timestamp,
 };
 
 use crate::support::{Bench, MIB, noise};
@@ -295,4 +295,64 @@ fn a_policy_archives_from_a_share_on() {
     assert_eq!(archived(), (2, 0));
     client.file(Ino::ROOT, "most", &noise(67, 3 * MIB + MIB / 2)).unwrap();
     assert_eq!(archived(), (1, 1));
+}
+
+/// A file system that can be asked for no attributes of an open file, and counts who has what.
+#[derive(Default)]
+struct Failing {
+    memory: MemFs,
+    fails: AtomicBool,
+    open: AtomicI64,
+    lookups: AtomicI64,
+}
+
+impl FileSystem for Failing {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        let entry = self.memory.lookup(request, parent, name)?;
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        Ok(entry)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lookups.fetch_sub(lookups as i64, Ordering::SeqCst);
+        self.memory.forget(ino, lookups);
+    }
+
+    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        if handle.is_some() && self.fails.load(Ordering::SeqCst) {
+            return Err(Errno::IO.into());
+        }
+        self.memory.getattr(request, ino, handle)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let opened = self.memory.open(request, ino, mode)?;
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(opened)
+    }
+
+    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.memory.release(request, ino, handle)
+    }
+}
+
+#[test]
+fn an_opening_that_fails_at_its_end_leaves_nothing_open() {
+    let lower = Arc::new(Failing::default());
+    let bench = Bench::over(lower.clone());
+    let ino = archived(&bench, LONG_AGO);
+    let counts = || [&lower.open, &lower.lookups].map(|count| count.load(Ordering::SeqCst));
+    let before = counts();
+    lower.fails.store(true, Ordering::SeqCst);
+    let client = bench.client();
+    let created = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty());
+    assert_eq!(created.map(drop).unwrap_err().errno(), Errno::IO);
+    lower.fails.store(false, Ordering::SeqCst);
+    assert_eq!(counts(), before);
+    assert!(bench.release(ino, "file").unwrap().bytes > 0, "nobody uses it");
 }
