@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::queue::OF_A_USER_MAX;
 use fslab_tier::stored::{Location, residency};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -451,6 +453,30 @@ fn few_files_are_open_while_many_go_out_together() {
     bundled(&bench, 100);
     let most = below.most.load(Ordering::SeqCst);
     assert!((1..=4).contains(&most), "{most} files open at a time");
+}
+
+/// Programs that do not wait ask for one file after the other, and nothing comes.
+#[test]
+fn what_nobody_waits_for_does_not_pile_up() {
+    const FILES: u64 = OF_A_USER_MAX as u64 + 50;
+    let patience = Some(Duration::ZERO);
+    let settings = Settings { movers: 0, patience, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);
+    let client = bench.client();
+    for number in 0..FILES {
+        client.file(Ino::ROOT, format!("file{number}"), b"x").unwrap();
+    }
+    do_all(&bench.tier, &mut |_| {});
+    release_all(&bench);
+    for number in 0..FILES {
+        assert_eq!(read(&bench, number).unwrap_err().errno(), Errno::AGAIN);
+    }
+    assert_eq!(bench.tier.queue().list().len(), OF_A_USER_MAX);
+    let is_in_use = |number| bench.tier.in_use(ino_of(&bench, number)).is_some();
+    assert_eq!([0, 49, 50, FILES - 1].map(is_in_use), [false, false, true, true]);
+    assert_eq!(read(&bench, 0).unwrap_err().errno(), Errno::AGAIN, "it is asked for again");
+    assert_eq!([0, 50].map(is_in_use), [true, false]);
+    bench.tier.shutdown().unwrap();
 }
 
 /// What is held in memory is bounded, whatever it is of the files.
