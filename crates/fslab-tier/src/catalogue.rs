@@ -28,6 +28,9 @@ const IN_USE: &str = "in use";
 const IN_DOUBT: &str = "in doubt";
 const VERSION: u8 = 1;
 
+/// Rows that are read at once for who takes long.
+const TURN: usize = 64;
+
 /// What an object is to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectState {
@@ -400,7 +403,8 @@ impl Catalogue {
         self.ask(|transaction| Ok(transaction.open_table(CONTAINERS)?.get(container.0)?.is_some()))
     }
 
-    /// Calls `visit` with each row, as they were when it began.
+    /// Calls `visit` with each row, as they were when it began. As long as it lasts, no space of
+    /// the catalogue's file is used again.
     ///
     /// # Errors
     /// What the database or `visit` answers, or what is wrong with a row.
@@ -433,6 +437,25 @@ impl Catalogue {
             Ok(Ok(()))
         });
         answered?
+    }
+
+    /// Calls `visit` with each row, for who takes long: in between, the catalogue is held by nobody.
+    /// What comes or goes meanwhile may be visited or not, and may have been said anew.
+    ///
+    /// # Errors
+    /// As [`Self::for_each`].
+    pub fn for_each_in_turn(&self, visit: &mut dyn FnMut(ObjectRow) -> Result<()>) -> Result<()> {
+        let mut behind = None;
+        loop {
+            let mut rows = Vec::new();
+            self.for_some(behind, &mut |row| {
+                rows.push(row);
+                Ok(rows.len() < TURN)
+            })?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            behind = Some(last.version.object);
+            rows.into_iter().try_for_each(&mut *visit)?;
+        }
     }
 
     fn decode(&self, object: Id, bytes: &[u8]) -> Result<ObjectRow> {

@@ -252,8 +252,9 @@ pub fn execute(
         }
         Command::Versions { path } => versions(tier, path, tell),
         Command::Undelete { object, path } => {
-            let bytes = tier.undelete(*object, path, request)?;
-            go_on(tell(Event::Done { what: "undeleted".to_owned(), path: shown(path), bytes }))
+            let (bytes, problems) = tier.undelete(*object, path, request)?;
+            problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))?;
+            tell_done(tell, "undeleted", path, bytes)
         }
         Command::Scan => scan(tier, request, tell),
         Command::Scrub => scrub(tier, request, tell),

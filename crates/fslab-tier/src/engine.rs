@@ -269,6 +269,22 @@ impl Tier {
         archives.iter().filter(holds).cloned().collect()
     }
 
+    /// What the first archive answers that holds a version and does not fail.
+    fn ask_holders<T>(
+        &self,
+        version: &Version,
+        mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
+    ) -> Result<T> {
+        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
+        for archive in self.holders(version) {
+            match ask(&archive) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
     fn reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> Result<Arc<ObjectReader>> {
         let key = (archive.id(), version.object);
         if let Some(known) = self.readers.get(&key) {

@@ -316,7 +316,9 @@ impl FileSystem for TierFs {
         if is_ours(name) {
             return Err(Errno::PERM.into());
         }
-        self.lower.setxattr(request, ino, name, value, mode)
+        let used = self.tier.enter(ino);
+        let set = || self.lower.setxattr(request, ino, name, value, mode);
+        self.tier.at_rest(&used.file, set)
     }
 
     fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
@@ -332,7 +334,8 @@ impl FileSystem for TierFs {
         if is_ours(name) {
             return Err(Errno::NODATA.into());
         }
-        self.lower.removexattr(request, ino, name)
+        let used = self.tier.enter(ino);
+        self.tier.at_rest(&used.file, || self.lower.removexattr(request, ino, name))
     }
 
     fn fallocate(

@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::{
     Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened, Permissions,
-    Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions,
+    Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
 use crate::surroundings::Calendar;
@@ -62,6 +63,12 @@ impl OwnFile {
 
     fn request(&self) -> Request {
         request_at(&*self.calendar)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.ino
     }
 
     /// Its attributes.
@@ -137,6 +144,38 @@ impl OwnFile {
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
     }
 
+    /// What a change of bytes is about to take away from the file, which has these attributes.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn privileges(&self, attr: &Attr) -> Result<Privileges> {
+        let name = OsStr::new(CAPABILITY);
+        let capability = match self.fs.getxattr(&self.request(), self.ino, name) {
+            Ok(value) => Some(value),
+            Err(error) => match error.errno() {
+                Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS => None,
+                _ => return Err(error),
+            },
+        };
+        Ok(Privileges { permissions: attr.permissions, capability })
+    }
+
+    /// Gives back what a change of bytes has taken away.
+    ///
+    /// # Errors
+    /// What the file system below answers: it may be for root only to give.
+    pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
+        let Privileges { permissions, capability } = privileges;
+        let may_be_gone = permissions.without_set_id() != *permissions;
+        if may_be_gone && self.attr()?.permissions != *permissions {
+            let changes = SetAttr { permissions: Some(*permissions), ..SetAttr::default() };
+            self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes)?;
+        }
+        let Some(value) = capability else { return Ok(()) };
+        let (name, mode) = (OsStr::new(CAPABILITY), XattrMode::empty());
+        self.fs.setxattr(&self.request(), self.ino, name, value, mode)
+    }
+
     /// Whether anything but a hole is between two offsets.
     ///
     /// # Errors
@@ -152,6 +191,15 @@ impl OwnFile {
             },
         }
     }
+}
+
+/// What the kernel takes away from a file with each change of its bytes, lest somebody puts others
+/// into a program that is trusted: the set-id bits, unless whoever writes may keep them, and file
+/// capabilities, whoever writes. The engine changes no byte that programs see.
+#[derive(Debug)]
+pub struct Privileges {
+    permissions: Permissions,
+    capability: Option<Vec<u8>>,
 }
 
 /// Opens a file and leaves its time of access.

@@ -20,6 +20,10 @@ pub use order::{Fifo, Order, Position, Sweep};
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
 
+/// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone, and
+/// whoever wants them asks again.
+pub const OF_A_USER_MAX: usize = 1024;
+
 /// How urgent a recall is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -110,6 +114,19 @@ impl Queue {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten();
         users.flat_map(|(_, recalls)| recalls.iter().cloned()).collect()
+    }
+
+    /// What a user has too much of, in the order in which it was asked for: only what nobody waits
+    /// for.
+    pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
+        let pending = self.waiting.lock();
+        let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
+        let surplus = |recalls: &VecDeque<Arc<Recall>>| -> Vec<_> {
+            let beyond = recalls.len().saturating_sub(OF_A_USER_MAX);
+            let unwaited = recalls.iter().filter(|recall| recall.waiters() == 0);
+            unwaited.take(beyond).cloned().collect()
+        };
+        users.flat_map(|(_, recalls)| surplus(recalls)).collect()
     }
 
     /// Whether all waiting has ended.
@@ -235,6 +252,19 @@ mod tests {
         let mut pending = pending(Arc::new(Sweep), &asked);
         pending.last = Some(recall_of(6, 7, Class::Bulk, 0).position);
         assert_eq!(blocks(pending), [7, 9, 2, 3, 5]);
+    }
+
+    #[test]
+    fn of_what_a_user_has_too_much_of_the_first_is_surplus() {
+        let queue = Queue::new(Arc::new(Fifo));
+        for block in 0..OF_A_USER_MAX as u64 + 2 {
+            queue.push(recall_of(block, 7, Class::Ahead, block));
+        }
+        queue.push(recall_of(9, 7, Class::Bulk, 0));
+        queue.push(recall_of(9, 8, Class::Ahead, 0));
+        let surplus =
+            |user| -> Vec<u64> { queue.surplus(user).iter().map(|recall| recall.block).collect() };
+        assert_eq!((surplus(7), surplus(8)), (vec![0, 1], vec![]));
     }
 
     #[test]

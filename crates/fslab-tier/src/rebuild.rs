@@ -107,21 +107,19 @@ pub fn rebuild(
     Ok(rebuilder.rebuilt)
 }
 
-/// Makes one file whose bytes are in archives, for good.
+/// Makes one file whose bytes are in archives, for good; answers its row, and what of it could not be
+/// made as it was.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
     around: &Surroundings,
     tier: Id,
     attributes: &Attributes,
     archived: (Id, Version),
-) -> Result<()> {
+) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
     let mut rebuilder = Rebuilder::new(lower, &[], &catalogue, around, tier);
     rebuilder.make_stub(attributes, Some(archived))?;
-    match rebuilder.rebuilt.problems.pop() {
-        Some(what) => Err(Error::Refused { what }),
-        None => Ok(()),
-    }
+    Ok((rebuilder.rows.pop(), rebuilder.rebuilt.problems))
 }
 
 /// The trees of an archive that can be read.

@@ -127,7 +127,8 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
 
 pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
     use crate::catalogue::ObjectState;
-    tier.catalogue().for_each(&mut |row| {
+    // Who is told may take his time.
+    tier.catalogue().for_each_in_turn(&mut |row| {
         let is_below = row
             .path
             .strip_prefix(path)

@@ -1,16 +1,18 @@
 //! What is asked about files and recalls.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Errno, Ino, Request, Result};
 
+use super::patching::Patchwork;
 use super::{Recall, Tier, TieredFile};
-use crate::catalogue::{ObjectRow, ObjectState};
+use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::residency::Unreadable;
-use crate::stored::{BLOCK_BYTES, Residency};
+use crate::stored::{Attributes, BLOCK_BYTES, Residency, Version};
 
 impl Tier {
     /// Bytes of a file in use that are here.
@@ -67,13 +69,14 @@ impl Tier {
         cancelled.len() as u64
     }
 
-    /// Makes a new file of a version that was replaced or removed; answers its bytes.
+    /// Makes a new file of a version that was replaced or removed; answers its bytes, and what of it
+    /// could not be made as it was.
     pub(crate) fn undelete(
         self: &Arc<Self>,
         object: Id,
         path: &[u8],
         request: &Request,
-    ) -> crate::Result<u64> {
+    ) -> crate::Result<(u64, Vec<String>)> {
         let _stays = self.nobody_else(request)?;
         let row = self.catalogue.get(object)?;
         let row =
@@ -84,25 +87,29 @@ impl Tier {
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
         }
-        // From now on it does not expire; a crash before the file is there leaves it to a scan.
-        let since = self.around.calendar.now();
-        let live =
-            ObjectRow { state: ObjectState::Live, since, path: path.to_vec(), ..row.clone() };
+        // From now on it does not expire; a crash before the file is there leaves it to a scan. It
+        // is a file of its own: versions of one that it shared its identity with would be its own.
+        let (since, file) = (self.around.calendar.now(), self.around.identities.make());
+        let path = path.to_vec();
+        let live = ObjectRow { state: ObjectState::Live, since, file, path, ..row.clone() };
         self.catalogue.put(std::slice::from_ref(&live))?;
-        let made = self.make_undeleted(&row, path);
+        let made = self.make_undeleted(&live);
         if made.is_err() {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
-        made?;
-        Ok(row.version.size)
+        let (after, problems) = made?;
+        // The row is of the new inode, unless somebody has said of it meanwhile that it went.
+        let change = after.map(|after| RowChange { before: Some(live), after });
+        self.catalogue.put_where_still(&change)?;
+        Ok((row.version.size, problems))
     }
 
-    fn make_undeleted(&self, row: &ObjectRow, path: &[u8]) -> crate::Result<()> {
-        let archive = self.holders(&row.version).into_iter().next();
-        let archive = archive.ok_or(Error::TooFewArchives { wanted: 1, found: 0 })?;
-        let reader = self.reader(&archive, &row.version)?;
-        let mut attributes = reader.attributes().clone();
-        attributes.path = path.to_vec();
+    /// Answers the row of what it made, and what could not be made as it was.
+    fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
+        let attributes = self.attributes_in_archives(&row.version)?;
+        let attributes = Attributes { path: row.path.clone(), ..attributes };
+        // The directory that it is in must be durable, too.
+        self.has_acted.store(true, Ordering::SeqCst);
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,
@@ -110,5 +117,18 @@ impl Tier {
             &attributes,
             (row.file, row.version.clone()),
         )
+    }
+
+    fn attributes_in_archives(&self, version: &Version) -> crate::Result<Attributes> {
+        let kept = self.ask_holders(version, |archive| {
+            Ok(self.reader(archive, version)?.attributes().clone())
+        });
+        match kept {
+            // None has it whole; they may have all of it between them.
+            Err(_) if self.holders(version).len() > 1 => {
+                Patchwork::attributes(self.holders(version), version)
+            }
+            kept => kept,
+        }
     }
 }

@@ -15,7 +15,7 @@ use fslab_vfs::{Attr, Ino, Result};
 
 use super::Tier;
 use super::file::{FileState, Known, TieredFile};
-
+use crate::lower::OwnFile;
 use crate::runs::Runs;
 use crate::stored::Residency;
 use crate::stored::format::blocks_of;
@@ -123,22 +123,34 @@ impl Tier {
     }
 
     /// Puts right what a crash left of times, and finds what was changed behind the mount.
+    ///
+    /// Where blocks were on their way, another time may be that of a block which was being put in
+    /// its place, or of a change behind the mount since. The file counts as changed, and has its
+    /// time back only once that is said for good: nothing else tells of a change.
     pub(super) fn repair_times(&self, ino: Ino, attr: &Attr, known: &mut Known) -> Result<()> {
         let recorded = &known.recorded;
-        let version = &recorded.version;
-        let is_same = (attr.modified, attr.size) == (version.modified, version.size);
-        if recorded.changed || is_same && !recorded.moving {
+        let (modified, size) = (recorded.version.modified, recorded.version.size);
+        let is_same = (attr.modified, attr.size) == (modified, size);
+        if !recorded.moving && (recorded.changed || is_same) {
             return Ok(());
         }
         let own = self.open_own(ino, true)?;
-        let residency = if recorded.moving && attr.size == version.size {
-            own.set_modified(version.modified)?;
-            Residency { moving: false, ..recorded.clone() }
-        } else {
+        if !is_same && !recorded.changed {
             tracing::warn!("{}: changed behind the mount since it was archived", self.name(ino));
-            Residency { changed: true, moving: false, ..recorded.clone() }
-        };
-        self.write_residency(ino, &residency)?;
+            let moving = recorded.moving && attr.size == size;
+            self.repair(&own, known, Residency { changed: true, moving, ..recorded.clone() })?;
+        }
+        if known.recorded.moving {
+            if attr.size == size {
+                own.set_modified(modified)?;
+            }
+            self.repair(&own, known, Residency { moving: false, ..known.recorded.clone() })?;
+        }
+        Ok(())
+    }
+
+    fn repair(&self, own: &OwnFile, known: &mut Known, residency: Residency) -> Result<()> {
+        self.write_residency(own.ino(), &residency)?;
         own.sync()?;
         known.recorded = residency;
         Ok(())

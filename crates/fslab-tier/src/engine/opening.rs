@@ -93,7 +93,8 @@ impl Tier {
         Ok(self.state(file)?.known().is_none())
     }
 
-    /// Asks while no block of a file is being put in its place.
+    /// Asks, or changes what is none of the contents, while no block of a file is being put in its
+    /// place: that takes rights and times away and gives them back.
     pub(crate) fn at_rest<T>(
         &self,
         file: &TieredFile,
@@ -113,7 +114,8 @@ impl Tier {
         changes: &SetAttr,
     ) -> Result<Attr> {
         if changes.modified.is_none() {
-            return self.lower.setattr(request, file.ino(), handle, changes);
+            let set = || self.lower.setattr(request, file.ino(), handle, changes);
+            return self.at_rest(file, set);
         }
         // Before the time changes: what is known of the file is checked against it.
         let mut state = self.state(file)?;

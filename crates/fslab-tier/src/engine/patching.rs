@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use crate::archive::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::stored::Version;
 use crate::stored::format::{CHUNK_BYTES, PAGE_ENTRIES};
 use crate::stored::reader::{ObjectReader, attributes_place, hashes_place, head_place, tail_place};
+use crate::stored::{Attributes, Version};
 
 /// Copies as one archive that is only read.
 pub(super) struct Patchwork {
@@ -60,6 +60,18 @@ impl Patchwork {
         let (work, object) = Self::open(copies, version)?;
         work.choose(&object.page_place(block), || object.check_page(block))?;
         work.choose(&object.block_place(block)?, || object.block(block))
+    }
+
+    /// What is kept of a file beside its bytes.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(super) fn attributes(
+        copies: Vec<Arc<dyn Archive>>,
+        version: &Version,
+    ) -> Result<Attributes> {
+        let (_, object) = Self::open(copies, version)?;
+        Ok(object.attributes().clone())
     }
 
     fn open(copies: Vec<Arc<dyn Archive>>, version: &Version) -> Result<(Arc<Self>, ObjectReader)> {

@@ -75,17 +75,18 @@ impl Recall {
     }
 }
 
-/// Who waits for a recall, until dropped.
-struct Waiter<'a>(&'a Recall);
+/// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
+/// of waiters meanwhile.
+struct Waiter(Arc<Recall>);
 
-impl<'a> Waiter<'a> {
-    fn new(recall: &'a Recall) -> Self {
+impl Waiter {
+    fn new(recall: &Arc<Recall>) -> Self {
         recall.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(recall)
+        Self(Arc::clone(recall))
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for Waiter {
     fn drop(&mut self) {
         self.0.waiters.fetch_sub(1, Ordering::SeqCst);
     }
@@ -116,8 +117,9 @@ impl Tier {
                 if class == Class::Waiting {
                     self.ask_ahead(file, &mut state, first, &blocks, request);
                 }
-                state.flight.get(&first).cloned()
+                state.flight.get(&first).map(Waiter::new)
             };
+            self.end_surplus(request.credentials.uid);
             match wanted {
                 Some(wanted) => self.wait(&wanted, request, begun_ns)?,
                 // The engine is being ended.
@@ -142,7 +144,24 @@ impl Tier {
         let window = first..blocks.end.min(first + WINDOW);
         let wanted = window.clone().filter(|block| known.offline.contains(*block)).count();
         self.ask(file, &mut state, window, request, Class::Bulk);
+        drop(state);
+        self.end_surplus(request.credentials.uid);
         Ok(wanted as u64)
+    }
+
+    /// Ends what a user has too much of in the queue and nobody waits for: whoever asks and goes,
+    /// again and again, would fill the memory and keep archives busy.
+    fn end_surplus(&self, user: u32) {
+        for recall in self.queue.surplus(user) {
+            let mut state = recall.file.lock();
+            if recall.waiters() > 0 || !self.queue.cancel(&recall) {
+                continue;
+            }
+            state.flight.remove(&recall.block);
+            // A recall is a use of its file, and the last one locks it.
+            drop(state);
+            recall.end(Err(Errno::CANCELED));
+        }
     }
 
     /// Some programs do not recall: they are told so at once.
@@ -217,13 +236,13 @@ impl Tier {
         let is_start = state.last_wanted.is_none() && first > 0;
         state.last_wanted = Some(blocks.end - 1);
         if follows && !is_start {
-            let ahead = blocks.end..blocks.end + self.settings.ahead;
+            // Who wants everything there is names no end.
+            let ahead = blocks.end..blocks.end.saturating_add(self.settings.ahead);
             self.ask(file, state, ahead, request, Class::Ahead);
         }
     }
 
-    fn wait(&self, recall: &Recall, request: &Request, begun_ns: u64) -> Result<()> {
-        let _waiter = Waiter::new(recall);
+    fn wait(&self, Waiter(recall): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = *outcome {
@@ -344,10 +363,16 @@ impl Tier {
         self.mark_moving(file, state)?;
         let own = state.own(self, file.ino())?;
         let before = own.attr()?;
+        let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
         let written = fill(own, offset, &bytes);
         own.set_modified(before.modified)?;
+        if let Err(error) = own.give_back(&privileges) {
+            // Who waits may go on: nobody has more rights for it.
+            let name = self.name(file.ino());
+            tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
+        }
         written?;
         if let Some(known) = state.known_mut() {
             known.offline.remove(block..block + 1);

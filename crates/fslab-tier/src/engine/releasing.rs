@@ -114,6 +114,10 @@ impl Tier {
         state: &mut FileState,
         runs: &[Range<u64>],
     ) -> fslab_vfs::Result<()> {
+        let own = state.own(self, file.ino())?;
+        let privileges = own.privileges(&own.attr()?)?;
+        // Who can't give them back takes none away.
+        own.give_back(&privileges)?;
         let Some(known) = state.known() else { return Ok(()) };
         let version = known.recorded.version.clone();
         let mut offline = known.offline.clone();
@@ -129,6 +133,7 @@ impl Tier {
         };
         let punched = runs.iter().try_for_each(punch);
         own.set_modified(version.modified)?;
+        own.give_back(&privileges)?;
         self.write_mark(file, state, Residency { moving: false, ..residency }, Durable::Later)?;
         // Whatever was not freed is recalled like the rest.
         punched

@@ -144,14 +144,7 @@ impl Tier {
     }
 
     fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
-        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
-        for archive in self.holders(&row.version) {
-            match self.contents_in(&archive, row, request) {
-                Ok(contents) => return Ok(contents),
-                Err(error) => problem = error,
-            }
-        }
-        Err(problem)
+        self.ask_holders(&row.version, |archive| self.contents_in(archive, row, request))
     }
 
     fn contents_in(
@@ -235,7 +228,10 @@ impl Tier {
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
         let known = state.known().filter(|known| known.recorded.version.object == from.object);
         let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(false) };
-        let residency = Residency { version: to.clone(), ..known.recorded.clone() };
+        let recorded = &known.recorded;
+        // A time that was set by hand since is the version's too, and the catalogue has not heard.
+        let version = Version { modified: recorded.version.modified, ..to.clone() };
+        let residency = Residency { version, ..recorded.clone() };
         let written = self.write_mark(&used.file, &mut state, residency, Durable::Later);
         written.map_err(Error::below(b""))?;
         Ok(true)

@@ -38,7 +38,7 @@ impl Tier {
     /// What the catalogue answers. What archives answer is what was found.
     pub fn scrub(&self, request: &Request) -> Result<Scrubbed> {
         let (mut scrubbed, mut bundles) = (Scrubbed::default(), HashSet::new());
-        self.catalogue.for_each(&mut |row| {
+        self.catalogue.for_each_in_turn(&mut |row| {
             if row.state == ObjectState::Pending {
                 return Ok(());
             }

@@ -74,7 +74,17 @@ impl TierFs {
         let ino = entry.attr.ino;
         let opened = self.open_file(request, ino, flags);
         let opened = opened.inspect_err(|_| self.lower.forget(ino, 1))?;
-        entry.attr = self.getattr(request, ino, Some(opened.handle))?;
+        match self.getattr(request, ino, Some(opened.handle)) {
+            Ok(attr) => entry.attr = attr,
+            Err(error) => {
+                // Nobody hears of the handle.
+                if let Err(error) = self.close_file(request, ino, opened.handle) {
+                    tracing::warn!(%error, ino = ino.0, "closing a file that was not opened");
+                }
+                self.lower.forget(ino, 1);
+                return Err(error);
+            }
+        }
         Ok((entry, opened))
     }
 

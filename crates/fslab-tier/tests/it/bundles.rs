@@ -3,14 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::queue::OF_A_USER_MAX;
 use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request};
+use fslab_vfs::{
+    Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
+    SetTime, Timestamp,
+};
 
 use crate::rebuilding::picture;
 use crate::support::{Bench, TIER, noise};
@@ -297,6 +302,26 @@ fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
     assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
 }
 
+/// The catalogue has not heard of the time that was set, and must not set it back.
+#[test]
+fn a_time_that_was_set_by_hand_moves_along() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    replace(&bench, 0..8);
+    // Nothing is in doubt from here on, and no scan tells the catalogue.
+    bench.tier.scan(&own_request()).unwrap();
+    let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
+    let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
+    bench.client().set(ino_of(&bench, 8), &changes).unwrap();
+    let old = place_of(&bench, 8);
+    assert_eq!(expire(&bench).repacked, 1);
+    assert_ne!(place_of(&bench, 8), old);
+    assert_eq!(bench.archive(ino_of(&bench, 8), "file8").unwrap(), Archived::Before);
+    assert!(bench.release(ino_of(&bench, 8), "file8").unwrap().bytes > 0);
+    all_are_right(&bench, [8, 9]);
+    assert_eq!(bench.client().attr(ino_of(&bench, 8)).unwrap().modified, modified);
+}
+
 /// A removed file can come back for as long as such are kept, whatever moved meanwhile.
 #[test]
 fn what_was_removed_moves_along_and_comes_back() {
@@ -430,6 +455,30 @@ fn few_files_are_open_while_many_go_out_together() {
     bundled(&bench, 100);
     let most = below.most.load(Ordering::SeqCst);
     assert!((1..=4).contains(&most), "{most} files open at a time");
+}
+
+/// Programs that do not wait ask for one file after the other, and nothing comes.
+#[test]
+fn what_nobody_waits_for_does_not_pile_up() {
+    const FILES: u64 = OF_A_USER_MAX as u64 + 50;
+    let patience = Some(Duration::ZERO);
+    let settings = Settings { movers: 0, patience, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);
+    let client = bench.client();
+    for number in 0..FILES {
+        client.file(Ino::ROOT, format!("file{number}"), b"x").unwrap();
+    }
+    do_all(&bench.tier, &mut |_| {});
+    release_all(&bench);
+    for number in 0..FILES {
+        assert_eq!(read(&bench, number).unwrap_err().errno(), Errno::AGAIN);
+    }
+    assert_eq!(bench.tier.queue().list().len(), OF_A_USER_MAX);
+    let is_in_use = |number| bench.tier.in_use(ino_of(&bench, number)).is_some();
+    assert_eq!([0, 49, 50, FILES - 1].map(is_in_use), [false, false, true, true]);
+    assert_eq!(read(&bench, 0).unwrap_err().errno(), Errno::AGAIN, "it is asked for again");
+    assert_eq!([0, 50].map(is_in_use), [true, false]);
+    bench.tier.shutdown().unwrap();
 }
 
 /// What is held in memory is bounded, whatever it is of the files.

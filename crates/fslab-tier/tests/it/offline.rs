@@ -140,6 +140,20 @@ fn punching_recalls_edges_and_leaves_zeros() {
 }
 
 #[test]
+fn ranges_are_moved_only_once_all_of_a_file_is_here() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let data = noise(18, 3 * MIB);
+    let ino = bench.offline(&client, "file", &data);
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let refused = file.fallocate(0, MIB, FallocateMode::COLLAPSE_RANGE).unwrap_err();
+    assert_eq!(refused.errno(), Errno::OPNOTSUPP, "memory can't");
+    file.close().unwrap();
+    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(client.contents(ino).unwrap(), data);
+}
+
+#[test]
 fn copies_of_ranges_are_right_where_both_are_elsewhere() {
     let bench = Bench::new();
     let client = bench.client();

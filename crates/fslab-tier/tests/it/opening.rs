@@ -1,15 +1,16 @@
 //! Openings and recalls that end otherwise than they began.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::{Archived, own_request};
+use fslab_tier::stored::{Residency, residency};
+use fslab_tier::{Archived, Runs, own_request};
 use fslab_vfs::testing::client::File;
 use fslab_vfs::{
-    Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Opened, Request, Result, SetAttr,
-    SetTime, Timestamp,
+    Attr, Cancellation, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened,
+    Request, Result, SetAttr, SetTime, Timestamp,
 };
 
 use crate::support::{Bench, MIB, noise};
@@ -91,6 +92,60 @@ fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
     let ino = archived(&bench, soon.into());
     bench.client().open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
     assert!(bench.is_changed(ino));
+}
+
+/// As a kill leaves a file of which block 1 was recalled: here, and said to be on its way.
+fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
+    let ino = bench.offline(&bench.client(), "file", data);
+    assert!(bench.client().contents(ino).unwrap() == data);
+    let known = residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let killed = Residency { moving: true, offline: Runs::of(1..2), ..known };
+    residency::write(&*bench.lower, &own_request(), ino, &killed).unwrap();
+    bench.restart();
+    ino
+}
+
+#[test]
+fn what_was_changed_behind_the_mount_after_a_kill_is_kept() {
+    let mut bench = Bench::new();
+    let mut data = noise(69, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    let below = bench.below();
+    let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(10, b"behind").unwrap();
+    file.close().unwrap();
+    data[10..16].copy_from_slice(b"behind");
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}
+
+/// A kill while that was found out: it is found out again, and the time comes back all the same.
+#[test]
+fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
+    let mut bench = Bench::new();
+    let data = noise(70, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    let read = || residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let modified = read().version.modified;
+    let found = Residency { changed: true, ..read() };
+    residency::write(&*bench.lower, &own_request(), ino, &found).unwrap();
+    let changes = SetAttr { modified: Some(SetTime::To(LONG_AGO)), ..SetAttr::default() };
+    bench.below().set(ino, &changes).unwrap();
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert_eq!(bench.below().attr(ino).unwrap().modified, modified);
+    assert_eq!((read().changed, read().moving), (true, false));
+}
+
+#[test]
+fn a_kill_in_a_recall_changes_nothing() {
+    let mut bench = Bench::new();
+    let data = noise(71, 2 * MIB);
+    let ino = killed_in_a_recall(&mut bench, &data);
+    assert!(bench.client().contents(ino).unwrap() == data);
+    assert!(!bench.is_changed(ino));
+    assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
 }
 
 /// The reader is gone, and with him the last use of the file; then somebody overwrites the block
@@ -240,4 +295,64 @@ fn a_policy_archives_from_a_share_on() {
     assert_eq!(archived(), (2, 0));
     client.file(Ino::ROOT, "most", &noise(67, 3 * MIB + MIB / 2)).unwrap();
     assert_eq!(archived(), (1, 1));
+}
+
+/// A file system that can be asked for no attributes of an open file, and counts who has what.
+#[derive(Default)]
+struct Failing {
+    memory: MemFs,
+    fails: AtomicBool,
+    open: AtomicI64,
+    lookups: AtomicI64,
+}
+
+impl FileSystem for Failing {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        let entry = self.memory.lookup(request, parent, name)?;
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        Ok(entry)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lookups.fetch_sub(lookups as i64, Ordering::SeqCst);
+        self.memory.forget(ino, lookups);
+    }
+
+    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        if handle.is_some() && self.fails.load(Ordering::SeqCst) {
+            return Err(Errno::IO.into());
+        }
+        self.memory.getattr(request, ino, handle)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let opened = self.memory.open(request, ino, mode)?;
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(opened)
+    }
+
+    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.memory.release(request, ino, handle)
+    }
+}
+
+#[test]
+fn an_opening_that_fails_at_its_end_leaves_nothing_open() {
+    let lower = Arc::new(Failing::default());
+    let bench = Bench::over(lower.clone());
+    let ino = archived(&bench, LONG_AGO);
+    let counts = || [&lower.open, &lower.lookups].map(|count| count.load(Ordering::SeqCst));
+    let before = counts();
+    lower.fails.store(true, Ordering::SeqCst);
+    let client = bench.client();
+    let created = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty());
+    assert_eq!(created.map(drop).unwrap_err().errno(), Errno::IO);
+    lower.fails.store(false, Ordering::SeqCst);
+    assert_eq!(counts(), before);
+    assert!(bench.release(ino, "file").unwrap().bytes > 0, "nobody uses it");
 }

@@ -16,7 +16,7 @@ use crate::bundles::{
 use crate::support::{Bench, TIER};
 
 /// Makes a tree of the archives in a file system below.
-fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
+pub fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
     let archives: Vec<_> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let catalogue = Catalogue::in_memory().unwrap();
@@ -171,4 +171,29 @@ fn what_goes_while_it_is_scrubbed_is_neither_damaged_nor_made_again() {
         assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (0, &[][..]));
     });
     assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
+}
+
+/// A scrub may take days, and who kept the catalogue as it was at the beginning would keep all
+/// space of its file from being used again.
+#[test]
+fn what_went_before_a_scrub_comes_to_it_is_not_read() {
+    let bench = Bench::new();
+    bundled(&bench, 100);
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let scrubbing = scope.spawn(|| bench.tier.scrub(&own_request()).unwrap());
+        while faults.blocked.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let mut last = Vec::new();
+        let mut keep = |row| {
+            last = vec![row];
+            Ok(())
+        };
+        bench.tier.catalogue().for_each(&mut keep).unwrap();
+        bench.tier.catalogue().remove(&last).unwrap();
+        faults.resume();
+        assert_eq!(scrubbing.join().unwrap().copies, 99);
+    });
 }

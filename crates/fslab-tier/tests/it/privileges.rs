@@ -1,0 +1,160 @@
+//! What the kernel takes away from a program with each change of its bytes: the engine changes none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fslab_vfs::rules::CAPABILITY;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{
+    Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SetAttr,
+    WriteOptions, XattrMode,
+};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, MIB, noise};
+
+const SET_ID: u32 = 0o6755;
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A file system whose user is not root: it takes the set-id bits away with each change of bytes,
+/// too, and may refuse to give capabilities. Something happens at the next write.
+#[derive(Default)]
+struct Strict {
+    memory: MemFs,
+    refuses: AtomicBool,
+    at_write: Mutex<Option<Deed>>,
+}
+
+impl Strict {
+    fn bench() -> (Arc<Self>, Bench) {
+        let lower = Arc::new(Self::default());
+        let bench = Bench::over(lower.clone());
+        (lower, bench)
+    }
+
+    fn strip(&self, request: &Request, ino: Ino) -> Result<()> {
+        let before = self.memory.getattr(request, ino, None)?.permissions;
+        let permissions = Some(before.without_set_id());
+        let changes = SetAttr { permissions, ..SetAttr::default() };
+        self.memory.setattr(request, ino, None, &changes).map(drop)
+    }
+}
+
+impl FileSystem for Strict {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let deed = self.at_write.lock().take();
+        deed.into_iter().for_each(|deed| deed());
+        let count = self.memory.write(request, ino, handle, offset, data, options)?;
+        self.strip(request, ino).map(|()| count)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        self.memory.fallocate(request, ino, handle, offset, length, mode)?;
+        self.strip(request, ino)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &std::ffi::OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if name == CAPABILITY && self.refuses.load(Ordering::SeqCst) {
+            return Err(Errno::PERM.into());
+        }
+        self.memory.setxattr(request, ino, name, value, mode)
+    }
+}
+
+/// An archived file that may do more than who runs it.
+fn privileged(bench: &Bench, data: &[u8]) -> Ino {
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", data).unwrap();
+    client.chmod(ino, SET_ID).unwrap();
+    client.setxattr(ino, CAPABILITY, b"may").unwrap();
+    bench.archive(ino, "file").unwrap();
+    ino
+}
+
+fn rights(client: &Client<'_>, ino: Ino) -> (u32, Option<Vec<u8>>) {
+    (client.attr(ino).unwrap().permissions.bits(), client.getxattr(ino, CAPABILITY).ok())
+}
+
+#[test]
+fn what_lets_a_program_do_more_stays_while_its_bytes_go_and_come() {
+    let (_, bench) = Strict::bench();
+    let (client, data) = (bench.client(), noise(90, 2 * MIB));
+    let ino = privileged(&bench, &data);
+    let before = (SET_ID, Some(b"may".to_vec()));
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    assert_eq!(rights(&client, ino), before, "away");
+    assert!(client.contents(ino).unwrap() == data);
+    assert_eq!(rights(&client, ino), before, "here again");
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"new").unwrap();
+    file.close().unwrap();
+    assert_eq!(rights(&client, ino), (0o755, None), "who writes takes them away");
+}
+
+#[test]
+fn bytes_of_a_program_whose_capabilities_would_be_lost_stay() {
+    let (lower, bench) = Strict::bench();
+    let data = noise(91, 2 * MIB);
+    let ino = privileged(&bench, &data);
+    lower.refuses.store(true, Ordering::SeqCst);
+    bench.release(ino, "file").unwrap_err();
+    assert_eq!(rights(&bench.client(), ino), (SET_ID, Some(b"may".to_vec())));
+    assert_eq!(bench.offline_blocks(ino), []);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}
+
+/// Whoever takes them away while a block comes back waits for it, and has the last word.
+#[test]
+fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
+    let (lower, bench) = Strict::bench();
+    let data = noise(92, MIB);
+    let ino = privileged(&bench, &data);
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    let (fs, taking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
+    let thread = Arc::clone(&taking);
+    *lower.at_write.lock() = Some(Box::new(move || {
+        let (done, is_done) = mpsc::channel();
+        *thread.lock() = Some(std::thread::spawn(move || {
+            let client = Client::new(&*fs);
+            client.chmod(ino, 0o755).unwrap();
+            client.removexattr(ino, CAPABILITY).unwrap();
+            // Nobody listens where it had to wait for the block.
+            done.send(()).unwrap_or_default();
+        }));
+        // Who does not wait for the block is done before it is there.
+        is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
+    }));
+    assert!(bench.client().contents(ino).unwrap() == data);
+    taking.lock().take().unwrap().join().unwrap();
+    assert_eq!(rights(&bench.client(), ino), (0o755, None));
+}
