@@ -44,7 +44,7 @@ impl Tier {
         let walked = self.walk(b"", request, visit).and_then(|()| {
             while let Some(moved) = self.take_moved() {
                 for found in moved {
-                    self.walk_found(&self.path_of(&found), &found, request, visit)?;
+                    self.walk_found(&self.path_of(&found), found, request, visit)?;
                 }
             }
             Ok(())

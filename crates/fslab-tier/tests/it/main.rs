@@ -6,6 +6,7 @@ mod beside;
 mod bundles;
 mod conformance;
 mod crashes;
+mod deep;
 mod delays;
 mod denied;
 mod drill;
