@@ -19,6 +19,7 @@ mod opening;
 mod parts;
 mod patching;
 mod rebuilding;
+mod releasing;
 mod rounds;
 mod support;
 mod sweeping;
