@@ -102,6 +102,7 @@ impl Tier {
     }
 }
 
-fn is_gone(error: &fslab_vfs::Error) -> bool {
+/// Whether something went, as opposed to can't be reached.
+pub(super) fn is_gone(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), fslab_vfs::Errno::NOENT | fslab_vfs::Errno::STALE)
 }

@@ -20,6 +20,7 @@ mod parts;
 mod patching;
 mod rebuilding;
 mod releasing;
+mod renaming;
 mod rounds;
 mod support;
 mod sweeping;
