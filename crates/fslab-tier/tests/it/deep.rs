@@ -28,7 +28,8 @@ fn with_little_stack(work: impl FnOnce() + Send) {
 fn dig(client: &Client<'_>, data: &[u8]) -> String {
     let mut inner = Ino::ROOT;
     for _ in 0..LEVELS {
-        let outer = std::mem::replace(&mut inner, client.mkdir(inner, "d").unwrap());
+        let outer = inner;
+        inner = client.mkdir(outer, "d").unwrap();
         client.forget(outer);
     }
     client.file(inner, "file", data).unwrap();
