@@ -181,12 +181,32 @@ impl OwnFile {
     /// # Errors
     /// What the file system below answers.
     pub fn has_data(&self, from: u64, to: u64) -> Result<bool> {
-        match self.fs.lseek(&self.request(), self.ino, self.handle, from, SeekTo::Data) {
-            Ok(found) => Ok(found < to),
+        Ok(self.next_data(from)?.is_some_and(|data| data < to))
+    }
+
+    /// Where the next bytes are, at or behind an offset, that may be anything but a hole.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
+        // Who can't tell may hold anything.
+        self.seek(from, SeekTo::Data, Some(from))
+    }
+
+    /// Where the next hole begins, at or behind an offset, as far as that can be told.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn next_hole(&self, from: u64) -> Result<Option<u64>> {
+        self.seek(from, SeekTo::Hole, None)
+    }
+
+    fn seek(&self, from: u64, to: SeekTo, unknown: Option<u64>) -> Result<Option<u64>> {
+        match self.fs.lseek(&self.request(), self.ino, self.handle, from, to) {
+            Ok(found) => Ok(Some(found)),
             Err(error) => match error.errno() {
-                Errno::NXIO => Ok(false),
-                // Who can't tell may hold anything.
-                Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(true),
+                Errno::NXIO => Ok(None),
+                Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(unknown),
                 _ => Err(error),
             },
         }

@@ -1,12 +1,23 @@
 //! Names that come while a scan walks: a file that moves from where the walk has not been to where
 //! it was already would be missed, and its object taken for one that nobody needs.
+//!
+//! So whatever gets another name is looked at behind the walk, with what is in it, but once only:
+//! from then on it was seen whatever name it gets, and what comes into it gets another name itself.
+//! Without that, whoever renames a file again and again would keep a scan from ending.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use fslab_vfs::{Ino, Name, Request, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::Tier;
-use super::walk::Visitor;
+use super::walk::{Visit, Visitor, is_gone};
+use crate::error::Error;
 use crate::lower::Found;
+
+/// Inodes that a scan remembers because they got another name: some 40 MB of them.
+const NOTED_MAX: usize = 1 << 16;
 
 /// What got another name during a scan.
 #[derive(Default)]
@@ -16,7 +27,38 @@ pub(super) struct Moves {
     /// Held by whoever changes names, until that is noted.
     under_way: RwLock<()>,
     /// Nothing while nobody scans.
-    noted: Mutex<Option<Vec<Found>>>,
+    noted: Mutex<Option<Noted>>,
+}
+
+/// Inodes that got another name since a scan began.
+#[derive(Default)]
+struct Noted {
+    /// Whether each was looked at behind the walk. A number may be used again: then for a file that
+    /// was made meanwhile, and needs not be seen.
+    inodes: HashMap<Ino, bool>,
+    /// Those that are to be looked at.
+    pending: Vec<Found>,
+    /// Something got another name and is not among them.
+    has_gaps: bool,
+}
+
+impl Noted {
+    fn add(&mut self, found: Found) {
+        let is_full = self.inodes.len() >= NOTED_MAX;
+        match self.inodes.entry(found.ino()) {
+            Entry::Occupied(_) => {}
+            Entry::Vacant(_) if is_full => self.has_gaps = true,
+            Entry::Vacant(free) => {
+                free.insert(false);
+                self.pending.push(found);
+            }
+        }
+    }
+
+    /// Whether an inode is to be looked at behind the walk, as it is now.
+    fn is_new(&mut self, ino: Ino) -> bool {
+        self.inodes.get_mut(&ino).is_none_or(|was_seen| !std::mem::replace(was_seen, true))
+    }
 }
 
 impl Tier {
@@ -28,39 +70,65 @@ impl Tier {
     ) -> Result<T> {
         let _under_way = self.moves.under_way.read();
         let done = work()?;
-        if let Some(noted) = &mut *self.moves.noted.lock() {
-            let found = |(parent, name): &(Ino, Name<'_>)| {
-                Found::below(&self.lower, *parent, name.as_os_str()).ok()
-            };
-            noted.extend(names.iter().filter_map(found));
+        if self.moves.noted.lock().is_some() {
+            for (parent, name) in names {
+                self.note(Found::below(&self.lower, *parent, name.as_os_str()));
+            }
         }
         Ok(done)
     }
 
+    fn note(&self, found: Result<Found>) {
+        let mut noted = self.moves.noted.lock();
+        let Some(noted) = &mut *noted else { return };
+        match found {
+            Ok(found) => noted.add(found),
+            // Whoever gave it a further name notes that.
+            Err(error) if is_gone(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a scan can't look at what got another name");
+                noted.has_gaps = true;
+            }
+        }
+    }
+
     /// Walks the whole tree, and whatever got another name meanwhile.
+    ///
+    /// # Errors
+    /// Where something may have been missed, too.
     pub(super) fn walk_all(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
         let _scanning = self.moves.scanning.lock();
-        *self.moves.noted.lock() = Some(Vec::new());
-        let walked = self.walk(b"", request, visit).and_then(|()| {
-            while let Some(moved) = self.take_moved() {
-                for found in moved {
-                    self.walk_found(&self.path_of(&found), &found, request, visit)?;
-                }
-            }
-            Ok(())
-        });
+        *self.moves.noted.lock() = Some(Noted::default());
+        let walked = self.walk(b"", request, visit);
+        let walked = walked.and_then(|()| self.walk_noted(request, visit));
         *self.moves.noted.lock() = None;
         walked
     }
 
-    /// What was noted so far; nothing once everybody who changes names was waited for and had noted
-    /// nothing more.
-    fn take_moved(&self) -> Option<Vec<Found>> {
+    fn walk_noted(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
+        while let Some(found) = self.next_noted()? {
+            let path = self.path_of(&found);
+            self.walk_found(&path, found, request, &mut |place| {
+                let ino = place.found.ino();
+                let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
+                if is_new { visit(place) } else { Ok(Visit::Past) }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Nothing once everybody who changes names was waited for and had noted nothing more.
+    fn next_noted(&self) -> crate::Result<Option<Found>> {
+        let next = || match &mut *self.moves.noted.lock() {
+            Some(noted) if noted.has_gaps => Err(missed()),
+            Some(noted) => Ok(noted.pending.pop()),
+            None => Ok(None),
+        };
+        if let Some(found) = next()? {
+            return Ok(Some(found));
+        }
         let _nobody = self.moves.under_way.write();
-        let mut noted = self.moves.noted.lock();
-        let moved = noted.take().filter(|moved| !moved.is_empty())?;
-        *noted = Some(Vec::new());
-        Some(moved)
+        next()
     }
 
     /// From the root of the tree, where the file system below can tell.
@@ -73,5 +141,42 @@ impl Tier {
             Some(inner.as_os_str().as_bytes().to_vec())
         });
         inner.unwrap_or_default()
+    }
+}
+
+fn missed() -> Error {
+    Error::Refused {
+        what: format!(
+            "not every file was seen, so nothing is taken for unneeded: while the tree was \
+             scanned, more than {NOTED_MAX} files got other names, or one could not be found \
+             again; scan once more"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fslab_vfs::testing::client::Client;
+    use fslab_vfs::{FileSystem, MemFs};
+
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_bounded() {
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let client = Client::new(&*lower);
+        let [known, other] = ["known", "other"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+        let found = |name: &str| Found::below(&lower, Ino::ROOT, name.as_ref()).unwrap();
+        let mut noted = Noted::default();
+        noted.add(found("known"));
+        noted.inodes.extend((1..NOTED_MAX as u64).map(|number| (Ino(1 << 40 | number), true)));
+        noted.add(found("known"));
+        assert!(noted.is_new(known) && !noted.is_new(known));
+        assert!(!noted.has_gaps && noted.pending.len() == 1);
+        noted.add(found("other"));
+        assert!(noted.has_gaps && noted.is_new(other) && noted.is_new(other));
+        assert_eq!((noted.inodes.len(), noted.pending.len()), (NOTED_MAX, 1));
     }
 }

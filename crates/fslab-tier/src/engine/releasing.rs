@@ -10,6 +10,7 @@ use super::marks::Durable;
 use super::{Tier, marks::PIECES_MAX};
 use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
+use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
@@ -27,25 +28,32 @@ impl Tier {
     /// Where it is in use, was changed since it was archived, or too few archives hold it.
     pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
         let file_use = self.enter(ino);
-        let file = &file_use.file;
-        let below = || Error::below(path);
+        let (file, below) = (&file_use.file, || Error::below(path));
         self.settle(file).map_err(below())?;
+        let version = {
+            let state = self.state(file).map_err(below())?;
+            self.may_release(file, &state, path)?
+        };
+        // An archive may hang: whoever uses the file meanwhile does not wait for that.
+        self.have_copies(&version)?;
+        let wanted = self.with_data(ino, kept..blocks_of(version.size)).map_err(below())?;
         let mut state = self.state(file).map_err(below())?;
-        let version = self.may_release(file, &state, path)?;
-        let blocks = kept..blocks_of(version.size);
-        let wanted = self.with_data(file, &mut state, blocks).map_err(below())?;
-        let bytes = wanted.iter().map(|run| run.end - run.start).sum::<u64>() * BLOCK_BYTES;
+        if self.may_release(file, &state, path)?.object != version.object {
+            return Err(not_now(path)("was archived anew while archives were asked"));
+        }
+        let present = state.known().map_or(0, |known| known.offline.pieces());
+        let wanted: Runs = wanted.iter().take(PIECES_MAX.saturating_sub(present)).collect();
         if !wanted.is_empty() {
             self.make_offline(file, &mut state, &wanted).map_err(below())?;
         }
-        let bytes = bytes.min(version.size);
+        let bytes = (wanted.count() * BLOCK_BYTES).min(version.size);
         self.counted.released(bytes);
         Ok(Released { bytes })
     }
 
-    /// The version that archives hold, if the file may lose its bytes.
+    /// The version that archives are said to hold, if the file may lose its bytes.
     fn may_release(&self, file: &TieredFile, state: &FileState, path: &[u8]) -> Result<Version> {
-        let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
+        let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
         if state.handles > 0 || state.is_archiving {
             return Err(not_now("is in use"));
@@ -63,7 +71,6 @@ impl Tier {
         if !known.is_in_order() {
             return Err(not_now("is being recalled"));
         }
-        self.have_copies(version)?;
         Ok(version.clone())
     }
 
@@ -85,26 +92,21 @@ impl Tier {
         Err(problem.unwrap_or(Error::TooFewArchives { wanted, found: whole }))
     }
 
-    /// The runs of blocks that are here and not mere holes, as many as a residency can name.
-    fn with_data(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        blocks: Range<u64>,
-    ) -> fslab_vfs::Result<Vec<Range<u64>>> {
-        let own = state.own(self, file.ino())?;
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for block in blocks {
-            if !own.has_data(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)? {
-                continue;
+    /// The runs of blocks that are here and not mere holes, not many more than a residency can
+    /// name: a file may have any number.
+    fn with_data(&self, ino: Ino, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
+        let own = self.open_own(ino, false)?;
+        let (mut runs, mut next) = (Runs::new(), blocks.start);
+        while next < blocks.end && runs.pieces() <= PIECES_MAX {
+            let Some(data) = own.next_data(next * BLOCK_BYTES)? else { break };
+            let first = data / BLOCK_BYTES;
+            if first >= blocks.end {
+                break;
             }
-            match runs.last_mut().filter(|run| run.end == block) {
-                Some(run) => run.end += 1,
-                None => runs.push(block..block + 1),
-            }
+            let hole = own.next_hole(data)?.unwrap_or(u64::MAX);
+            next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
+            runs.insert(first..next);
         }
-        let present = state.known().map_or(0, |known| known.offline.pieces());
-        runs.truncate(PIECES_MAX.saturating_sub(present));
         Ok(runs)
     }
 
@@ -112,7 +114,7 @@ impl Tier {
         &self,
         file: &TieredFile,
         state: &mut FileState,
-        runs: &[Range<u64>],
+        runs: &Runs,
     ) -> fslab_vfs::Result<()> {
         let own = state.own(self, file.ino())?;
         let privileges = own.privileges(&own.attr()?)?;
@@ -121,14 +123,14 @@ impl Tier {
         let Some(known) = state.known() else { return Ok(()) };
         let version = known.recorded.version.clone();
         let mut offline = known.offline.clone();
-        runs.iter().for_each(|run| offline.insert(run.clone()));
+        runs.iter().for_each(|run| offline.insert(run));
         let residency = Residency { moving: true, offline, ..known.recorded.clone() };
         self.write_mark(file, state, residency.clone(), Durable::Now)?;
         if let Some(known) = state.known_mut() {
             known.offline = residency.offline.clone();
         }
         let own = state.own(self, file.ino())?;
-        let punch = |run: &Range<u64>| {
+        let punch = |run: Range<u64>| {
             own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
         };
         let punched = runs.iter().try_for_each(punch);
@@ -138,4 +140,9 @@ impl Tier {
         // Whatever was not freed is recalled like the rest.
         punched
     }
+}
+
+fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {
+    let path = crate::error::shown(path);
+    move |why| Error::NotNow { path: path.clone(), why }
 }

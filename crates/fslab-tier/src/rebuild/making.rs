@@ -118,25 +118,33 @@ impl Rebuilder<'_> {
     }
 
     /// The directory that a path lies in, made if an archive does not tell of it, and the name.
+    /// Archives say how deep a path is: nothing here calls itself.
     pub(super) fn parent<'p>(&self, path: &'p [u8]) -> Result<(Found, &'p OsStr)> {
         let cut = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = match cut {
             Some(cut) => (&path[..cut], &path[cut + 1..]),
             None => (&path[..0], path),
         };
-        let found = match Found::at(self.lower, parent) {
+        let below = || Error::below(parent);
+        let mut found = Found::root(self.lower).map_err(below())?;
+        for part in parent.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let inner = self.directory(found.ino(), OsStr::from_bytes(part));
+            found = inner.map_err(below())?;
+        }
+        Ok((found, OsStr::from_bytes(name)))
+    }
+
+    /// What a directory has of a name, made as a directory if it has nothing.
+    fn directory(&self, parent: Ino, name: &OsStr) -> fslab_vfs::Result<Found> {
+        match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {
-                let (above, last) = self.parent(parent)?;
-                let made = Name::new(last)
-                    .map_err(fslab_vfs::Error::from)
-                    .and_then(|last| self.lower.mkdir(&self.request(), above.ino(), last, 0o755));
-                let made = made.map_err(Error::below(parent))?;
+                let made = self.lower.mkdir(&self.request(), parent, Name::new(name)?, 0o755)?;
+                let found = Found::below(self.lower, parent, name);
                 self.lower.forget(made.attr.ino, 1);
-                Found::at(self.lower, parent)
+                found
             }
             found => found,
-        };
-        Ok((found.map_err(Error::below(parent))?, OsStr::from_bytes(name)))
+        }
     }
 
     /// Makes a file whose bytes are in archives, or an empty one.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::stored::{Residency, residency};
+use fslab_tier::stored::Residency;
 use fslab_tier::{Archived, Runs, own_request};
 use fslab_vfs::testing::client::File;
 use fslab_vfs::{
@@ -98,9 +98,9 @@ fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
 fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
     let ino = bench.offline(&bench.client(), "file", data);
     assert!(bench.client().contents(ino).unwrap() == data);
-    let known = residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
     let killed = Residency { moving: true, offline: Runs::of(1..2), ..known };
-    residency::write(&*bench.lower, &own_request(), ino, &killed).unwrap();
+    bench.around.marks.write(&*bench.lower, &own_request(), ino, &killed).unwrap();
     bench.restart();
     ino
 }
@@ -127,10 +127,10 @@ fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
     let mut bench = Bench::new();
     let data = noise(70, 2 * MIB);
     let ino = killed_in_a_recall(&mut bench, &data);
-    let read = || residency::read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let read = || bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
     let modified = read().version.modified;
     let found = Residency { changed: true, ..read() };
-    residency::write(&*bench.lower, &own_request(), ino, &found).unwrap();
+    bench.around.marks.write(&*bench.lower, &own_request(), ino, &found).unwrap();
     let changes = SetAttr { modified: Some(SetTime::To(LONG_AGO)), ..SetAttr::default() };
     bench.below().set(ino, &changes).unwrap();
     assert!(bench.client().contents(ino).unwrap() == data);

@@ -1,0 +1,160 @@
+//! Releases of files that are used meanwhile, and of files that are mostly holes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fslab_tier::{Released, Result, own_request};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, SeekTo, SetAttr, SetTime};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, MIB, noise};
+
+/// Releases a file, and does something to it while the archive hangs.
+fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result<Released> {
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let releasing = scope.spawn(|| bench.release(ino, "file"));
+        while faults.blocked.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let (done, is_done) = mpsc::channel();
+        let using = scope.spawn(move || {
+            deed();
+            // Nobody listens any more where it had to wait.
+            done.send(()).unwrap_or_default();
+        });
+        let waited = is_done.recv_timeout(Duration::from_secs(20));
+        faults.resume();
+        using.join().unwrap();
+        assert!(waited.is_ok(), "who uses the file waits for the archive");
+        releasing.join().unwrap()
+    })
+}
+
+#[test]
+fn who_uses_a_file_waits_for_no_archive_that_its_release_asks() {
+    let (bench, data) = (Bench::new(), noise(90, 2 * MIB));
+    let (fs, client) = (&*bench.fs, bench.client());
+    let ino = client.file(Ino::ROOT, "file", &data).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let handle = Mutex::new(Handle(0));
+    let refused = release_beside(&bench, ino, || {
+        *handle.lock() = fs.open(&Request::default(), ino, OpenMode::empty()).unwrap().handle;
+    });
+    assert_eq!(refused.unwrap_err().to_string(), "file: is in use");
+    fs.release(&Request::default(), ino, *handle.lock()).unwrap();
+    let modified = fslab_vfs::Timestamp { seconds: 1_000_000, nanoseconds: 5 };
+    let released = release_beside(&bench, ino, || {
+        let client = Client::new(fs);
+        assert!(client.contents(ino).unwrap() == data);
+        let to = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
+        client.set(ino, &to).unwrap();
+    });
+    assert_eq!(released.unwrap().bytes, 2 * MIB);
+    assert_eq!(client.attr(ino).unwrap().modified, modified);
+    assert!(client.contents(ino).unwrap() == data);
+    let changed = release_beside(&bench, ino, || {
+        let client = Client::new(fs);
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, b"new").unwrap();
+        file.close().unwrap();
+    });
+    assert_eq!(changed.unwrap_err().to_string(), "file: was changed since it was archived");
+    assert!(client.contents(ino).unwrap()[..4] == [b'n', b'e', b'w', data[3]]);
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A tree that counts how often it is asked for data and holes, and in which something is done when
+/// it is asked for the first time.
+#[derive(Default)]
+struct Asked {
+    memory: MemFs,
+    seeks: AtomicU64,
+    deed: Mutex<Option<Deed>>,
+}
+
+impl FileSystem for Asked {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> fslab_vfs::Result<u64> {
+        self.seeks.fetch_add(1, Ordering::SeqCst);
+        let deed = self.deed.lock().take();
+        deed.into_iter().for_each(|deed| deed());
+        self.memory.lseek(request, ino, handle, offset, to)
+    }
+}
+
+/// Its new version is in archives, too, but these were asked for the old one.
+#[test]
+fn what_is_archived_anew_while_it_is_released_stays() {
+    let lower = Arc::new(Asked::default());
+    let bench = Bench::over(lower.clone());
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(91, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let (tier, fs) = (Arc::clone(&bench.tier), Arc::clone(&bench.fs));
+    let deed = move || {
+        let client = Client::new(&*fs);
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, b"new").unwrap();
+        file.close().unwrap();
+        tier.archive(ino, b"file", &own_request()).unwrap();
+    };
+    *lower.deed.lock() = Some(Box::new(deed));
+    let refused = bench.release(ino, "file").unwrap_err().to_string();
+    assert_eq!(refused, "file: was archived anew while archives were asked");
+    assert_eq!(bench.offline_blocks(ino), Vec::<u64>::new());
+    assert_eq!(bench.release(ino, "file").unwrap().bytes, MIB);
+}
+
+#[test]
+fn holes_of_any_size_are_found_at_once() {
+    let lower = Arc::new(Asked::default());
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", b"begin").unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    // In two blocks, behind two more that are data as a whole.
+    file.write_all(1000 * MIB, &noise(92, 2 * MIB)).unwrap();
+    file.write_all(1003 * MIB - 1, b"both").unwrap();
+    file.truncate(4096 * MIB + 1).unwrap();
+    file.close().unwrap();
+    bench.archive(ino, "file").unwrap();
+    lower.seeks.store(0, Ordering::SeqCst);
+    assert_eq!(bench.release(ino, "file").unwrap().bytes, 5 * MIB);
+    assert_eq!(bench.offline_blocks(ino), [0, 1000, 1001, 1002, 1003]);
+    assert!(lower.seeks.load(Ordering::SeqCst) <= 8, "{:?}", lower.seeks);
+    assert_eq!(bench.tier.release(ino, b"file", 0).unwrap().bytes, 0);
+}
+
+/// A residency can't name more.
+#[test]
+fn of_many_pieces_as_many_go_as_can_be_written_down() {
+    const PIECES: u64 = 140;
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &[]).unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for piece in 0..PIECES + 10 {
+        file.write_all(2 * piece * MIB, b"piece").unwrap();
+    }
+    file.close().unwrap();
+    bench.archive(ino, "file").unwrap();
+    assert_eq!(bench.tier.release(ino, b"file", 1).unwrap().bytes, PIECES * MIB);
+    let offline: Vec<_> = (1..=PIECES).map(|piece| 2 * piece).collect();
+    assert_eq!(bench.offline_blocks(ino), offline);
+    assert_eq!(bench.release(ino, "file").unwrap().bytes, 0);
+}
