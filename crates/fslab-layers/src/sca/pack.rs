@@ -372,7 +372,7 @@ impl Log {
         self.chunks_within(hole).map(frame).collect()
     }
 
-    /// Ends the copy with a checkpoint, and makes it durable. Nothing leads to it yet.
+    /// Ends the copy with a checkpoint, makes it durable, and writes the slot that leads to it.
     fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         let retired = copying.packed.write_checkpoint(io)?;
         copying.packed.dead.extend(retired);
@@ -382,19 +382,18 @@ impl Log {
         io.lower.write(io.request, end, &blank, WriteOptions::default())?;
         io.lower.sync(io.request, true)?;
         copying.packed.limit = None;
+        copying.packed.point_to_checkpoint(io, true)?;
         Ok(Progress::Done)
     }
 
-    /// Lets the copy be the file. Once its slot is written, what can't be made durable is nobody's
-    /// to know, and `EIO` until the file is opened anew.
+    /// Lets the copy be the file, as it is for whoever opens it from now on. If the slot can't be
+    /// made durable, nobody knows which of both a crash leaves: nothing is added to either.
     fn become_packed(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
-        self.sync_has_failed = true;
-        copying.packed.point_to_checkpoint(io, true)?;
-        io.lower.sync(io.request, true)?;
         // Frames that are gone need no room.
         io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
         self.is_superseding = true;
+        self.sync_below(io, true)?;
         self.cut_off_superseded(io)?;
         tracing::debug!(file = %io.lower.name(), bytes = self.end, "packed a stored file");
         Ok(Progress::Done)
@@ -402,10 +401,13 @@ impl Log {
 
     /// Takes away what the file was before it was packed.
     pub fn cut_off_superseded(&mut self, io: Io<'_>) -> Result<()> {
+        if self.sync_has_failed {
+            return Err(Errno::IO.into());
+        }
         self.shorten_first_gap(io)?;
-        io.lower.sync(io.request, true)?;
+        self.sync_below(io, true)?;
         io.lower.truncate(io.request, self.end)?;
-        io.lower.sync(io.request, false)?;
+        self.sync_below(io, false)?;
         (self.is_superseding, self.leftover) = (false, None);
         // The next slot does not say any more that anything is to be cut off.
         self.frames_since_checkpoint += 1;
