@@ -25,7 +25,7 @@ impl Log {
         }
         let nothing_new = self.frames_since_checkpoint == 0 && !self.is_unsynced;
         let answer = if nothing_new {
-            io.lower.sync(io.request, data_only)
+            self.sync_below(io, data_only)
         } else {
             io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
         };
@@ -39,10 +39,7 @@ impl Log {
             Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => None,
             answer => Some(answer?),
         };
-        if let Err(error) = io.lower.sync(io.request, data_only) {
-            self.sync_has_failed = true;
-            return Err(error);
-        }
+        self.sync_below(io, data_only)?;
         self.is_unsynced = false;
         if let Some(retired) = retired {
             // The slot that was written last is durable now, and so is what it leads to.
@@ -53,6 +50,13 @@ impl Log {
             self.dead.extend(retired);
         }
         Ok(())
+    }
+
+    /// Makes durable what was written below, and remembers if that fails.
+    pub fn sync_below(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
+        let synced = io.lower.sync(io.request, data_only);
+        self.sync_has_failed |= synced.is_err();
+        synced
     }
 
     /// Writes the slot of the last checkpoint, which is durable. `is_packed`: by packing.

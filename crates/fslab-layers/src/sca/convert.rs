@@ -103,6 +103,9 @@ pub enum Why {
         /// Why it does not have its name.
         source: fslab_vfs::Error,
     },
+    /// What it holds is a stored file itself, which the next run would decode too.
+    #[error("what it holds is a stored file itself, and no xattr can be set to say so: {0}")]
+    Nested(#[source] fslab_vfs::Error),
     /// An original that an interrupted run left, of which no copy is there.
     #[error(
         "an interrupted run left it, and nothing beside it is the same: give it its name back, \
@@ -312,8 +315,21 @@ impl Conversion {
     /// Compares, gives the copy the attributes, and makes it durable.
     fn complete(&self, attr: &Attr, copy: Ino) -> Kept<()> {
         self.compare(attr, copy)?;
+        self.keep_from_decoding(copy)?;
         self.keep_attributes(attr, copy)?;
         Ok(contents::sync(&*self.lower, &self.request, copy)?)
+    }
+
+    /// What was decoded may be a stored file that somebody keeps as content: nobody must take it
+    /// for one of the tree's, and least of all the next run.
+    fn keep_from_decoding(&self, copy: Ino) -> Kept<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let is_plain = self.direction == Direction::Encode
+            || roots::identify(&contents::beginning(lower, request, copy)?).is_none();
+        match is_plain {
+            true => Ok(()),
+            false => mark::write(lower, request, copy, &Mark::Foreign).map_err(Why::Nested),
+        }
     }
 
     fn keep_attributes(&self, attr: &Attr, copy: Ino) -> Result<()> {

@@ -170,7 +170,8 @@ impl Log {
 
     /// Whether the next who opens the file finds what is here without looking at bodies.
     pub fn is_whole(&self) -> bool {
-        self.has_head && self.leftover.is_none() && !self.has_left_out && !self.is_superseding
+        let is_durable = !self.sync_has_failed && !self.is_superseding;
+        self.has_head && self.leftover.is_none() && !self.has_left_out && is_durable
     }
 
     /// What the index says of a chunk.

@@ -174,8 +174,10 @@ impl Log {
                 packing.stage = Stage::Copying(self.begin_copying(io, packing.room_end)?);
                 Ok(Progress::Going(self.end - before))
             }
-            Stage::Copying(copying) => match self.copy_or_finish(io, copying) {
-                Err(error) if !self.sync_has_failed => {
+            Stage::Copying(copying) => match self.copy_some(io, copying) {
+                // From here on the copy is what counts: nothing of it is ever given up.
+                Ok(Progress::Done) => self.become_packed(io, copying),
+                Err(error) => {
                     self.give_up_packing(io, packing);
                     Err(error)
                 }
@@ -317,7 +319,8 @@ impl Log {
         Ok(Box::new(Copying { packed, sequence, gaps, next: 0, fills, pending }))
     }
 
-    fn copy_or_finish(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
+    /// Copies about a mebibyte; done once everything is copied, durably.
+    fn copy_some(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if copying.sequence != self.sequence || self.sync_has_failed {
             self.empty_gaps(io, &copying.gaps)?;
             return Ok(Progress::GivenUp);
@@ -340,7 +343,7 @@ impl Log {
         let is_last = batch.is_empty();
         copying.packed.append_frames(io, batch, WriteOptions::default())?;
         copying.packed.index.lock().trim();
-        if is_last { self.finish_packing(io, copying) } else { Ok(going(copying, before)) }
+        if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
     /// All that a chunk holds in one frame, with zeros before and behind if asked for.
@@ -369,10 +372,8 @@ impl Log {
         self.chunks_within(hole).map(frame).collect()
     }
 
-    /// Lets the copy be the file. Until its slot is written, nothing has changed; after that, what
-    /// can't be made durable is nobody's to know, and `EIO` until the file is opened anew.
-    fn finish_packing(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
-        let before = copying.packed.end;
+    /// Ends the copy with a checkpoint, makes it durable, and writes the slot that leads to it.
+    fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         let retired = copying.packed.write_checkpoint(io)?;
         copying.packed.dead.extend(retired);
         // A frame of a packing that was given up must not follow the last one.
@@ -381,24 +382,32 @@ impl Log {
         io.lower.write(io.request, end, &blank, WriteOptions::default())?;
         io.lower.sync(io.request, true)?;
         copying.packed.limit = None;
-        self.sync_has_failed = true;
         copying.packed.point_to_checkpoint(io, true)?;
-        io.lower.sync(io.request, true)?;
+        Ok(Progress::Done)
+    }
+
+    /// Lets the copy be the file, as it is for whoever opens it from now on. If the slot can't be
+    /// made durable, nobody knows which of both a crash leaves: nothing is added to either.
+    fn become_packed(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         // Frames that are gone need no room.
         io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
         self.is_superseding = true;
+        self.sync_below(io, true)?;
         self.cut_off_superseded(io)?;
-        tracing::debug!(file = %io.lower.name(), bytes = end - before, "packed a stored file");
+        tracing::debug!(file = %io.lower.name(), bytes = self.end, "packed a stored file");
         Ok(Progress::Done)
     }
 
     /// Takes away what the file was before it was packed.
     pub fn cut_off_superseded(&mut self, io: Io<'_>) -> Result<()> {
+        if self.sync_has_failed {
+            return Err(Errno::IO.into());
+        }
         self.shorten_first_gap(io)?;
-        io.lower.sync(io.request, true)?;
+        self.sync_below(io, true)?;
         io.lower.truncate(io.request, self.end)?;
-        io.lower.sync(io.request, false)?;
+        self.sync_below(io, false)?;
         (self.is_superseding, self.leftover) = (false, None);
         // The next slot does not say any more that anything is to be cut off.
         self.frames_since_checkpoint += 1;
@@ -439,3 +448,6 @@ fn gap_draft(sequence: u64, more: u64, file_size: u64) -> Draft {
     let (kind, raw, from, length) = (Kind::Gap, false, 0, 0);
     Draft { kind, raw, sequence, position: more, file_size, from, length }
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,10 +210,16 @@ impl<'a> Walk<'a> {
 
     /// A frame is not whole, and a whole one lies behind it: what the chunk held before stays,
     /// zeros where it was emptied; where it never held anything is a place that can't be read.
-    fn lose(&self, log: &mut Log, frame: &Frame) -> Result<()> {
+    fn lose(&mut self, log: &mut Log, frame: &Frame) -> Result<()> {
+        // All that it says is in its header.
+        if frame.kind == Kind::Size {
+            return self.take(log, frame, &[]);
+        }
         if !frame.kind.has_content() {
             return Ok(());
         }
+        // The file was this long for a while: the next one to cut it cuts off what is lost as well.
+        log.size = log.size.max(frame.file_size);
         tracing::warn!(
             file = %self.io.lower.name(),
             chunk = frame.position,

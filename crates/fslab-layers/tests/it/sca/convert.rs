@@ -167,6 +167,61 @@ fn decoded_files_that_begin_with_zeros_are_not_taken_for_lost() {
     assert!(read_file(&*memory, "image").unwrap() == content);
 }
 
+/// A tree of one file, which holds a stored file as its content.
+fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let store = |content: &[u8]| {
+        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let fs = layer.build(Arc::clone(&memory)).unwrap();
+        write_file(&*fs, "file", content);
+        fs.shutdown().unwrap();
+        memory
+    };
+    let content = read_file(&*store(&text(50_000)), "file").unwrap();
+    (store(&content), content)
+}
+
+/// A stored file that somebody keeps as content comes out as it was put in, and the next run, a
+/// mount and a conversion back take it for what it is.
+#[test]
+fn what_was_decoded_is_not_decoded_again() {
+    let (memory, content) = tree_of_a_nested_file();
+    for run in 0..2 {
+        let told = convert(&memory, Direction::Decode).unwrap();
+        let is_converted = matches!(told[..], [(_, Outcome::Converted { .. })]);
+        assert_eq!(is_converted, run == 0, "run {run}: {told:?}");
+        assert!(read_file(&*memory, "file").unwrap() == content, "run {run}");
+    }
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    for direction in [Direction::Encode, Direction::Decode] {
+        let fs = layer.build(Arc::clone(&memory)).unwrap();
+        assert!(read_file(&*fs, "file").unwrap() == content, "before {direction:?}");
+        fs.shutdown().unwrap();
+        drop(fs);
+        let told = convert(&memory, direction).unwrap();
+        assert!(matches!(told[..], [(_, Outcome::Converted { .. })]), "{told:?}");
+    }
+    assert!(read_file(&*memory, "file").unwrap() == content);
+}
+
+/// Where nothing can say that it is content, it stays encoded.
+#[test]
+fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
+    let (memory, content) = tree_of_a_nested_file();
+    let rule = "setxattr on .fslab-convert-* error EOPNOTSUPP";
+    let program = Program::parse("no xattrs", rule, 0).unwrap();
+    let fault = Fault::new(Arc::clone(&memory), program, Box::new(|_, _| Ok(())));
+    let below: Arc<dyn FileSystem> = Arc::new(fault);
+    for _ in 0..2 {
+        let told = convert(&below, Direction::Decode).unwrap();
+        assert!(matches!(told[..], [(_, Outcome::Kept(_))]), "{told:?}");
+        assert_eq!(Client::new(&*memory).names(Ino::ROOT).unwrap(), ["file"]);
+    }
+    let fs = LAYER.parse::<LayerChoice>().unwrap().build(memory).unwrap();
+    assert!(read_file(&*fs, "file").unwrap() == content);
+    fs.shutdown().unwrap();
+}
+
 /// Who has a file open for writing keeps it as it is.
 #[test]
 fn a_file_that_is_written_to_is_left_alone() {

@@ -106,6 +106,46 @@ fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == expected);
 }
 
+/// What was cut off is gone, also where the write that had added it, or the cut itself, did not
+/// survive a power cut as a whole: a file that grows again holds zeros there.
+#[test]
+fn nothing_is_left_behind_the_end_of_a_file_that_was_cut() {
+    // A write is torn in its content; a cut in what gzip has behind the header.
+    for (layer, torn) in [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB", Torn::Cut)] {
+        let below = Below::new();
+        let fs = below.mount(layer);
+        write_file(&*fs, "file", &text(4096));
+        let before_write = below.bytes("file").len();
+        write_at(&*fs, 4096, &text(4096));
+        let before_cut = below.bytes("file").len();
+        cut(&*fs, 4096);
+        write_at(&*fs, 0, b"next");
+        let place = match torn {
+            Torn::Write => before_write + 100,
+            Torn::Cut => before_cut + 88,
+        };
+        below.overwrite("file", place, b"!");
+        let fs = below.mount(layer);
+        let mut expected = [b"next", &text(4096)[4..]].concat();
+        assert!(read_file(&*fs, "file").unwrap() == expected, "{layer}");
+        cut(&*fs, 20_000);
+        expected.resize(20_000, 0);
+        assert!(read_file(&*fs, "file").is_ok_and(|found| found == expected), "{layer}");
+        assert!(read_file(&*below.mount(layer), "file").is_ok_and(|found| found == expected));
+    }
+}
+
+enum Torn {
+    Write,
+    Cut,
+}
+
+fn cut(fs: &dyn FileSystem, size: u64) {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    client.truncate(ino, size).unwrap();
+}
+
 fn write_at(fs: &dyn FileSystem, offset: u64, bytes: &[u8]) {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;

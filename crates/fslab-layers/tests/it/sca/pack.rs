@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fslab_layers::LayerChoice;
+use fslab_layers::observe::fault::{Fault, Program};
 use fslab_layers::sca::{self, Packed, Tool};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FallocateMode, FileSystem, Ino, OpenMode};
@@ -283,4 +285,69 @@ fn packing_gives_way_to_writers() {
     // A kill in the midst of it.
     drop(fs);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
+
+/// Whatever call fails while a file is packed: what was answered before and what is answered
+/// afterwards is found, by who has it open, by who opens it next, and by the next daemon.
+#[test]
+fn a_call_that_fails_while_a_file_is_packed_loses_nothing() {
+    for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {
+        let calls = (1..).take_while(|call| fails_while_packing(operation, *call)).count();
+        assert!(calls >= least, "{operation}: only {calls} calls could fail");
+    }
+}
+
+/// Answers whether there were so many calls at all.
+fn fails_while_packing(operation: &str, call: u64) -> bool {
+    let (below, mut data) = rewritten("copy:chunk=4KiB,pack=off");
+    let rule = format!("{operation} nth {call} error EIO");
+    let program = Program::parse("failing", &rule, 0).unwrap();
+    let fault = Arc::new(Fault::new(Arc::clone(&below.fs), program, Box::new(|_, _| Ok(()))));
+    let layer: LayerChoice = "copy:chunk=4KiB,pack=close,garbage=4KiB".parse().unwrap();
+    let fs = layer.build(fault.clone()).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let mut write = |offset: usize, bytes: &[u8]| {
+        if file.write_all(offset as u64, bytes).is_ok() {
+            data[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+    };
+    write(5000, b"before");
+    // Packs; fails, or what fails is done again another time.
+    client.subject().flush(&client.request(), ino, file.handle).ok();
+    write(70_000, b"afterwards");
+    assert!(file.read(0, data.len()).unwrap() == data, "{operation} {call}: of the open file");
+    file.close().ok();
+    let found = read_file(&*fs, "file");
+    assert!(found.is_ok_and(|found| found == data), "{operation} {call}: opened again");
+    // The first daemon is not heard of any more, as after a kill.
+    let found = read_file(&*below.mount("copy:chunk=4KiB,pack=off"), "file");
+    assert!(found.is_ok_and(|found| found == data), "{operation} {call}: by the next daemon");
+    fault.counts().iter().any(|rule| rule.struck > 0)
+}
+
+/// Once something could not be made durable, nobody knows what is there: the frames tell, not a
+/// mark.
+#[test]
+fn a_file_that_was_not_made_durable_has_no_mark_that_is_believed() {
+    const STATE: usize = 2;
+    for (failing, is_durable) in [(1, false), (100, true)] {
+        let below = Below::new();
+        let rule = format!("fsync nth {failing} error EIO");
+        let program = Program::parse("failing", &rule, 0).unwrap();
+        let fault = Arc::new(Fault::new(Arc::clone(&below.fs), program, Box::new(|_, _| Ok(()))));
+        let layer: LayerChoice = "copy:chunk=4KiB,pack=off".parse().unwrap();
+        let fs = layer.build(fault).unwrap();
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+        file.write_all(0, &text(10_000)).unwrap();
+        assert_eq!(file.fsync(false).is_ok(), is_durable);
+        file.close().unwrap();
+        let beneath = Client::new(&*below.fs);
+        let ino = beneath.lookup(Ino::ROOT, "file").unwrap().ino;
+        let mark = beneath.getxattr(ino, "user.fslab.sca");
+        assert_eq!(mark.is_ok_and(|mark| mark[STATE] != 0), is_durable);
+        assert!(read_file(&*fs, "file").unwrap() == text(10_000));
+    }
 }
