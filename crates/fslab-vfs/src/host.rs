@@ -205,6 +205,15 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
+    /// A lookup that nobody was told of.
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.inodes.hold(ino)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.lower.forget(ino, 1);
+    }
+
     fn getattr(&self, _request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
         let stat = match handle {
             Some(handle) => attr::stat(&*self.files.get(handle)?)?,

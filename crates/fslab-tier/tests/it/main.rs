@@ -11,6 +11,7 @@ mod denied;
 mod drill;
 mod encryption;
 mod golden;
+mod identity;
 mod limits;
 mod measure;
 mod offline;
