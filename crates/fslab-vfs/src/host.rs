@@ -219,7 +219,7 @@ impl FileSystem for HostFs {
             Some(handle) => attr::stat(&*self.files.get(handle)?)?,
             None => attr::stat(self.lower.path(ino)?)?,
         };
-        attr::to_attr(ino, &stat)
+        self.lower.to_attr(ino, &stat)
     }
 
     fn setattr(

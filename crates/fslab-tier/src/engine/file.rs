@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Ino, Result};
+use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Tier;
@@ -215,9 +215,7 @@ impl Tier {
             }
         };
         let attr = self.lower.getattr(&request, ino, None)?;
-        let is_own =
-            recorded.tier == self.settings.tier && recorded.inode == (self.around.tell)(&attr);
-        if !is_own {
+        if !self.is_own(&recorded, &attr) {
             return Ok(self.load_foreign(ino, &recorded));
         }
         let mut offline = recorded.offline.clone();
@@ -226,6 +224,11 @@ impl Tier {
         let mut known = Known { recorded, offline, unsynced: true };
         self.repair_times(ino, &attr, &mut known)?;
         Ok(Loaded::Tiered(Box::new(known)))
+    }
+
+    /// Whether a residency was written to the inode that it is on, by this tier.
+    pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
+        residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
     /// A residency that was written to another inode: the file is a copy of what is below.

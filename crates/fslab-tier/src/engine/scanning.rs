@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
+use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
 use super::walk::{Place, Visit};
@@ -145,10 +145,6 @@ impl Tier {
                 _ => return Ok(None),
             }
         }
-    }
-
-    fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
-        residency.tier == self.settings.tier && residency.inode == (self.around.tell)(attr)
     }
 
     fn change_of(

@@ -69,7 +69,7 @@ impl Tier {
             Err(error) if is_elsewhere(&error) => return Ok(None),
             found => found?,
         };
-        if (self.around.tell)(&found.attr) != row.inode {
+        if !self.around.is_of(row.inode, &found.attr) {
             return Ok(None);
         }
         residency::read(&*self.lower, &self.request(), found.ino())
@@ -98,7 +98,7 @@ impl Tier {
             return None;
         }
         let residency = residency::read(&*self.lower, &self.request(), found.ino()).ok()??;
-        let is_own = residency.inode == (self.around.tell)(&found.attr);
+        let is_own = self.around.is_of(residency.inode, &found.attr);
         is_own.then_some(residency.version.object)
     }
 

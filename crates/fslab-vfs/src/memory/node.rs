@@ -60,6 +60,7 @@ impl Node {
     pub fn attr(&self, ino: Ino) -> Attr {
         Attr {
             ino,
+            number: ino.0,
             size: self.size(),
             blocks: self.pages() * (PAGE_BYTES / SECTOR_BYTES),
             block_size: PAGE_BYTES as u32,
