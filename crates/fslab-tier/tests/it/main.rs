@@ -14,6 +14,7 @@ mod golden;
 mod identity;
 mod limits;
 mod measure;
+mod moved;
 mod offline;
 mod opening;
 mod parts;
