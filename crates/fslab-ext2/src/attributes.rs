@@ -19,6 +19,7 @@ impl Volume {
     pub(crate) fn attr(&self, ino: Ino, inode: &Inode) -> Attr {
         Attr {
             ino,
+            number: ino.0,
             size: inode.size,
             blocks: inode.sectors.into(),
             block_size: self.block_size().bytes_u32(),

@@ -168,6 +168,18 @@ impl FileSystem for Ext2 {
         }
     }
 
+    /// A lookup that nobody was told of.
+    fn hold(&self, ino: Ino) -> VfsResult<()> {
+        let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
+        if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }
+    }
+
+    fn let_go(&self, ino: Ino) {
+        if ino != Ino::ROOT {
+            self.forget(ino, 1);
+        }
+    }
+
     fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> VfsResult<Attr> {
         let volume = self.volume.read();
         let inode = volume.inode(to_no(ino)?)?;

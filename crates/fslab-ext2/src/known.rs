@@ -31,6 +31,12 @@ impl Known {
         self.uses.entry(no).or_default().lookups += 1;
     }
 
+    /// Counts one more lookup of an inode that somebody uses; `false` where nobody does.
+    pub fn hold(&mut self, no: InodeNo) -> bool {
+        let uses = self.uses.get_mut(&no).filter(|uses| uses.is_used());
+        uses.map(|uses| uses.lookups += 1).is_some()
+    }
+
     pub fn open(&mut self, no: InodeNo) {
         self.uses.entry(no).or_default().opens += 1;
     }

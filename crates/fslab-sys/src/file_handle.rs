@@ -131,6 +131,13 @@ impl FileHandle {
         }
     }
 
+    /// The subvolume that a handle of Btrfs holds; it keeps its number for as long as it lives.
+    #[must_use]
+    pub fn subvolume(&self) -> Option<u64> {
+        let root = self.bytes.as_slice().get(8..16)?.first_chunk().copied()?;
+        (self.kind == BTRFS_WITHOUT_PARENT).then(|| u64::from_ne_bytes(root))
+    }
+
     /// Opens the inode. `mount` is any open file (not `O_PATH`) of the file system it lies in.
     ///
     /// # Errors

@@ -90,6 +90,14 @@ impl FileSystem for TierFs {
         self.lower.forget(ino, lookups);
     }
 
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.hold(ino)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.lower.let_go(ino);
+    }
+
     fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
         let handle = self.below(handle)?;
         let ask = || self.lower.getattr(request, ino, handle);

@@ -43,13 +43,78 @@ impl std::fmt::Debug for Surroundings {
     }
 }
 
-/// An inode is its number and its time of birth, the generation that every `getattr` tells.
+impl Surroundings {
+    /// Whether an identity that was written down is that of an inode.
+    #[must_use]
+    pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
+        let present = (self.tell)(attr);
+        written == present || is_earlier_form(written, present)
+    }
+}
+
+/// An inode is the number that the file system below knows it by in every session, and its time of
+/// birth, which tells it from who had the number before.
 #[must_use]
 pub fn by_number_and_birth(attr: &Attr) -> Id {
     let born = attr.created.unwrap_or_default();
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&attr.ino.0.to_le_bytes());
     let moment = born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into());
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&attr.number.to_le_bytes());
     id[8..].copy_from_slice(&moment.to_le_bytes());
     Id(id)
+}
+
+/// Whether an identity is one that earlier versions wrote of an inode that has another one now.
+///
+/// They took the number that a session shows. It differs on devices other than the root's, by the
+/// order in which these were met: bit 63, the device in 15 bits, the number in 48. And where such a
+/// number was not to be had it only counts up from 0xffff in the upper bits: there the birth decides
+/// alone, as what a residency is copied to is born after the file was archived.
+fn is_earlier_form(written: Id, present: Id) -> bool {
+    const DISPLACED: u64 = 0xffff;
+    const OTHER_DEVICE: u64 = 0x8000;
+    let ((number, born), (present_number, present_born)) = (halves(written), halves(present));
+    let is_same = match number >> 48 {
+        DISPLACED => born != 0,
+        OTHER_DEVICE..DISPLACED => {
+            present_number >> 48 != 0 && (number ^ present_number) << 16 == 0
+        }
+        _ => false,
+    };
+    is_same && born == present_born
+}
+
+/// Number and birth.
+fn halves(id: Id) -> (u64, u64) {
+    let both = u128::from_le_bytes(id.0);
+    (both as u64, (both >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64, born: u64) -> Id {
+        Id((u128::from(born) << 64 | u128::from(number)).to_le_bytes())
+    }
+
+    #[test]
+    fn what_earlier_versions_wrote_is_known_by_number_and_birth() {
+        let other = 1 << 48 | 77;
+        let composed = |device: u64, number: u64| 1 << 63 | device << 48 | number;
+        for (written, present, is_same) in [
+            (id(composed(1, 77), 5), id(other, 5), true),
+            (id(composed(9, 77), 5), id(300 << 48 | 77, 5), true),
+            (id(composed(1, 78), 5), id(other, 5), false),
+            (id(composed(1, 77), 6), id(other, 5), false),
+            // On the root's device numbers were always the own ones.
+            (id(composed(1, 77), 5), id(77, 5), false),
+            (id(77, 5), id(other, 5), false),
+            (id(0xffff << 48 | 3, 5), id(77, 5), true),
+            (id(0xffff << 48 | 3, 6), id(77, 5), false),
+            (id(0xffff << 48 | 3, 0), id(77, 0), false),
+        ] {
+            assert_eq!(is_earlier_form(written, present), is_same, "{written} {present}");
+        }
+    }
 }

@@ -125,6 +125,22 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
+    /// Keeps an inode that somebody remembers for whoever works on it longer than that: until
+    /// [`Self::let_go`], its number means no other file, whatever is forgotten meanwhile. Counted.
+    ///
+    /// # Errors
+    /// `ESTALE` where nobody remembers it any more.
+    fn hold(&self, ino: Ino) -> Result<()> {
+        forward!(self.hold(ino))
+    }
+
+    /// Ends one hold of an inode. Never fails.
+    fn let_go(&self, ino: Ino) {
+        if let Some(inner) = self.fallback() {
+            inner.let_go(ino);
+        }
+    }
+
     /// The attributes of an inode, through an open file where there is one.
     fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
         forward!(self.getattr(request, ino, handle))

@@ -205,12 +205,21 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
+    /// A lookup that nobody was told of.
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.inodes.hold(ino)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.lower.forget(ino, 1);
+    }
+
     fn getattr(&self, _request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
         let stat = match handle {
             Some(handle) => attr::stat(&*self.files.get(handle)?)?,
             None => attr::stat(self.lower.path(ino)?)?,
         };
-        attr::to_attr(ino, &stat)
+        self.lower.to_attr(ino, &stat)
     }
 
     fn setattr(

@@ -63,6 +63,15 @@ impl MemFs {
         Self { tree: RwLock::new(Tree::new(capacity)) }
     }
 
+    /// An empty one that gives the number of an inode that went to the next one made, as disk file
+    /// systems do. Elsewhere no number is used again.
+    #[must_use]
+    pub fn reusing_numbers() -> Self {
+        let memory = Self::default();
+        memory.tree.write().freed = Some(Vec::new());
+        memory
+    }
+
     /// How many inodes other than the root have lookups that were not given back.
     #[must_use]
     pub fn remembered(&self) -> usize {
@@ -105,6 +114,15 @@ impl FileSystem for MemFs {
 
     fn forget(&self, ino: Ino, lookups: u64) {
         self.tree.write().forget(ino, lookups);
+    }
+
+    /// A lookup that nobody was told of.
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.tree.write().enter(ino).map(drop)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.forget(ino, 1);
     }
 
     fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> Result<Attr> {

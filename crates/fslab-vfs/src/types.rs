@@ -271,8 +271,11 @@ impl Cancellation {
 /// What `stat` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Identity.
+    /// Identity, for as long as somebody remembers the inode.
     pub ino: Ino,
+    /// The number by which the file system that stores the inode knows it, the same in every
+    /// session: for what is written down. A number that is used again is the next file's.
+    pub number: u64,
     /// Logical size in bytes.
     pub size: u64,
     /// Space taken, in units of 512 bytes.

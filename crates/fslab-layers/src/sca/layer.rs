@@ -282,6 +282,14 @@ impl FileSystem for Sca {
         self.lower.forget(ino, lookups);
     }
 
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.hold(ino)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.lower.let_go(ino);
+    }
+
     fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {
         let attr = self.through_handle(ino, |handle| self.lower.getattr(request, ino, handle))?;
         self.shown(request, attr)

@@ -42,9 +42,7 @@ pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
         Err(residency::Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
     };
     let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
-    let is_own =
-        known.tier == tier.settings().tier && known.inode == (tier.surroundings().tell)(attr);
-    Ok(if is_own || known.offline.is_empty() {
+    Ok(if tier.is_own(&known, attr) || known.offline.is_empty() {
         tiered_state(path, attr.size, &known)
     } else {
         State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }

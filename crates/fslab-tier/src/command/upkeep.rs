@@ -13,6 +13,11 @@ pub(super) fn scan(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> 
     for what in scanned.damaged {
         go_on(tell(Event::Problem { what }))?;
     }
+    if scanned.unknown > 0 {
+        let files = scanned.unknown;
+        let what = format!("{files} damaged files may name any object: none is taken for unneeded");
+        go_on(tell(Event::Problem { what }))?;
+    }
     total(
         tell,
         &[

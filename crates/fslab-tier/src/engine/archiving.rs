@@ -365,7 +365,7 @@ impl Tier {
     /// Whether the file that a row is about names its object, or may: then it must stay.
     pub(super) fn residency_names(&self, row: &ObjectRow) -> bool {
         let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
-        if (self.around.tell)(&found.attr) != row.inode {
+        if !self.around.is_of(row.inode, &found.attr) {
             return true;
         }
         match self.residency_below(found.ino()) {

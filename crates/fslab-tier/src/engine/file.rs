@@ -1,12 +1,13 @@
 //! Files in use: what is known of each, and how many use it.
 //!
 //! Invariant: while anybody uses a file there is one [`TieredFile`] for its inode. The last user
-//! leaves it in order before it goes.
+//! leaves it in order before it goes. Who uses it remembers the inode or holds it, so that the
+//! number of what is found here is no other file's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Ino, Result};
+use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Tier;
@@ -135,10 +136,21 @@ pub struct FileUse {
     tier: Arc<Tier>,
     /// The file.
     pub file: Arc<TieredFile>,
+    /// It holds the inode below.
+    holds: bool,
 }
 
 impl Drop for FileUse {
     fn drop(&mut self) {
+        self.leave();
+        if self.holds {
+            self.tier.lower.let_go(self.file.ino);
+        }
+    }
+}
+
+impl FileUse {
+    fn leave(&self) {
         // Who has the state locked is about to leave it otherwise.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
@@ -158,7 +170,19 @@ impl Tier {
     /// Begins a use of an inode, which must be remembered by who asks as long as it lasts.
     #[must_use]
     pub fn enter(self: &Arc<Self>, ino: Ino) -> FileUse {
-        FileUse { tier: Arc::clone(self), file: self.files.enter(ino) }
+        FileUse { tier: Arc::clone(self), file: self.files.enter(ino), holds: false }
+    }
+
+    /// Begins a use that may outlast whoever asks: the inode is kept from being forgotten below,
+    /// where another file would get its number and be taken for it.
+    ///
+    /// # Errors
+    /// `ESTALE` where nobody remembers the inode.
+    pub(super) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
+        self.lower.hold(ino)?;
+        let mut used = self.enter(ino);
+        used.holds = true;
+        Ok(used)
     }
 
     /// The file, if somebody uses it.
@@ -191,9 +215,7 @@ impl Tier {
             }
         };
         let attr = self.lower.getattr(&request, ino, None)?;
-        let is_own =
-            recorded.tier == self.settings.tier && recorded.inode == (self.around.tell)(&attr);
-        if !is_own {
+        if !self.is_own(&recorded, &attr) {
             return Ok(self.load_foreign(ino, &recorded));
         }
         let mut offline = recorded.offline.clone();
@@ -202,6 +224,11 @@ impl Tier {
         let mut known = Known { recorded, offline, unsynced: true };
         self.repair_times(ino, &attr, &mut known)?;
         Ok(Loaded::Tiered(Box::new(known)))
+    }
+
+    /// Whether a residency was written to the inode that it is on, by this tier.
+    pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
+        residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
     /// A residency that was written to another inode: the file is a copy of what is below.

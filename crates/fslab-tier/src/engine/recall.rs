@@ -113,9 +113,9 @@ impl Tier {
                 let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(()) };
                 self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
-                self.ask(file, &mut state, window, request, class);
+                self.ask(file, &mut state, window, request, class)?;
                 if class == Class::Waiting {
-                    self.ask_ahead(file, &mut state, first, &blocks, request);
+                    self.ask_ahead(file, &mut state, first, &blocks, request)?;
                 }
                 state.flight.get(&first).map(Waiter::new)
             };
@@ -143,7 +143,7 @@ impl Tier {
         let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(0) };
         let window = first..blocks.end.min(first + WINDOW);
         let wanted = window.clone().filter(|block| known.offline.contains(*block)).count();
-        self.ask(file, &mut state, window, request, Class::Bulk);
+        self.ask(file, &mut state, window, request, Class::Bulk)?;
         drop(state);
         self.end_surplus(request.credentials.uid);
         Ok(wanted as u64)
@@ -186,8 +186,8 @@ impl Tier {
         blocks: Range<u64>,
         request: &Request,
         class: Class,
-    ) {
-        let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return };
+    ) -> Result<()> {
+        let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return Ok(()) };
         let wanted: Vec<u64> = blocks.filter(|block| known.offline.contains(*block)).collect();
         for block in wanted {
             if let Some(recall) = state.flight.get(&block) {
@@ -204,13 +204,15 @@ impl Tier {
                 position: position.unwrap_or_default(),
                 class: AtomicU8::new(class as u8),
                 waiters: AtomicUsize::new(0),
-                used: Mutex::new(Some(tier.enter(file.ino()))),
+                // Who asks may give up, and the file go, before it comes to this.
+                used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
                 outcome: Mutex::new(None),
                 done: Condvar::new(),
             });
             state.flight.insert(block, Arc::clone(&recall));
             self.queue.push(recall);
         }
+        Ok(())
     }
 
     /// Where a block lies in the archive that will be asked first.
@@ -231,15 +233,16 @@ impl Tier {
         first: u64,
         blocks: &Range<u64>,
         request: &Request,
-    ) {
+    ) -> Result<()> {
         let follows = state.last_wanted.is_none_or(|last| first == last || first == last + 1);
         let is_start = state.last_wanted.is_none() && first > 0;
         state.last_wanted = Some(blocks.end - 1);
         if follows && !is_start {
             // Who wants everything there is names no end.
             let ahead = blocks.end..blocks.end.saturating_add(self.settings.ahead);
-            self.ask(file, state, ahead, request, Class::Ahead);
+            self.ask(file, state, ahead, request, Class::Ahead)?;
         }
+        Ok(())
     }
 
     fn wait(&self, Waiter(recall): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {

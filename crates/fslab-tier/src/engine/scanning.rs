@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
+use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
 use super::walk::{Place, Visit};
@@ -28,6 +28,8 @@ pub struct Scanned {
     pub offline: u64,
     /// Files that can't be used, because their residency is damaged or another file's.
     pub damaged: Vec<String>,
+    /// Those of them that may name any object: while there is one, nothing is said to be unneeded.
+    pub unknown: u64,
     /// Rows that the catalogue had lost, or had otherwise.
     pub mended: u64,
     /// Objects in archives that no file needs: they go after the delay.
@@ -66,10 +68,8 @@ impl Tier {
         let mut scanned = Scanned::default();
         let mut changes = BTreeMap::new();
         self.walk_all(request, &mut |place| {
-            if place.found.attr.kind == FileKind::Regular
-                && let Some(change) = self.scan_file(&place, number, &mut scanned)?
-            {
-                note(&mut changes, change);
+            if place.found.attr.kind == FileKind::Regular {
+                self.scan_file(&place, number, &mut changes, &mut scanned)?;
             }
             if changes.len() >= BATCH {
                 self.catalogue.put_where_still(std::mem::take(&mut changes).values())?;
@@ -92,12 +92,13 @@ impl Tier {
         self: &Arc<Self>,
         place: &Place<'_>,
         number: u64,
+        changes: &mut BTreeMap<Id, RowChange>,
         scanned: &mut Scanned,
-    ) -> Result<Option<RowChange>> {
+    ) -> Result<()> {
         scanned.files += 1;
         let attr = &place.found.attr;
         let (residency, before) = match self.residency_and_row(attr.ino) {
-            Ok(None) => return Ok(None),
+            Ok(None) => return Ok(()),
             Ok(Some(known)) => known,
             Err(Asked::Catalogue(error)) => return Err(error),
             Err(Asked::File(Unreadable::Below(error))) => {
@@ -105,15 +106,17 @@ impl Tier {
             }
             Err(Asked::File(Unreadable::Corrupt(what))) => {
                 scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
-                return Ok(None);
+                scanned.unknown += 1;
+                return Ok(());
             }
         };
         if !self.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
                 let what = "a copy of another file, made behind the mount";
                 scanned.damaged.push(format!("{}: {what}", crate::error::shown(place.path)));
+                self.keep_for_copy(place, residency, before, number, changes, scanned);
             }
-            return Ok(None);
+            return Ok(());
         }
         if residency.moving {
             // Looked at, it gets its time back.
@@ -122,7 +125,28 @@ impl Tier {
         }
         scanned.archived += 1;
         scanned.offline += u64::from(!residency.offline.is_empty());
-        Ok(Some(self.change_of(place, residency, before, number, scanned)))
+        note(changes, self.change_of(place, residency, before, number, scanned));
+        Ok(())
+    }
+
+    /// A stub on another inode can't be used, but where a tree was moved it is all that is left of
+    /// its file: its object stays as long as it is there. Where the file itself is found, that is
+    /// what the row tells of.
+    fn keep_for_copy(
+        &self,
+        place: &Place<'_>,
+        residency: Residency,
+        before: Option<ObjectRow>,
+        number: u64,
+        changes: &mut BTreeMap<Id, RowChange>,
+        scanned: &mut Scanned,
+    ) {
+        let is_seen = |row: &ObjectRow| row.seen == number && row.state == ObjectState::Live;
+        let object = residency.version.object;
+        let is_kept = before.as_ref().is_some_and(is_seen) || changes.contains_key(&object);
+        if residency.tier == self.settings.tier && !is_kept {
+            changes.insert(object, self.change_of(place, residency, before, number, scanned));
+        }
     }
 
     /// What a file says, and what the catalogue said of its object at some moment at which the file
@@ -145,10 +169,6 @@ impl Tier {
                 _ => return Ok(None),
             }
         }
-    }
-
-    fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
-        residency.tier == self.settings.tier && residency.inode == (self.around.tell)(attr)
     }
 
     fn change_of(
@@ -176,13 +196,17 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names. What was archived since the scan began is younger.
+    /// Rows of objects that no file names. What was archived since the scan began is younger. A file
+    /// that can't tell what it names may have any name by now, and so may name any of them.
     fn retire_unseen(
         &self,
         number: u64,
         begun: fslab_vfs::Timestamp,
         scanned: &mut Scanned,
     ) -> Result<()> {
+        if scanned.unknown > 0 {
+            return Ok(());
+        }
         let mut unseen = Vec::new();
         // Before the rows are read: who ends meanwhile has put a younger one.
         let archived = self.inodes_archived()?;
@@ -290,6 +314,9 @@ impl Tier {
                 // The others of a bundle are as good as ever.
                 Err(error) => scanned.damaged.push(error.to_string()),
             }
+        }
+        if scanned.unknown > 0 {
+            return Ok(());
         }
         scanned.unneeded += rows.len() as u64;
         self.catalogue.put(&rows)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fslab_vfs::{FileKind, Ino, Name, Request, Timestamp};
+use fslab_vfs::{Attr, FileKind, Ino, Name, Request, Timestamp};
 use parking_lot::MutexGuard;
 
 use super::Tier;
@@ -65,14 +65,24 @@ impl Tier {
     /// # Errors
     /// Where that can't be told: the file may name any object.
     pub(super) fn named_version(&self, row: &ObjectRow) -> Result<Option<Residency>, Unreadable> {
+        let known = self.residency_in_place_of(row)?;
+        Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
+    }
+
+    /// The residency of the file that is where a row says, whatever inode that is.
+    fn residency_in_place_of(
+        &self,
+        row: &ObjectRow,
+    ) -> Result<Option<(Attr, Residency)>, Unreadable> {
         let found = match Found::at(&self.lower, &row.path) {
             Err(error) if is_elsewhere(&error) => return Ok(None),
             found => found?,
         };
-        if (self.around.tell)(&found.attr) != row.inode {
+        if found.attr.kind != FileKind::Regular {
             return Ok(None);
         }
-        self.residency_below(found.ino())
+        let known = self.residency_below(found.ino())?;
+        Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
     /// Removes rows, and the containers that held nothing else.
@@ -98,7 +108,7 @@ impl Tier {
             return None;
         }
         let residency = self.residency_below(found.ino()).ok()??;
-        let is_own = residency.inode == (self.around.tell)(&found.attr);
+        let is_own = self.around.is_of(residency.inode, &found.attr);
         is_own.then_some(residency.version.object)
     }
 
@@ -180,10 +190,15 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file of a row names its object, or can't be asked.
+    /// Whether the file of a row names its object, or a stub in its place does, as moving a tree
+    /// leaves them, or whether that can't be told.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
-        match self.named_version(row) {
-            Ok(known) => known.is_some_and(|known| known.version.object == row.version.object),
+        let names_it = |(attr, known): &(Attr, Residency)| {
+            let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
+            known.version.object == row.version.object && means_it
+        };
+        match self.residency_in_place_of(row) {
+            Ok(known) => known.is_some_and(|known| names_it(&known)),
             Err(error) => {
                 let path = crate::error::shown(&row.path);
                 tracing::warn!("{path}: its versions are kept, because it can't be read: {error}");

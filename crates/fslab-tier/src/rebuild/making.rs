@@ -51,9 +51,10 @@ impl Rebuilder<'_> {
     /// What is there may name an object: its row is kept.
     pub(super) fn note_kept(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
         let known = self.around.marks.read(&**self.lower, &self.request(), found.ino());
-        let own = known.ok().flatten().filter(|known| {
-            known.tier == self.tier && known.inode == (self.around.tell)(&found.attr)
-        });
+        let own = known
+            .ok()
+            .flatten()
+            .filter(|known| known.tier == self.tier && self.around.is_of(known.inode, &found.attr));
         if let Some(known) = own {
             self.note(known.file, &known.version, &found.attr, &entry.attributes.path);
         }

@@ -202,7 +202,7 @@ impl Rebuilder<'_> {
         let is_stub = known.as_ref().is_some_and(|known| {
             let whole = Runs::of(0..blocks_of(known.version.size));
             known.file == file
-                && known.inode == (self.around.tell)(&found.attr)
+                && self.around.is_of(known.inode, &found.attr)
                 && !known.changed
                 && known.offline == whole
                 && known.version.sequence < version.sequence

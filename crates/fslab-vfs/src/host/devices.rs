@@ -22,6 +22,9 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
+    /// What tells it from the others in every session, unlike its number and its place among them:
+    /// 0 for the root's, the identity of a subvolume of btrfs, and else that it is not the root's.
+    volume: u64,
     /// The mount it was met in. Subvolumes of btrfs are devices of one mount.
     mount_id: u64,
     /// A directory on the device, open for reading, where file handles can be opened through it;
@@ -40,7 +43,8 @@ impl Device {
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
         let handles_tell_numbers = mount.is_some() && handle_tells_number(file)?;
         let reports_at_close = !is_known_local(file)?;
-        Ok(Self { number, mount_id, mount, handles_tell_numbers, reports_at_close })
+        let volume = if known.known.read().is_empty() { 0 } else { volume_of(file) };
+        Ok(Self { number, volume, mount_id, mount, handles_tell_numbers, reports_at_close })
     }
 }
 
@@ -82,6 +86,14 @@ impl Devices {
         }
         known.push(device);
         Ok(index)
+    }
+
+    /// The number of an inode on a device, to be written down: its own on the root's. On others the
+    /// volume lies over the upper bits, for a snapshot has the numbers and times of what it is of.
+    pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
+        let known = self.known.read();
+        let met = known.iter().find(|met| met.number == device);
+        number ^ met.map_or(OTHER_VOLUME, |met| met.volume).rotate_right(16)
     }
 
     /// Whether closing a file of a device may report errors of delayed writes.
@@ -175,6 +187,16 @@ fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
 /// Whether the inode number can be read from the handle of a file.
 fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
     Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
+}
+
+/// A device that is not the root's, of which no more can be told that would last.
+const OTHER_VOLUME: u64 = 1;
+
+/// What tells the device of a file from the root's. What else there is, from device numbers to the
+/// identities of file systems, is given anew or can be changed.
+fn volume_of(file: &OwnedFd) -> u64 {
+    // Where there are no handles, there are no subvolumes either.
+    FileHandle::of(file).ok().and_then(|handle| handle.subvolume()).unwrap_or(OTHER_VOLUME)
 }
 
 /// Whether a file system is one whose close(2) has nothing to report.

@@ -140,6 +140,13 @@ impl Inodes {
         self.table.write().remember(identity, kind, reference)
     }
 
+    /// Counts one more lookup of an inode that is remembered.
+    pub fn hold(&self, ino: Ino) -> Result<()> {
+        let mut table = self.table.write();
+        table.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?.lookups += 1;
+        Ok(())
+    }
+
     /// Gives lookups back; `true` when the inode is forgotten.
     pub fn forget(&self, ino: Ino, lookups: u64) -> bool {
         ino != Ino::ROOT && self.table.write().forget(ino, lookups)

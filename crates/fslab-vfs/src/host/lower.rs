@@ -15,7 +15,7 @@ use crate::error::{Errno, Error, Result};
 use crate::host::attr;
 use crate::host::devices::Devices;
 use crate::host::inodes::{Identity, Inodes, Reference};
-use crate::types::{Entry, FileKind, Ino, Name};
+use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
 /// Inodes, devices, and the descriptors of directories in use.
 #[derive(Debug)]
@@ -177,7 +177,13 @@ impl Lower {
         let generation = reference.generation();
         let kind = FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?;
         let ino = self.inodes.remember(identity, kind, reference);
-        Ok(Entry { attr: attr::to_attr(ino, stat)?, generation })
+        Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
+    }
+
+    /// Attributes as `statx` tells them of an inode that is remembered under a number.
+    pub fn to_attr(&self, ino: Ino, stat: &Statx) -> Result<Attr> {
+        let number = self.devices.lasting_number(attr::device_of(stat), stat.stx_ino);
+        attr::to_attr(ino, number, stat)
     }
 
     /// Gives lookups back.

@@ -27,6 +27,8 @@ pub(super) struct Node {
     pub modified: Timestamp,
     pub changed: Timestamp,
     pub created: Timestamp,
+    /// Tells it from who had its number before.
+    pub generation: u64,
     /// Lookups that were answered and not yet given back.
     pub lookups: u64,
     /// Handles that are open.
@@ -58,6 +60,7 @@ impl Node {
     pub fn attr(&self, ino: Ino) -> Attr {
         Attr {
             ino,
+            number: ino.0,
             size: self.size(),
             blocks: self.pages() * (PAGE_BYTES / SECTOR_BYTES),
             block_size: PAGE_BYTES as u32,

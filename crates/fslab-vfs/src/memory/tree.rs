@@ -1,7 +1,7 @@
 //! All inodes of a memory file system: finding, creating, naming and forgetting them.
 //!
 //! Invariant: an inode is in the table exactly as long as it has a name, an unreturned lookup or
-//! an open handle. Numbers are never used again.
+//! an open handle. Numbers are used again only where that is asked for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -18,8 +18,8 @@ use super::node::{Content, Node};
 use super::space::{Capacity, Space};
 use super::xattr;
 
-/// Numbers are never used again, so that one generation is enough.
-const GENERATION: u64 = 1;
+/// Of all inodes, until a number is used again.
+const FIRST_GENERATION: u64 = 1;
 
 /// The state of a memory file system.
 #[derive(Debug)]
@@ -28,6 +28,9 @@ pub(super) struct Tree {
     pub handles: Handles,
     pub space: Space,
     last_ino: u64,
+    /// Numbers of inodes that went, where they are used again; the last one goes first.
+    pub freed: Option<Vec<Ino>>,
+    generation: u64,
 }
 
 /// What is to be created.
@@ -51,6 +54,7 @@ impl Tree {
             modified: Timestamp::default(),
             changed: Timestamp::default(),
             created: Timestamp::default(),
+            generation: FIRST_GENERATION,
             lookups: 0,
             opens: 0,
             linkable: false,
@@ -62,6 +66,8 @@ impl Tree {
             handles: Handles::default(),
             space: Space::new(capacity),
             last_ino: Ino::ROOT.0,
+            freed: None,
+            generation: FIRST_GENERATION,
         }
     }
 
@@ -87,7 +93,7 @@ impl Tree {
     pub fn enter(&mut self, ino: Ino) -> Result<Entry> {
         let node = self.node_mut(ino)?;
         node.lookups += 1;
-        Ok(Entry { attr: node.attr(ino), generation: GENERATION })
+        Ok(Entry { attr: node.attr(ino), generation: node.generation })
     }
 
     /// Takes lookups back.
@@ -116,7 +122,18 @@ impl Tree {
         if ino != Ino::ROOT && self.nodes.get(&ino).is_some_and(Node::is_unreachable) {
             let pages = self.nodes.remove(&ino).map_or(0, |node| node.pages());
             self.space.give(pages);
+            self.freed.iter_mut().for_each(|freed| freed.push(ino));
         }
+    }
+
+    /// A number that no inode has.
+    fn free_number(&mut self) -> Ino {
+        if let Some(ino) = self.freed.as_mut().and_then(Vec::pop) {
+            self.generation += 1;
+            return ino;
+        }
+        self.last_ino += 1;
+        Ino(self.last_ino)
     }
 
     /// Creates an inode under a new name.
@@ -170,6 +187,7 @@ impl Tree {
             modified: request.now,
             changed: request.now,
             created: request.now,
+            generation: self.generation,
             lookups: 0,
             opens: 0,
             linkable: false,
@@ -180,9 +198,10 @@ impl Tree {
             content: new.content,
         };
         xattr::label(&mut node, &request.creation.labels)?;
-        self.last_ino += 1;
-        self.nodes.insert(Ino(self.last_ino), node);
-        Ok(Ino(self.last_ino))
+        let ino = self.free_number();
+        node.generation = self.generation;
+        self.nodes.insert(ino, node);
+        Ok(ino)
     }
 
     fn inherited(

@@ -157,6 +157,78 @@ fn subvolumes_of_one_mount_share_a_descriptor() {
     mount.unmount().unwrap();
 }
 
+/// The numbers that last of files, which are looked up in their order by a file system of its own.
+fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<String, u64> {
+    let host = host(root);
+    let client = Client::new(&host);
+    let number = |path: &str| {
+        let found = path.split('/').fold((Ino::ROOT, 0), |(parent, _), name| {
+            let attr = client.lookup(parent, name).unwrap();
+            assert_eq!(client.attr(attr.ino).unwrap().number, attr.number);
+            (attr.ino, attr.number)
+        });
+        found.1
+    };
+    paths.iter().map(|path| ((*path).to_owned(), number(path))).collect()
+}
+
+/// Files of one lower number are told apart, and in every session alike.
+#[track_caller]
+fn numbers_last(root: &Path, paths: [&str; 3]) {
+    let own = fs::metadata(root.join(paths[0])).unwrap().ino();
+    let numbers = lasting_numbers(root, &paths);
+    assert_eq!(numbers[paths[0]], own, "as the root's device gives it");
+    let [first, second, third] = paths;
+    assert_eq!(lasting_numbers(root, &[third, second, first]), numbers);
+    assert_eq!(lasting_numbers(root, &[second, first, third]), numbers);
+    assert!(paths[1..].iter().all(|path| numbers[*path] != own));
+}
+
+#[test]
+fn numbers_that_last_do_not_tell_in_which_order_devices_were_met() {
+    if !is_root("numbers_that_last_do_not_tell_in_which_order_devices_were_met") {
+        return;
+    }
+    let scratch = scratch();
+    let outer = tmpfs_on(scratch.path().join("outer"));
+    let inner = ["a", "b"].map(|name| tmpfs_on(outer.target().join(name)));
+    for path in ["file", "a/file", "b/file"] {
+        fs::write(outer.target().join(path), path).unwrap();
+    }
+    numbers_last(outer.target(), ["file", "a/file", "b/file"]);
+    for mount in inner {
+        mount.unmount().unwrap();
+    }
+    outer.unmount().unwrap();
+}
+
+/// What a snapshot holds has the numbers and the times of birth of what it was made of.
+#[test]
+fn snapshots_have_numbers_of_their_own() {
+    const TEST: &str = "snapshots_have_numbers_of_their_own";
+    if !is_root(TEST) {
+        return;
+    }
+    if let Err(error) = Kind::Btrfs.tool_version() {
+        return skip(TEST, &error.to_string());
+    }
+    let scratch = scratch();
+    let (mount, _device) = mounted_image(Kind::Btrfs, &scratch.path().join("image"));
+    fs::write(mount.target().join("file"), "file").unwrap();
+    for snapshot in ["one", "two"] {
+        let mut make = std::process::Command::new("btrfs");
+        make.args(["--quiet", "subvolume", "snapshot"]).arg(mount.target());
+        assert!(make.arg(mount.target().join(snapshot)).status().unwrap().success());
+    }
+    let paths = ["file", "one/file", "two/file"];
+    let same = paths.map(|path| fs::metadata(mount.target().join(path)).unwrap().ino());
+    assert_eq!(same, [same[0]; 3]);
+    numbers_last(mount.target(), paths);
+    let numbers = lasting_numbers(mount.target(), &paths);
+    assert_ne!(numbers["one/file"], numbers["two/file"]);
+    mount.unmount().unwrap();
+}
+
 /// What is not yet written back has no place; asking gives it one.
 #[test]
 fn extents_are_where_the_bytes_are() {

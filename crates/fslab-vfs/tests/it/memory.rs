@@ -170,3 +170,23 @@ fn file_capabilities_end_with_the_contents() {
     file.write_all(0, b"x").unwrap();
     assert_eq!(errno(client.getxattr(attr.ino, CAPABILITY)), Some(Errno::NODATA));
 }
+
+#[test]
+fn numbers_are_used_again_where_that_is_asked_for() {
+    for (memory, is_reused) in [(MemFs::reusing_numbers(), true), (MemFs::default(), false)] {
+        let client = Client::new(&memory);
+        let first = client.file(Ino::ROOT, "first", b"first").unwrap();
+        let generation = |name: &str| {
+            let name = fslab_vfs::Name::new(name.as_ref()).unwrap();
+            let entry = memory.lookup(&client.request(), Ino::ROOT, name).unwrap();
+            memory.forget(entry.attr.ino, 1);
+            entry.generation
+        };
+        let before = generation("first");
+        client.unlink(Ino::ROOT, "first").unwrap();
+        assert_ne!(client.file(Ino::ROOT, "second", b"").unwrap(), first, "it is remembered");
+        client.forget(first);
+        let third = client.file(Ino::ROOT, "third", b"").unwrap();
+        assert_eq!((third == first, generation("third") != before), (is_reused, is_reused));
+    }
+}

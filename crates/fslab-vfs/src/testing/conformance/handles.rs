@@ -15,6 +15,7 @@ cases! { "handles":
     closing_one_handle_keeps_the_other, released_handle_is_not_reused_wrongly,
     handle_sees_a_new_size, writes_before_unlink_are_seen_after,
     unlinked_symlink_keeps_its_target, flush_can_be_repeated,
+    held_inode_outlives_its_name_and_its_lookups,
 }
 
 fn unlinked_file_stays_readable(client: &Client<'_>, top: Ino) -> Outcome {
@@ -197,4 +198,19 @@ fn flush_can_be_repeated(client: &Client<'_>, top: Ino) -> Outcome {
         file.write_all(0, b"still open")?;
     }
     Ok(file.close()?)
+}
+
+fn held_inode_outlives_its_name_and_its_lookups(client: &Client<'_>, top: Ino) -> Outcome {
+    let ino = client.file(top, "file", b"held")?;
+    client.subject().hold(ino)?;
+    client.unlink(top, "file")?;
+    client.forget(ino);
+    let next = client.file(top, "file", b"next")?;
+    let (held, links) = (client.contents(ino), client.attr(ino).map(|attr| attr.links));
+    client.subject().let_go(ino);
+    ensure!(next != ino, "{ino:?} is another file while it is held");
+    ensure_eq!(held?, b"held");
+    ensure_eq!(links?, 0);
+    ensure!(client.subject().hold(ino).is_err(), "{ino:?} is still held");
+    Ok(())
 }
