@@ -133,6 +133,9 @@ fn bytes_of_a_program_whose_capabilities_would_be_lost_stay() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
+/// Takes rights away from a file.
+type Taking = fn(&Client<'_>, Ino) -> Result<()>;
+
 /// Whoever takes them away while a block comes back waits for it, and has the last word.
 #[test]
 fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
@@ -140,21 +143,25 @@ fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
     let data = noise(92, MIB);
     let ino = privileged(&bench, &data);
     assert!(bench.release(ino, "file").unwrap().bytes > 0);
-    let (fs, taking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
-    let thread = Arc::clone(&taking);
+    let (fs, taking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(Vec::new())));
+    let threads = Arc::clone(&taking);
     *lower.at_write.lock() = Some(Box::new(move || {
-        let (done, is_done) = mpsc::channel();
-        *thread.lock() = Some(std::thread::spawn(move || {
-            let client = Client::new(&*fs);
-            client.chmod(ino, 0o755).unwrap();
-            client.removexattr(ino, CAPABILITY).unwrap();
-            // Nobody listens where it had to wait for the block.
-            done.send(()).unwrap_or_default();
-        }));
-        // Who does not wait for the block is done before it is there.
-        is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
+        let takings: [Taking; 2] = [
+            |client, ino| client.chmod(ino, 0o755).map(drop),
+            |client, ino| client.removexattr(ino, CAPABILITY),
+        ];
+        for take in takings {
+            let (fs, (done, is_done)) = (Arc::clone(&fs), mpsc::channel());
+            threads.lock().push(std::thread::spawn(move || {
+                take(&Client::new(&*fs), ino).unwrap();
+                // Nobody listens where it had to wait for the block.
+                done.send(()).unwrap_or_default();
+            }));
+            // Who does not wait for the block is done before it is there.
+            is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
+        }
     }));
     assert!(bench.client().contents(ino).unwrap() == data);
-    taking.lock().take().unwrap().join().unwrap();
+    taking.lock().drain(..).for_each(|thread| thread.join().unwrap());
     assert_eq!(rights(&bench.client(), ino), (0o755, None));
 }
