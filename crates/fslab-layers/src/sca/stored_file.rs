@@ -110,7 +110,8 @@ impl StoredFile {
     ) -> Result<Self> {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        let found = if settings.size_xattr { mark::read(&**fs, request, ino)? } else { None };
+        // Whether or not this mount keeps sizes: what others said must not outlive a change.
+        let found = mark::read(&**fs, request, ino)?;
         let (kind, mark, is_believed) = classify(io, found)?;
         Ok(Self {
             fs: Arc::clone(fs),
@@ -246,7 +247,7 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) {
-            return state.write_foreign(request, &self.settings, place, data, options);
+            return state.write_foreign(request, place, data, options);
         }
         let offset = match place {
             Place::At(offset) => offset,
@@ -294,14 +295,14 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) && size > 0 {
-            state.mark_foreign(request, &self.settings)?;
+            state.mark_foreign(request)?;
             return state.lower.truncate(request, size);
         }
         if state.lower.length(request)? == 0 && size == 0 {
             return state.lower.touch(request, kill_set_id);
         }
         if size == 0 {
-            state.void_mark(request, &self.settings)?;
+            state.void_mark(request)?;
             state.lower.empty(request, kill_set_id)?;
             state.kind = Kind::Empty;
             return Ok(());
@@ -326,7 +327,7 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) {
-            state.mark_foreign(request, &self.settings)?;
+            state.mark_foreign(request)?;
             let lower = &state.lower;
             return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
         }
@@ -516,7 +517,7 @@ impl State {
         request: &'a Request,
         settings: &'a Settings,
     ) -> Result<(Io<'a>, &'a mut Log)> {
-        self.void_mark(request, settings)?;
+        self.void_mark(request)?;
         if matches!(self.kind, Kind::Empty) {
             let identity = Identity {
                 codec: settings.codec,
@@ -533,8 +534,10 @@ impl State {
         }
     }
 
-    fn void_mark(&mut self, request: &Request, settings: &Settings) -> Result<()> {
-        if settings.size_xattr && self.mark != MarkState::Void {
+    /// Lets nobody believe the mark any more; where that fails, the file must not be changed. Costs
+    /// nothing where there is none.
+    fn void_mark(&mut self, request: &Request) -> Result<()> {
+        if self.mark != MarkState::Void {
             mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
         }
         (self.mark, self.is_believed) = (MarkState::Void, false);
@@ -542,9 +545,13 @@ impl State {
     }
 
     /// From its first change through the mount on, a foreign file is foreign whatever is in it.
-    fn mark_foreign(&mut self, request: &Request, settings: &Settings) -> Result<()> {
-        if settings.size_xattr && self.mark != MarkState::Foreign {
-            mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign)?;
+    fn mark_foreign(&mut self, request: &Request) -> Result<()> {
+        if self.mark != MarkState::Foreign {
+            match mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
+                // No file here has a mark: what it is, only its content can say.
+                Err(error) if mark::is_absence(error.errno()) => {}
+                answer => answer?,
+            }
         }
         self.mark = MarkState::Foreign;
         Ok(())
@@ -553,12 +560,11 @@ impl State {
     fn write_foreign(
         &mut self,
         request: &Request,
-        settings: &Settings,
         place: Place,
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        self.mark_foreign(request, settings)?;
+        self.mark_foreign(request)?;
         let offset = match place {
             Place::At(offset) => offset,
             Place::End => self.lower.length(request)?,

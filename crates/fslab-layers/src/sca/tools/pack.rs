@@ -57,7 +57,7 @@ fn pack_open(
     progress: &dyn Fn(u64),
 ) -> fslab_vfs::Result<PackedFile> {
     let taken = || fs.getattr(request, ino, Some(handle)).map(|attr| attr.blocks * 512);
-    // Where there is no mark, the mount may be one that would not look after it.
+    // Where there is no mark, the mount may be one that is to keep none.
     let has_mark = mark::read(&**fs, request, ino)?.is_some();
     let settings = Arc::new(options::of_packing(identity.codec, has_mark)?);
     let before_bytes = taken()?;
