@@ -20,6 +20,7 @@ impl Volume {
         Attr {
             ino,
             size: inode.size,
+            is_size_known: true,
             blocks: inode.sectors.into(),
             block_size: self.block_size().bytes_u32(),
             kind: inode.kind,

@@ -39,6 +39,16 @@ pub struct StoredFile {
     access_is_due: AtomicBool,
 }
 
+/// A file that was opened below.
+#[derive(Clone, Copy)]
+pub struct OpenBelow {
+    pub ino: Ino,
+    pub handle: Handle,
+    pub is_writable: bool,
+    /// It was made just now, and has no mark: whoever made it may have no right to look.
+    pub is_new: bool,
+}
+
 struct State {
     lower: LowerFile,
     is_writable: bool,
@@ -94,11 +104,11 @@ impl StoredFile {
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
-        (ino, handle, is_writable): (Ino, Handle, bool),
+        opened: OpenBelow,
     ) -> Result<Self> {
-        let claim = if is_writable { Claim::Exclusive } else { Claim::Shared };
-        fs.claim_file(ino, handle, claim)?;
-        Self::look(fs, settings, request, (ino, handle, is_writable))
+        let claim = if opened.is_writable { Claim::Exclusive } else { Claim::Shared };
+        fs.claim_file(opened.ino, opened.handle, claim)?;
+        Self::look(fs, settings, request, opened)
     }
 
     /// Finds out what an open file below is, without a claim: for a short look.
@@ -106,12 +116,12 @@ impl StoredFile {
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
-        (ino, handle, is_writable): (Ino, Handle, bool),
+        OpenBelow { ino, handle, is_writable, is_new }: OpenBelow,
     ) -> Result<Self> {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
         // Whether or not this mount keeps sizes: what others said must not outlive a change.
-        let found = mark::read(&**fs, request, ino)?;
+        let found = if is_new { None } else { mark::read(&**fs, request, ino)? };
         let (kind, mark, is_believed) = classify(io, found)?;
         Ok(Self {
             fs: Arc::clone(fs),
@@ -143,6 +153,16 @@ impl StoredFile {
         self.fs.claim_file(ino, opened.handle, Claim::Exclusive)?;
         state.is_writable = true;
         Ok(())
+    }
+
+    /// Voids the mark while that is possible, if somebody may change the file: rights that only
+    /// matter at opening take it away from who has opened it.
+    pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
+        let mut state = self.state.write();
+        if state.is_closed || !state.is_writable || state.mark != MarkState::Given {
+            return Ok(());
+        }
+        state.void_mark(request)
     }
 
     /// The handle of the file below.

@@ -9,6 +9,7 @@ mod marks;
 mod memory;
 mod pack;
 mod space;
+mod unreadable;
 
 use std::io::Write;
 use std::process::{Command, Stdio};

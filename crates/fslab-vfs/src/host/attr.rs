@@ -49,6 +49,7 @@ pub(super) fn to_attr(ino: Ino, stat: &Statx) -> Result<Attr> {
     Ok(Attr {
         ino,
         size: stat.stx_size,
+        is_size_known: true,
         blocks: stat.stx_blocks,
         block_size: stat.stx_blksize,
         kind: FileKind::from_mode(mode).ok_or(Errno::IO)?,

@@ -59,6 +59,7 @@ impl Node {
         Attr {
             ino,
             size: self.size(),
+            is_size_known: true,
             blocks: self.pages() * (PAGE_BYTES / SECTOR_BYTES),
             block_size: PAGE_BYTES as u32,
             kind: self.kind,

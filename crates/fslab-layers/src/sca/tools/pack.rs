@@ -9,7 +9,7 @@ use super::open_below;
 use crate::error::{Error, Result};
 use crate::sca::frame::Identity;
 use crate::sca::layer::own_request;
-use crate::sca::stored_file::{Packed, StoredFile};
+use crate::sca::stored_file::{OpenBelow, Packed, StoredFile};
 use crate::sca::{mark, options, roots};
 
 /// What packing did to a file.
@@ -61,7 +61,8 @@ fn pack_open(
     let has_mark = mark::read(&**fs, request, ino)?.is_some();
     let settings = Arc::new(options::of_packing(identity.codec, has_mark)?);
     let before_bytes = taken()?;
-    let file = StoredFile::open(fs, &settings, request, (ino, handle, true))?;
+    let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
+    let file = StoredFile::open(fs, &settings, request, opened)?;
     let mut done = 0;
     let outcome = file.pack(request, &mut |bytes| {
         done += bytes;
