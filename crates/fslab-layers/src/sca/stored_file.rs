@@ -83,8 +83,9 @@ pub enum Packed {
 }
 
 enum Kind {
-    /// No bytes: a stored file that has not begun.
-    Empty,
+    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what a
+    /// crash leaves would else be what was there before, mixed with what was written next.
+    Empty { is_durable: bool },
     /// Bytes that are no stored file: served as they are.
     Foreign,
     Stored(Box<Log>),
@@ -186,7 +187,7 @@ impl StoredFile {
     /// The logical size; nothing for a foreign file, whose size is that of the file below.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
-            Kind::Empty => Some(0),
+            Kind::Empty { .. } => Some(0),
             Kind::Foreign => None,
             Kind::Stored(log) => Some(log.size),
         }
@@ -218,7 +219,7 @@ impl StoredFile {
         let state = self.state.read();
         let io = Io { ahead, ..state.io(request, &self.settings) };
         let count = match &state.kind {
-            Kind::Empty => 0,
+            Kind::Empty { .. } => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
             Kind::Stored(log) => log.read(io, offset, buffer)?,
         };
@@ -297,7 +298,7 @@ impl StoredFile {
         let Place::At(offset) = place else { return Ok(Prepared::default()) };
         let shape = match &self.state.read().kind {
             Kind::Foreign => return Ok(Prepared::default()),
-            Kind::Empty => self.settings.shape(),
+            Kind::Empty { .. } => self.settings.shape(),
             Kind::Stored(log) => Shape::from(&log.identity),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
@@ -314,18 +315,12 @@ impl StoredFile {
         }
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
-        if matches!(state.kind, Kind::Foreign) && size > 0 {
+        if size == 0 {
+            return state.empty(request, kill_set_id);
+        }
+        if matches!(state.kind, Kind::Foreign) {
             state.mark_foreign(request)?;
             return state.lower.truncate(request, size);
-        }
-        if state.lower.length(request)? == 0 && size == 0 {
-            return state.lower.touch(request, kill_set_id);
-        }
-        if size == 0 {
-            state.void_mark(request)?;
-            state.lower.empty(request, kill_set_id)?;
-            state.kind = Kind::Empty;
-            return Ok(());
         }
         if size == state.stored_size() {
             return state.lower.touch(request, kill_set_id);
@@ -370,7 +365,7 @@ impl StoredFile {
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         let state = self.state.read();
         match &state.kind {
-            Kind::Empty => Err(Errno::NXIO.into()),
+            Kind::Empty { .. } => Err(Errno::NXIO.into()),
             Kind::Foreign => {
                 let lower = &state.lower;
                 lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
@@ -430,7 +425,7 @@ impl StoredFile {
         let io = state.io(request, &self.settings);
         match &state.kind {
             Kind::Stored(log) => log.gains_by_packing(io),
-            Kind::Empty | Kind::Foreign => Ok(false),
+            Kind::Empty { .. } | Kind::Foreign => Ok(false),
         }
     }
 
@@ -538,7 +533,8 @@ impl State {
         settings: &'a Settings,
     ) -> Result<(Io<'a>, &'a mut Log)> {
         self.void_mark(request)?;
-        if matches!(self.kind, Kind::Empty) {
+        if matches!(self.kind, Kind::Empty { .. }) {
+            self.make_emptiness_durable(request)?;
             let identity = Identity {
                 codec: settings.codec,
                 chunk_log2: settings.chunk_log2,
@@ -552,6 +548,27 @@ impl State {
             // Foreign files are written by other ways.
             _ => Err(Errno::IO.into()),
         }
+    }
+
+    /// Empties the file, durably.
+    fn empty(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
+        let is_settled = !matches!(self.kind, Kind::Empty { is_durable: false });
+        if is_settled && self.lower.length(request)? == 0 {
+            return self.lower.touch(request, kill_set_id);
+        }
+        self.void_mark(request)?;
+        self.lower.empty(request, kill_set_id)?;
+        // It is empty even if that can't be made durable: nothing in memory is about it any more.
+        self.kind = Kind::Empty { is_durable: false };
+        self.make_emptiness_durable(request)
+    }
+
+    fn make_emptiness_durable(&mut self, request: &Request) -> Result<()> {
+        if matches!(self.kind, Kind::Empty { is_durable: false }) {
+            self.lower.sync(request, false)?;
+            self.kind = Kind::Empty { is_durable: true };
+        }
+        Ok(())
     }
 
     /// Lets nobody believe the mark any more; where that fails, the file must not be changed. Costs
@@ -603,7 +620,7 @@ fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> 
     };
     let length = io.lower.length(io.request)?;
     if length == 0 {
-        return Ok((Kind::Empty, mark, false));
+        return Ok((Kind::Empty { is_durable: true }, mark, false));
     }
     if mark == MarkState::Foreign {
         return Ok((Kind::Foreign, mark, true));

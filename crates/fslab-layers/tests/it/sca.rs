@@ -5,6 +5,7 @@ mod below;
 mod convert;
 mod convert_for_others;
 mod damage;
+mod emptying;
 mod marks;
 mod memory;
 mod pack;
