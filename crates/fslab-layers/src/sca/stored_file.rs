@@ -556,7 +556,11 @@ impl State {
         if is_settled && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
-        self.void_mark(request)?;
+        // The mark of a foreign file is true until a stored one is begun: it must be what is left if
+        // nothing more is done than voiding it.
+        if self.mark != MarkState::Foreign {
+            self.void_mark(request)?;
+        }
         self.lower.empty(request, kill_set_id)?;
         // It is empty even if that can't be made durable: nothing in memory is about it any more.
         self.kind = Kind::Empty { is_durable: false };
@@ -573,9 +577,15 @@ impl State {
 
     /// Lets nobody believe the mark any more; where that fails, the file must not be changed. Costs
     /// nothing where there is none.
+    ///
+    /// A size is not believed of a file of another length, so that what is added voids it as well
+    /// if a crash brings the mark back. That a file is foreign is believed of any length.
     fn void_mark(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Void {
             mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
+        }
+        if self.mark == MarkState::Foreign {
+            self.lower.sync(request, false)?;
         }
         (self.mark, self.is_believed) = (MarkState::Void, false);
         Ok(())

@@ -3,7 +3,7 @@
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, OpenMode, WriteOptions};
 
-use super::below::{Below, Failing, read_file, text, write_file};
+use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 
 const LAYER: &str = "copy:chunk=4KiB";
 
@@ -49,4 +49,20 @@ fn an_emptying_that_is_not_durable_can_be_tried_again() {
     fails(file.truncate(0));
     assert_eq!(file.truncate(0).unwrap().size, 0);
     file.close().unwrap();
+}
+
+/// Whatever a foreign file begins with, it stays one if it is not emptied.
+#[test]
+fn a_foreign_file_that_can_not_be_emptied_stays_as_it_is() {
+    for mut content in [random(3, 5000), vec![0; 5000]] {
+        let below = Below::new();
+        write_file(&*below.fs, "file", &content);
+        let failing = Failing::over(&below, LAYER, "");
+        write_at(&*failing.fs, "file", 4990, b"changed").unwrap();
+        content[4990..4997].copy_from_slice(b"changed");
+        failing.by("setattr on file error EIO");
+        fails(rewrite_file(&*failing.fs, "file", &text(5000)));
+        // A kill.
+        assert!(read_file(&*below.mount(LAYER), "file") == Ok(content));
+    }
 }
