@@ -21,6 +21,7 @@ impl Volume {
             ino,
             number: ino.0,
             size: inode.size,
+            is_size_known: true,
             blocks: inode.sectors.into(),
             block_size: self.block_size().bytes_u32(),
             kind: inode.kind,

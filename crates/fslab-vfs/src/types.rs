@@ -278,6 +278,10 @@ pub struct Attr {
     pub number: u64,
     /// Logical size in bytes.
     pub size: u64,
+    /// Whether that is right. A file whose size can't be found out, because it may not be read or
+    /// is damaged, shows some other: it can be named, removed and given other rights, and must not
+    /// be taken at its word. Opening it is refused.
+    pub is_size_known: bool,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
     /// Preferred size of a request, in bytes.

@@ -14,10 +14,12 @@ use crate::server::Server;
 
 impl Server {
     /// How long attributes may be believed. Those of set-id programs not at all: the lower file
-    /// system may clear the bits while the kernel writes, and they must not be honoured after.
+    /// system may clear the bits while the kernel writes, and they must not be honoured after. Nor
+    /// those of files whose size is not known: who can read them later must see it.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
-        if attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0 {
+        let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;
+        if has_set_id || !attr.is_size_known {
             Duration::ZERO
         } else {
             self.options.attr_timeout

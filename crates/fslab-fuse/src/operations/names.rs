@@ -1,5 +1,7 @@
 //! Requests about names: looking them up, making, moving and removing them.
 
+use std::time::Duration;
+
 use fslab_vfs::{Entry, Ino, Name, RenameMode, Result};
 
 use super::{Answer, Job};
@@ -13,12 +15,16 @@ use crate::server::Server;
 
 impl Server {
     /// An entry as the kernel takes it, with how long it may be believed.
+    ///
+    /// With write-back, the kernel keeps the size that it was told of an inode first. One whose size
+    /// is not known has another generation, so that it is another inode once the size is.
     pub(super) fn to_entry_out(&self, entry: &Entry) -> EntryOut {
-        let names = self.options.entry_timeout;
+        let is_known = entry.attr.is_size_known;
+        let names = if is_known { self.options.entry_timeout } else { Duration::ZERO };
         let attributes = self.attr_timeout(&entry.attr);
         EntryOut {
             nodeid: entry.attr.ino.0,
-            generation: entry.generation,
+            generation: if is_known { entry.generation } else { !entry.generation },
             entry_valid: names.as_secs(),
             attr_valid: attributes.as_secs(),
             entry_valid_nsec: names.subsec_nanos(),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Request, Result};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
 
 use super::context::Settings;
 use super::in_use::FilesInUse;
 use super::mark;
-use super::stored_file::{Packed, StoredFile};
+use super::stored_file::{OpenBelow, Packed, StoredFile};
 
 /// What is needed to use a file, by requests and by the packer.
 pub struct Access {
@@ -30,7 +30,8 @@ impl Access {
         let writes = mode.writes();
         let file = self.files.enter(ino, || {
             let opened = self.lower.open(request, ino, mode)?;
-            self.take_over(request, (ino, opened.handle, writes))
+            let handle = opened.handle;
+            self.take_over(request, OpenBelow { ino, handle, is_writable: writes, is_new: false })
         })?;
         if writes && let Err(error) = file.make_writable(request) {
             self.files.leave(request, ino, &file)?;
@@ -40,12 +41,11 @@ impl Access {
     }
 
     /// Takes over a file that was opened below; closes it if that fails.
-    pub fn take_over(&self, request: &Request, key: (Ino, Handle, bool)) -> Result<StoredFile> {
-        let (ino, handle, _) = key;
-        match StoredFile::open(&self.lower, &self.settings, request, key) {
+    pub fn take_over(&self, request: &Request, opened: OpenBelow) -> Result<StoredFile> {
+        match StoredFile::open(&self.lower, &self.settings, request, opened) {
             Ok(file) => Ok(file),
             Err(error) => {
-                self.lower.release(request, ino, handle)?;
+                self.lower.release(request, opened.ino, opened.handle)?;
                 Err(error)
             }
         }

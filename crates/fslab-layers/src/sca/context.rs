@@ -41,7 +41,8 @@ pub struct Settings {
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.
     pub verify: bool,
-    /// Whether sizes are kept in an xattr.
+    /// Whether sizes are kept in an xattr, and looked for there by who only wants to know the size.
+    /// Marks that are there are read and voided in any case.
     pub size_xattr: bool,
     /// Encodes the chunks of large writes side by side.
     pub workers: rayon::ThreadPool,

@@ -21,7 +21,7 @@ use super::ahead::Ahead;
 use super::context::Settings;
 use super::mark::{self, Mark};
 use super::packer::Packer;
-use super::stored_file::{Place, StoredFile};
+use super::stored_file::{OpenBelow, Place, StoredFile};
 
 /// Most that one copy moves; the caller goes on from there.
 const COPY_BYTES_MAX: u64 = 16 << 20;
@@ -45,9 +45,6 @@ struct OpenFile {
 
 /// A use of a file that is not behind a handle; ended by [`Sca::leave`].
 type Use = Arc<StoredFile>;
-
-/// Flags of an opening that the file below needs to know.
-const LOWER_FLAGS: OpenMode = OpenMode::EXCLUSIVE;
 
 /// A request of the daemon itself, where there is none of a caller.
 pub fn own_request() -> Request {
@@ -110,14 +107,21 @@ impl Sca {
         Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
     }
 
-    /// Attributes as the mount shows them, from those of the file below.
+    /// Attributes as the mount shows them, from those of the file below. A file whose size can't be
+    /// found out shows that below: whoever can't read it can still rename and remove it.
     fn shown(&self, request: &Request, attr: Attr) -> Result<Attr> {
         if attr.kind != FileKind::Regular {
             return Ok(attr);
         }
         let block_size = attr.block_size.max(1 << self.settings.chunk_log2);
-        let size = self.logical_size(request, &attr)?;
-        Ok(Attr { size, block_size, ..attr })
+        match self.logical_size(request, &attr) {
+            Ok(size) => Ok(Attr { size, block_size, ..attr }),
+            // Opening it says so too.
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::IO) => {
+                Ok(Attr { is_size_known: false, block_size, ..attr })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn logical_size(&self, request: &Request, attr: &Attr) -> Result<u64> {
@@ -146,8 +150,8 @@ impl Sca {
         // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
         self.access.files.look(request, attr.ino, shown, || {
             let handle = self.open_to_look(request, attr.ino)?;
-            let key = (attr.ino, handle, false);
-            let size = StoredFile::look(&self.lower, &self.settings, request, key)
+            let opened = OpenBelow { ino: attr.ino, handle, is_writable: false, is_new: false };
+            let size = StoredFile::look(&self.lower, &self.settings, request, opened)
                 .and_then(|file| file.settle(request).map(|()| shown(&file)));
             self.lower.release(request, attr.ino, handle)?;
             size
@@ -176,6 +180,12 @@ impl Sca {
         }
     }
 
+    /// A file is about to get an owner or permissions with which its mark may not be voided any more,
+    /// though who has it open may write on.
+    fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.access.files.get(ino).map_or(Ok(()), |file| file.expect_other_rights(request))
+    }
+
     fn emptied(&self, request: &Request, mode: OpenMode, file: &StoredFile) -> Result<()> {
         if mode.contains(OpenMode::TRUNCATE) {
             return file.set_size(request, 0, request.credentials.uid != 0);
@@ -183,15 +193,17 @@ impl Sca {
         Ok(())
     }
 
-    /// Makes a handle of a file that was created and opened below.
+    /// Makes a handle of a file that was created, or was there, and opened below.
     fn enter_created(
         &self,
         request: &Request,
         (entry, opened): (Entry, Opened),
+        is_new: bool,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
         let ino = entry.attr.ino;
-        let file = self.enter_opened(request, ino, opened.handle);
+        let opened = OpenBelow { ino, handle: opened.handle, is_writable: true, is_new };
+        let file = self.enter_opened(request, opened);
         let file = file.inspect_err(|_| self.lower.forget(ino, 1))?;
         let emptied = self.emptied(request, flags, &file).and_then(|()| {
             let attr = self.lower.getattr(request, ino, Some(file.lower_handle()))?;
@@ -210,14 +222,14 @@ impl Sca {
         }
     }
 
-    fn enter_opened(&self, request: &Request, ino: Ino, handle: Handle) -> Result<Use> {
-        let mut is_taken = false;
+    fn enter_opened(&self, request: &Request, opened: OpenBelow) -> Result<Use> {
+        let (ino, mut is_taken) = (opened.ino, false);
         let file = self.access.files.enter(ino, || {
             is_taken = true;
-            self.access.take_over(request, (ino, handle, true))
+            self.access.take_over(request, opened)
         })?;
         if !is_taken {
-            let ready = self.lower.release(request, ino, handle);
+            let ready = self.lower.release(request, ino, opened.handle);
             if let Err(error) = ready.and_then(|()| file.make_writable(request)) {
                 self.leave(request, ino, &file)?;
                 return Err(error);
@@ -309,6 +321,9 @@ impl FileSystem for Sca {
             done.and(left)?;
         }
         let rest = SetAttr { size: None, kill_set_id: false, ..changes.clone() };
+        if rest.permissions.is_some() || rest.uid.is_some() {
+            self.expect_other_rights(request, ino)?;
+        }
         let attr =
             self.through_handle(ino, |handle| self.lower.setattr(request, ino, handle, &rest))?;
         self.shown(request, attr)
@@ -390,9 +405,17 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let lower_flags = mark::lower_mode(true) | (flags & LOWER_FLAGS);
-        let created = self.lower.create(request, parent, name, mode, lower_flags)?;
-        self.enter_created(request, created, flags)
+        let lower_flags = mark::lower_mode(true);
+        let exclusive = lower_flags | OpenMode::EXCLUSIVE;
+        match self.lower.create(request, parent, name, mode, exclusive) {
+            Err(error)
+                if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) =>
+            {
+                let found = self.lower.create(request, parent, name, mode, lower_flags)?;
+                self.enter_created(request, found, false, flags)
+            }
+            created => self.enter_created(request, created?, true, flags),
+        }
     }
 
     fn tmpfile(
@@ -402,9 +425,10 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let lower_flags = mark::lower_mode(true) | (flags & LOWER_FLAGS);
+        // Exclusive means here that it never gets a name.
+        let lower_flags = mark::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
         let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
-        self.enter_created(request, created, flags)
+        self.enter_created(request, created, true, flags)
     }
 
     fn read(

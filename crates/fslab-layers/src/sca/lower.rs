@@ -102,11 +102,9 @@ impl LowerFile {
         self.change(request, &SetAttr { size: Some(length), ..SetAttr::default() })
     }
 
-    /// Empties the file, for good: what a crash leaves is not what was there before, mixed with
-    /// what is written next.
+    /// Empties the file; a sync makes that durable.
     pub fn empty(&self, request: &Request, kill_set_id: bool) -> Result<()> {
-        self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })?;
-        self.sync(request, false)
+        self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })
     }
 
     /// Gives space back. Bytes there read as zeros or as before; nobody needs them.

@@ -39,6 +39,16 @@ pub struct StoredFile {
     access_is_due: AtomicBool,
 }
 
+/// A file that was opened below.
+#[derive(Clone, Copy)]
+pub struct OpenBelow {
+    pub ino: Ino,
+    pub handle: Handle,
+    pub is_writable: bool,
+    /// It was made just now, and has no mark: whoever made it may have no right to look.
+    pub is_new: bool,
+}
+
 struct State {
     lower: LowerFile,
     is_writable: bool,
@@ -73,8 +83,9 @@ pub enum Packed {
 }
 
 enum Kind {
-    /// No bytes: a stored file that has not begun.
-    Empty,
+    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what a
+    /// crash leaves would else be what was there before, mixed with what was written next.
+    Empty { is_durable: bool },
     /// Bytes that are no stored file: served as they are.
     Foreign,
     Stored(Box<Log>),
@@ -94,11 +105,11 @@ impl StoredFile {
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
-        (ino, handle, is_writable): (Ino, Handle, bool),
+        opened: OpenBelow,
     ) -> Result<Self> {
-        let claim = if is_writable { Claim::Exclusive } else { Claim::Shared };
-        fs.claim_file(ino, handle, claim)?;
-        Self::look(fs, settings, request, (ino, handle, is_writable))
+        let claim = if opened.is_writable { Claim::Exclusive } else { Claim::Shared };
+        fs.claim_file(opened.ino, opened.handle, claim)?;
+        Self::look(fs, settings, request, opened)
     }
 
     /// Finds out what an open file below is, without a claim: for a short look.
@@ -106,11 +117,12 @@ impl StoredFile {
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
-        (ino, handle, is_writable): (Ino, Handle, bool),
+        OpenBelow { ino, handle, is_writable, is_new }: OpenBelow,
     ) -> Result<Self> {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        let found = if settings.size_xattr { mark::read(&**fs, request, ino)? } else { None };
+        // Whether or not this mount keeps sizes: what others said must not outlive a change.
+        let found = if is_new { None } else { mark::read(&**fs, request, ino)? };
         let (kind, mark, is_believed) = classify(io, found)?;
         Ok(Self {
             fs: Arc::clone(fs),
@@ -144,6 +156,16 @@ impl StoredFile {
         Ok(())
     }
 
+    /// Voids the mark while that is possible, if somebody may change the file: rights that only
+    /// matter at opening take it away from who has opened it.
+    pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
+        let mut state = self.state.write();
+        if state.is_closed || !state.is_writable || state.mark != MarkState::Given {
+            return Ok(());
+        }
+        state.void_mark(request)
+    }
+
     /// The handle of the file below.
     pub fn lower_handle(&self) -> Handle {
         self.state.read().lower.handle
@@ -165,7 +187,7 @@ impl StoredFile {
     /// The logical size; nothing for a foreign file, whose size is that of the file below.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
-            Kind::Empty => Some(0),
+            Kind::Empty { .. } => Some(0),
             Kind::Foreign => None,
             Kind::Stored(log) => Some(log.size),
         }
@@ -197,7 +219,7 @@ impl StoredFile {
         let state = self.state.read();
         let io = Io { ahead, ..state.io(request, &self.settings) };
         let count = match &state.kind {
-            Kind::Empty => 0,
+            Kind::Empty { .. } => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
             Kind::Stored(log) => log.read(io, offset, buffer)?,
         };
@@ -246,7 +268,7 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) {
-            return state.write_foreign(request, &self.settings, place, data, options);
+            return state.write_foreign(request, place, data, options);
         }
         let offset = match place {
             Place::At(offset) => offset,
@@ -276,7 +298,7 @@ impl StoredFile {
         let Place::At(offset) = place else { return Ok(Prepared::default()) };
         let shape = match &self.state.read().kind {
             Kind::Foreign => return Ok(Prepared::default()),
-            Kind::Empty => self.settings.shape(),
+            Kind::Empty { .. } => self.settings.shape(),
             Kind::Stored(log) => Shape::from(&log.identity),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
@@ -293,18 +315,12 @@ impl StoredFile {
         }
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
-        if matches!(state.kind, Kind::Foreign) && size > 0 {
-            state.mark_foreign(request, &self.settings)?;
-            return state.lower.truncate(request, size);
-        }
-        if state.lower.length(request)? == 0 && size == 0 {
-            return state.lower.touch(request, kill_set_id);
-        }
         if size == 0 {
-            state.void_mark(request, &self.settings)?;
-            state.lower.empty(request, kill_set_id)?;
-            state.kind = Kind::Empty;
-            return Ok(());
+            return state.empty(request, kill_set_id);
+        }
+        if matches!(state.kind, Kind::Foreign) {
+            state.mark_foreign(request)?;
+            return state.lower.truncate(request, size);
         }
         if size == state.stored_size() {
             return state.lower.touch(request, kill_set_id);
@@ -326,7 +342,7 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         if matches!(state.kind, Kind::Foreign) {
-            state.mark_foreign(request, &self.settings)?;
+            state.mark_foreign(request)?;
             let lower = &state.lower;
             return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
         }
@@ -349,7 +365,7 @@ impl StoredFile {
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         let state = self.state.read();
         match &state.kind {
-            Kind::Empty => Err(Errno::NXIO.into()),
+            Kind::Empty { .. } => Err(Errno::NXIO.into()),
             Kind::Foreign => {
                 let lower = &state.lower;
                 lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
@@ -409,7 +425,7 @@ impl StoredFile {
         let io = state.io(request, &self.settings);
         match &state.kind {
             Kind::Stored(log) => log.gains_by_packing(io),
-            Kind::Empty | Kind::Foreign => Ok(false),
+            Kind::Empty { .. } | Kind::Foreign => Ok(false),
         }
     }
 
@@ -516,8 +532,9 @@ impl State {
         request: &'a Request,
         settings: &'a Settings,
     ) -> Result<(Io<'a>, &'a mut Log)> {
-        self.void_mark(request, settings)?;
-        if matches!(self.kind, Kind::Empty) {
+        self.void_mark(request)?;
+        if matches!(self.kind, Kind::Empty { .. }) {
+            self.make_emptiness_durable(request)?;
             let identity = Identity {
                 codec: settings.codec,
                 chunk_log2: settings.chunk_log2,
@@ -533,18 +550,55 @@ impl State {
         }
     }
 
-    fn void_mark(&mut self, request: &Request, settings: &Settings) -> Result<()> {
-        if settings.size_xattr && self.mark != MarkState::Void {
+    /// Empties the file, durably.
+    fn empty(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
+        let is_settled = !matches!(self.kind, Kind::Empty { is_durable: false });
+        if is_settled && self.lower.length(request)? == 0 {
+            return self.lower.touch(request, kill_set_id);
+        }
+        // The mark of a foreign file is true until a stored one is begun: it must be what is left if
+        // nothing more is done than voiding it.
+        if self.mark != MarkState::Foreign {
+            self.void_mark(request)?;
+        }
+        self.lower.empty(request, kill_set_id)?;
+        // It is empty even if that can't be made durable: nothing in memory is about it any more.
+        self.kind = Kind::Empty { is_durable: false };
+        self.make_emptiness_durable(request)
+    }
+
+    fn make_emptiness_durable(&mut self, request: &Request) -> Result<()> {
+        if matches!(self.kind, Kind::Empty { is_durable: false }) {
+            self.lower.sync(request, false)?;
+            self.kind = Kind::Empty { is_durable: true };
+        }
+        Ok(())
+    }
+
+    /// Lets nobody believe the mark any more; where that fails, the file must not be changed. Costs
+    /// nothing where there is none.
+    ///
+    /// A size is not believed of a file of another length, so that what is added voids it as well
+    /// if a crash brings the mark back. That a file is foreign is believed of any length.
+    fn void_mark(&mut self, request: &Request) -> Result<()> {
+        if self.mark != MarkState::Void {
             mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
+        }
+        if self.mark == MarkState::Foreign {
+            self.lower.sync(request, false)?;
         }
         (self.mark, self.is_believed) = (MarkState::Void, false);
         Ok(())
     }
 
     /// From its first change through the mount on, a foreign file is foreign whatever is in it.
-    fn mark_foreign(&mut self, request: &Request, settings: &Settings) -> Result<()> {
-        if settings.size_xattr && self.mark != MarkState::Foreign {
-            mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign)?;
+    fn mark_foreign(&mut self, request: &Request) -> Result<()> {
+        if self.mark != MarkState::Foreign {
+            match mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
+                // No file here has a mark: what it is, only its content can say.
+                Err(error) if mark::is_absence(error.errno()) => {}
+                answer => answer?,
+            }
         }
         self.mark = MarkState::Foreign;
         Ok(())
@@ -553,12 +607,11 @@ impl State {
     fn write_foreign(
         &mut self,
         request: &Request,
-        settings: &Settings,
         place: Place,
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        self.mark_foreign(request, settings)?;
+        self.mark_foreign(request)?;
         let offset = match place {
             Place::At(offset) => offset,
             Place::End => self.lower.length(request)?,
@@ -577,7 +630,7 @@ fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> 
     };
     let length = io.lower.length(io.request)?;
     if length == 0 {
-        return Ok((Kind::Empty, mark, false));
+        return Ok((Kind::Empty { is_durable: true }, mark, false));
     }
     if mark == MarkState::Foreign {
         return Ok((Kind::Foreign, mark, true));

@@ -2,6 +2,7 @@
 
 mod conversion;
 mod crash;
+mod foreign;
 mod leftovers;
 mod mutants;
 mod script;

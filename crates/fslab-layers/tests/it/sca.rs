@@ -5,9 +5,12 @@ mod below;
 mod convert;
 mod convert_for_others;
 mod damage;
+mod emptying;
+mod marks;
 mod memory;
 mod pack;
 mod space;
+mod unreadable;
 
 use std::io::Write;
 use std::process::{Command, Stdio};

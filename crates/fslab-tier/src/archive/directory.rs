@@ -423,9 +423,10 @@ mod tests {
     fn what_a_writer_left_unfinished_goes_at_the_next_start() {
         let (_scratch, archive) = made();
         let root = archive.root.clone();
-        fs::write(root.join(INCOMING).join("left"), "x").unwrap();
+        let left = root.join(INCOMING).join(Id([9; 16]).to_string());
+        fs::write(&left, "x").unwrap();
         drop(archive);
         DirectoryArchive::open(&root, Id([2; 16])).unwrap();
-        assert!(!root.join(INCOMING).join("left").exists());
+        assert!(!left.exists());
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn to_attr(ino: Ino, number: u64, stat: &Statx) -> Result<Attr> {
         ino,
         number,
         size: stat.stx_size,
+        is_size_known: true,
         blocks: stat.stx_blocks,
         block_size: stat.stx_blksize,
         kind: FileKind::from_mode(mode).ok_or(Errno::IO)?,

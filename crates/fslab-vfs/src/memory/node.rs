@@ -62,6 +62,7 @@ impl Node {
             ino,
             number: ino.0,
             size: self.size(),
+            is_size_known: true,
             blocks: self.pages() * (PAGE_BYTES / SECTOR_BYTES),
             block_size: PAGE_BYTES as u32,
             kind: self.kind,

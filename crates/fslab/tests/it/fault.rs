@@ -140,3 +140,23 @@ fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
     drop(host);
     place.umount();
 }
+
+/// The kernel keeps sizes for itself with write-back, and here for an hour: it must not keep one
+/// that could not be found out.
+#[test]
+fn a_size_that_was_not_known_is_not_kept() {
+    require_mounting!();
+    let place = Place::new();
+    let content = vec![b'x'; 300_000];
+    place.mount(&["-l", "zstd"]);
+    fs::write(place.point.join("file"), &content).unwrap();
+    place.umount();
+    let unreadable_at_first = "fault:rules=open on file times 1 error EACCES";
+    let hour = "writeback,entry_timeout=1h,attr_timeout=1h";
+    place.mount(&["-o", hour, "-l", "zstd:size-xattr=off", "-l", unreadable_at_first]);
+    let file = place.point.join("file");
+    assert!(fs::symlink_metadata(&file).is_ok());
+    assert!(fs::read(&file).unwrap() == content);
+    assert_eq!(fs::metadata(&file).unwrap().len(), content.len() as u64);
+    place.umount();
+}

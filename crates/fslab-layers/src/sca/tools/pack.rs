@@ -9,7 +9,7 @@ use super::open_below;
 use crate::error::{Error, Result};
 use crate::sca::frame::Identity;
 use crate::sca::layer::own_request;
-use crate::sca::stored_file::{Packed, StoredFile};
+use crate::sca::stored_file::{OpenBelow, Packed, StoredFile};
 use crate::sca::{mark, options, roots};
 
 /// What packing did to a file.
@@ -57,11 +57,12 @@ fn pack_open(
     progress: &dyn Fn(u64),
 ) -> fslab_vfs::Result<PackedFile> {
     let taken = || fs.getattr(request, ino, Some(handle)).map(|attr| attr.blocks * 512);
-    // Where there is no mark, the mount may be one that would not look after it.
+    // Where there is no mark, the mount may be one that is to keep none.
     let has_mark = mark::read(&**fs, request, ino)?.is_some();
     let settings = Arc::new(options::of_packing(identity.codec, has_mark)?);
     let before_bytes = taken()?;
-    let file = StoredFile::open(fs, &settings, request, (ino, handle, true))?;
+    let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
+    let file = StoredFile::open(fs, &settings, request, opened)?;
     let mut done = 0;
     let outcome = file.pack(request, &mut |bytes| {
         done += bytes;

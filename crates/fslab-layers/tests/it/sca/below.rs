@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fslab_layers::LayerChoice;
+use fslab_layers::observe::fault::{Fault, Program};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
 
@@ -58,6 +59,32 @@ impl Below {
     }
 }
 
+/// A layer over a directory of which calls can be made to fail. Dropping it is a kill.
+pub struct Failing {
+    fault: Arc<Fault>,
+    pub fs: Arc<dyn FileSystem>,
+}
+
+impl Failing {
+    /// Calls fail by these rules from the start.
+    pub fn over(below: &Below, layer: &str, rules: &str) -> Self {
+        let layer: LayerChoice = layer.parse().unwrap();
+        let memory = Arc::clone(&below.fs);
+        let fault = Arc::new(Fault::new(memory, program(rules), Box::new(|_, _| Ok(()))));
+        let lower: Arc<dyn FileSystem> = fault.clone();
+        Self { fs: layer.build(lower).unwrap(), fault }
+    }
+
+    /// From now on, calls fail by these rules.
+    pub fn by(&self, rules: &str) {
+        self.fault.replace(program(rules));
+    }
+}
+
+fn program(rules: &str) -> Program {
+    Program::parse("rules", rules, 0).unwrap()
+}
+
 pub fn text(length: usize) -> Vec<u8> {
     b"It was the age of wisdom, it was the age of foolishness. "
         .iter()
@@ -88,6 +115,29 @@ pub fn write_file(fs: &dyn FileSystem, name: &str, data: &[u8]) {
     }
     client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
     file.close().unwrap();
+}
+
+/// Writes to a file that is there, and closes it.
+pub fn write_at(
+    fs: &dyn FileSystem,
+    name: &str,
+    offset: u64,
+    bytes: &[u8],
+) -> fslab_vfs::Result<()> {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, name)?.ino;
+    let file = client.open(ino, OpenMode::READ_WRITE)?;
+    file.write_all(offset, bytes)?;
+    file.close()
+}
+
+/// Empties a file that is there, writes it anew and closes it.
+pub fn rewrite_file(fs: &dyn FileSystem, name: &str, bytes: &[u8]) -> fslab_vfs::Result<()> {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, name)?.ino;
+    let file = client.open(ino, OpenMode::READ_WRITE | OpenMode::TRUNCATE)?;
+    file.write_all(0, bytes)?;
+    file.close()
 }
 
 pub fn read_file(fs: &dyn FileSystem, name: &str) -> Result<Vec<u8>, Errno> {

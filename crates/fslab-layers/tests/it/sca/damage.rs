@@ -6,7 +6,7 @@ use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::below::{Below, CODECS, mixed, read_file, text, write_file};
+use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
 
 /// Every byte flipped in turn: what is read is right or refused, and so is the size.
 #[test]
@@ -91,16 +91,16 @@ fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
     let below = Below::new();
     let fs = below.mount(layer);
     write_file(&*fs, "file", &text(4096));
-    write_at(&*fs, 20_000, b"behind a hole");
+    write_at(&*fs, "file", 20_000, b"behind a hole").unwrap();
     let expected = read_file(&*fs, "file").unwrap();
     let end = below.bytes("file").len();
-    write_at(&*fs, 8192, &text(4096));
+    write_at(&*fs, "file", 8192, &text(4096)).unwrap();
     // The body is torn, the header whole.
     below.overwrite("file", end + 100, b"torn");
     let torn = below.bytes("file")[end..].to_vec();
     let fs = below.mount(layer);
     assert!(read_file(&*fs, "file").unwrap() == expected);
-    write_at(&*fs, 0, b"next");
+    write_at(&*fs, "file", 0, b"next").unwrap();
     assert!(below.bytes("file").len() > end + 2 * torn.len(), "nothing was kept aside");
     below.overwrite("file", end, &torn);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == expected);

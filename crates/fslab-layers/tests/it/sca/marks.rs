@@ -1,0 +1,92 @@
+//! Marks: what xattrs say of files is believed only while it is true, whoever changed them.
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, Ino};
+
+use super::below::{
+    Below, Failing, random, read_file, rewrite_file, text, write_at, write_file,
+};
+
+const KEEPS: &str = "copy:chunk=4KiB";
+const KEEPS_NOT: &str = "copy:chunk=4KiB,size-xattr=off";
+
+/// The first xattr that a mount sets is the tree's: an ordinary user who may write files of a
+/// directory, and not the directory, can't.
+const NO_TREE: &str = "setxattr nth 1 error EACCES";
+
+/// A stored file of 1024 + (72 + 1000) + (72 + 100) bytes and a foreign one, both with marks.
+fn marked() -> Below {
+    let below = Below::new();
+    write_file(&*below.fs, "foreign", &random(3, 5000));
+    let fs = below.mount(KEEPS);
+    write_file(&*fs, "stored", &text(1000));
+    write_at(&*fs, "stored", 1000, &text(100)).unwrap();
+    write_at(&*fs, "foreign", 0, b"changed").unwrap();
+    fs.shutdown().unwrap();
+    below
+}
+
+/// Rewrites both files, the stored one to the length it had below, and looks at them again with
+/// their marks.
+#[track_caller]
+fn marks_stay_true(layer: &str, rules: &str) {
+    let below = marked();
+    let before = below.bytes("stored").len();
+    let without = Failing::over(&below, layer, rules);
+    rewrite_file(&*without.fs, "stored", &random(5, 1172)).unwrap();
+    rewrite_file(&*without.fs, "foreign", &text(4000)).unwrap();
+    without.fs.shutdown().unwrap();
+    assert_eq!(below.bytes("stored").len(), before, "another length shows that a mark is stale");
+    let fs = below.mount(KEEPS);
+    assert!(read_file(&*fs, "stored") == Ok(random(5, 1172)));
+    assert!(read_file(&*fs, "foreign") == Ok(text(4000)));
+    write_at(&*fs, "foreign", 4000, b"more").unwrap();
+    let expected = [&text(4000)[..], b"more"].concat();
+    assert!(read_file(&*below.mount(KEEPS), "foreign") == Ok(expected));
+}
+
+#[test]
+fn marks_stay_true_where_a_mount_keeps_none() {
+    marks_stay_true(KEEPS_NOT, "");
+}
+
+#[test]
+fn marks_stay_true_where_the_tree_can_not_be_marked() {
+    marks_stay_true(KEEPS, NO_TREE);
+}
+
+/// Else a later mount would believe what the mark says of what it was.
+#[test]
+fn what_has_a_mark_that_can_not_be_voided_is_not_changed() {
+    for layer in [KEEPS, KEEPS_NOT] {
+        let below = marked();
+        let failing = Failing::over(&below, layer, "");
+        failing.by("setxattr error EACCES");
+        let errno = |answer: fslab_vfs::Result<()>| answer.unwrap_err().errno();
+        assert_eq!(errno(write_at(&*failing.fs, "stored", 0, b"x")), Errno::ACCESS);
+        assert_eq!(errno(rewrite_file(&*failing.fs, "stored", b"x")), Errno::ACCESS);
+        let fs = below.mount(KEEPS);
+        assert!(read_file(&*fs, "stored") == Ok([text(1000), text(100)].concat()), "{layer}");
+    }
+}
+
+/// A foreign file stays one, whatever is written to it, with sizes kept in xattrs or not.
+#[test]
+fn foreign_files_are_marked_where_no_sizes_are_kept() {
+    let below = Below::new();
+    write_file(&*below.fs, "foreign", &random(3, 5000));
+    let fs = below.mount(KEEPS_NOT);
+    write_file(&*fs, "stored", &text(5000));
+    let looks_stored = below.bytes("stored");
+    write_at(&*fs, "foreign", 0, &looks_stored).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "foreign").unwrap().ino;
+    client.truncate(ino, looks_stored.len() as u64).unwrap();
+    for layer in [KEEPS, KEEPS_NOT] {
+        assert!(read_file(&*below.mount(layer), "foreign") == Ok(looks_stored.clone()), "{layer}");
+    }
+    let lower = Client::new(&*below.fs);
+    let ino = lower.lookup(Ino::ROOT, "stored").unwrap().ino;
+    let none = lower.getxattr(ino, "user.fslab.sca").unwrap_err().errno();
+    assert_eq!(none, Errno::NODATA, "a size was kept");
+}

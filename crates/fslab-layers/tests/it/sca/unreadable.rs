@@ -1,0 +1,116 @@
+//! Files that can't be read, by rights or by damage: what needs no content is done all the same.
+//!
+//! An ordinary user's daemon has no more rights than the user: faults stand for what it may not do.
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+
+use super::below::{Below, Failing, random, read_file, text, write_file};
+
+const LAYER: &str = "gzip:chunk=4KiB";
+
+/// What is answered of a file without the right to read it.
+const NO_READING: &str = "getxattr|open on file error EACCES";
+
+#[track_caller]
+fn fails<T>(answer: fslab_vfs::Result<T>, errno: Errno) {
+    assert_eq!(answer.err().map(|error| error.errno()), Some(errno));
+}
+
+/// Everything that can be done to a file without reading it.
+#[track_caller]
+fn is_only_unreadable(fs: &dyn FileSystem, stored_length: usize, errno: Errno) {
+    let client = Client::new(fs);
+    let attr = client.lookup(Ino::ROOT, "file").unwrap();
+    assert_eq!((attr.size, attr.is_size_known), (stored_length as u64, false));
+    let ino = attr.ino;
+    fails(client.open(ino, OpenMode::empty()), errno);
+    assert_eq!(client.chmod(ino, 0o600).unwrap().permissions.bits(), 0o600);
+    assert!(!client.attr(ino).unwrap().is_size_known);
+    client.link(ino, Ino::ROOT, "link").unwrap();
+    client.unlink(Ino::ROOT, "link").unwrap();
+    write_file(fs, "other", b"other");
+    client.rename(Ino::ROOT, "file", Ino::ROOT, "renamed").unwrap();
+    client.rename(Ino::ROOT, "renamed", Ino::ROOT, "file").unwrap();
+    client.rename(Ino::ROOT, "other", Ino::ROOT, "file").unwrap();
+    assert_eq!(client.names(Ino::ROOT).unwrap(), ["file"]);
+}
+
+#[test]
+fn files_without_the_right_to_read_them_can_be_renamed_and_removed() {
+    for layer in [LAYER, "gzip:chunk=4KiB,size-xattr=off"] {
+        let below = Below::new();
+        let failing = Failing::over(&below, layer, "");
+        write_file(&*failing.fs, "file", &text(9000));
+        failing.by(NO_READING);
+        is_only_unreadable(&*failing.fs, below.bytes("file").len(), Errno::ACCESS);
+    }
+}
+
+#[test]
+fn damaged_files_can_be_renamed_and_removed() {
+    let below = Below::new();
+    let fs = below.mount(LAYER);
+    write_file(&*fs, "file", &text(9000));
+    fs.shutdown().unwrap();
+    below.replace("file", &random(1, 1500));
+    is_only_unreadable(&*below.mount(LAYER), below.bytes("file").len(), Errno::IO);
+}
+
+/// As soon as a file can be read again, its size is known.
+#[test]
+fn rights_given_back_show_the_size() {
+    let below = Below::new();
+    let failing = Failing::over(&below, LAYER, "");
+    write_file(&*failing.fs, "file", &text(9000));
+    let client = Client::new(&*failing.fs);
+    failing.by(NO_READING);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    failing.by("");
+    let attr = client.chmod(ino, 0o644).unwrap();
+    assert_eq!((attr.size, attr.is_size_known), (9000, true));
+    assert!(read_file(&*failing.fs, "file") == Ok(text(9000)));
+}
+
+/// Who makes a file has it open, whatever rights it gets.
+#[test]
+fn files_are_made_without_the_right_to_read_them() {
+    let below = Below::new();
+    let failing = Failing::over(&below, LAYER, "");
+    failing.by("getxattr|setxattr error EACCES");
+    let client = Client::new(&*failing.fs);
+    let flags = OpenMode::READ_WRITE;
+    for (name, flags) in [("one", flags), ("two", flags | OpenMode::EXCLUSIVE)] {
+        let (_, file) = client.create(Ino::ROOT, name, 0, flags).unwrap();
+        file.write_all(0, &text(9000)).unwrap();
+        assert!(file.read(0, 9000).unwrap() == text(9000));
+        file.close().unwrap();
+    }
+    let (_, unnamed) = client.tmpfile(Ino::ROOT, 0, flags).unwrap();
+    unnamed.write_all(0, &text(9000)).unwrap();
+    unnamed.close().unwrap();
+    failing.by("");
+    assert!(read_file(&*failing.fs, "one") == Ok(text(9000)));
+    let (attr, again) = client.create(Ino::ROOT, "one", 0, flags).unwrap();
+    assert_eq!(attr.size, 9000, "a file that is there is opened");
+    again.close().unwrap();
+}
+
+/// Rights are a matter of opening: who has a file open for writing goes on when they are gone.
+#[test]
+fn a_writer_goes_on_without_the_right_to_write() {
+    let below = Below::new();
+    let failing = Failing::over(&below, LAYER, "");
+    write_file(&*failing.fs, "file", &text(5000));
+    let client = Client::new(&*failing.fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    // A mark says what the size is.
+    client.subject().flush(&client.request(), ino, file.handle).unwrap();
+    client.chmod(ino, 0o444).unwrap();
+    failing.by("setxattr error EACCES");
+    file.write_all(5000, b"written on").unwrap();
+    file.close().unwrap();
+    let expected = [&text(5000)[..], b"written on"].concat();
+    assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
+}
