@@ -439,8 +439,8 @@ impl Catalogue {
         answered?
     }
 
-    /// Calls `visit` with each row, for who takes long: in between, the catalogue is held by nobody.
-    /// What comes or goes meanwhile may be visited or not, and may have been said anew.
+    /// Calls `visit` with each row, for who takes long: nobody holds the catalogue in between. What
+    /// comes or goes meanwhile may be visited or not, and may have been said anew.
     ///
     /// # Errors
     /// As [`Self::for_each`].

@@ -20,8 +20,8 @@ pub use order::{Fifo, Order, Position, Sweep};
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
 
-/// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone, and
-/// whoever wants them asks again.
+/// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone,
+/// and whoever wants them asks again.
 pub const OF_A_USER_MAX: usize = 1024;
 
 /// How urgent a recall is.

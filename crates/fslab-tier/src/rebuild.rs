@@ -107,8 +107,8 @@ pub fn rebuild(
     Ok(rebuilder.rebuilt)
 }
 
-/// Makes one file whose bytes are in archives, for good; answers its row, and what of it could not be
-/// made as it was.
+/// Makes one file whose bytes are in archives, for good; answers its row, and what of it could not
+/// be made as it was.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
     around: &Surroundings,

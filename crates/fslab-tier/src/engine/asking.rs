@@ -69,8 +69,8 @@ impl Tier {
         cancelled.len() as u64
     }
 
-    /// Makes a new file of a version that was replaced or removed; answers its bytes, and what of it
-    /// could not be made as it was.
+    /// Makes a new file of a version that was replaced or removed; answers its bytes, and what of
+    /// it could not be made as it was.
     pub(crate) fn undelete(
         self: &Arc<Self>,
         object: Id,

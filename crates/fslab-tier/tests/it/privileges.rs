@@ -1,4 +1,5 @@
-//! What the kernel takes away from a program with each change of its bytes: the engine changes none.
+//! What the kernel takes away from a program with each change of its bytes; the engine changes
+//! none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
