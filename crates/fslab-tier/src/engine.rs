@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use fslab_vfs::{Claim, Errno, FileSystem, Ino, Request};
 use parking_lot::{Mutex, RwLock};
-use quick_cache::sync::Cache;
 
 use crate::archive::Archive;
 use crate::catalogue::Catalogue;
@@ -45,6 +44,7 @@ mod moves;
 mod namespace;
 mod opening;
 mod patching;
+mod readers;
 mod recall;
 mod releasing;
 mod repacking;
@@ -133,8 +133,7 @@ pub struct Tier {
     around: Surroundings,
     files: file::Files,
     queue: Arc<Queue>,
-    /// Objects that were read from lately, by archive and object.
-    readers: Cache<(Id, Id), Arc<ObjectReader>>,
+    readers: readers::Readers,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     counted: counts::Counted,
     moves: moves::Moves,
@@ -148,9 +147,6 @@ pub struct Tier {
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
     has_acted: AtomicBool,
 }
-
-/// Objects kept open; each takes some kilobytes, and a page of a table.
-const READERS: usize = 64;
 
 impl Tier {
     /// Puts the engine over a tree, which it claims for itself.
@@ -179,7 +175,7 @@ impl Tier {
             around,
             files: file::Files::default(),
             queue,
-            readers: Cache::new(READERS),
+            readers: readers::Readers::default(),
             movers: Mutex::default(),
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
@@ -286,13 +282,7 @@ impl Tier {
     }
 
     fn reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> Result<Arc<ObjectReader>> {
-        let key = (archive.id(), version.object);
-        if let Some(known) = self.readers.get(&key) {
-            return Ok(known);
-        }
-        let opened = Arc::new(ObjectReader::open(archive, version)?);
-        self.readers.insert(key, Arc::clone(&opened));
-        Ok(opened)
+        self.readers.get(archive, version)
     }
 
     fn start_movers(self: &Arc<Self>, count: usize) -> Result<()> {

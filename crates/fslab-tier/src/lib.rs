@@ -32,6 +32,7 @@ pub mod queue;
 pub mod rebuild;
 mod rounds;
 mod runs;
+mod spool;
 pub mod stored;
 mod surroundings;
 

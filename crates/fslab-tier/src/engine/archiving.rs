@@ -22,7 +22,7 @@ use crate::limit::{Limit, Pace};
 use crate::lower::Found;
 use crate::queue::Class;
 use crate::runs::Runs;
-use crate::stored::format::{KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
+use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
@@ -37,6 +37,9 @@ pub enum Archived {
     /// Archives held it already.
     Before,
 }
+
+/// Bytes of a table that holes may take: of a file of some 300 GiB.
+const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// A block of a file that is read.
 pub(super) enum Block<'a> {
@@ -138,8 +141,8 @@ impl Tier {
                     "belongs to another user; only root's tiers move others' files",
                 ));
             }
-            if blocks_of(attr.size) > PAGES_MAX * PAGE_ENTRIES {
-                return Err(not_now("is larger than an archive takes (2 PiB)"));
+            if let Some(why) = too_large(&attr) {
+                return Err(not_now(why));
             }
             state.is_archiving = true;
             let changes = state.changes;
@@ -373,6 +376,20 @@ impl Tier {
             Ok(None) => false,
             Err(_) => true,
         }
+    }
+}
+
+/// Why no archive takes a file of such a size. Holes are free, but not the table that says that
+/// they are there: it would fill disks and archives of whoever has nothing to keep in them.
+fn too_large(attr: &Attr) -> Option<&'static str> {
+    let blocks = blocks_of(attr.size);
+    let table_bytes = blocks * size_of::<EntryRecord>() as u64;
+    if blocks > PAGES_MAX * PAGE_ENTRIES {
+        Some("is larger than an archive takes (2 PiB)")
+    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(512)) {
+        Some("has so many holes that what says where they are would be larger than what is not")
+    } else {
+        None
     }
 }
 

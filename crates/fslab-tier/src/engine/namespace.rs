@@ -16,10 +16,11 @@ use crate::catalogue::ObjectState;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::format::{KIND_TREE, blocks_of};
+use crate::spool::Spool;
+use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
-use crate::stored::{BLOCK_BYTES, TreeEntry, Version};
+use crate::stored::{TreeEntry, Version};
 
 /// Trees that each archive keeps.
 const TREES_KEPT: usize = 3;
@@ -30,7 +31,7 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<u64> {
-        let (mut spool, sequence) = (Spool::new()?, self.tree_sequence()?);
+        let (mut spool, sequence) = (Spool::default(), self.tree_sequence()?);
         let mut entries = 0;
         self.walk(b"", request, &mut |place| {
             let archived = self.archived_as(place.found, place.path)?;
@@ -115,7 +116,7 @@ impl Tier {
             file: Id::default(),
             tier: self.settings.tier,
             sequence,
-            size: spool.length,
+            size: spool.length(),
             created: now,
         };
         let root = Found::root(&self.lower).map_err(Error::below(b""))?;
@@ -164,51 +165,5 @@ impl crate::stored::writer::Sink for UploadSink {
             container: self.container,
             source,
         })
-    }
-}
-
-/// Entries of a tree, kept in memory up to a block and beyond that in a file without a name, until
-/// their length is known.
-struct Spool {
-    file: std::fs::File,
-    length: u64,
-    buffer: Vec<u8>,
-}
-
-impl Spool {
-    fn new() -> Result<Self> {
-        let directory = std::env::temp_dir();
-        let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        let opened = rustix::fs::open(&directory, flags | rustix::fs::OFlags::CLOEXEC, mode);
-        let file = opened.map_err(std::io::Error::from).map_err(Error::file(&directory))?;
-        Ok(Self { file: file.into(), length: 0, buffer: Vec::new() })
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.extend(bytes);
-        self.length += bytes.len() as u64;
-        if self.buffer.len() as u64 >= BLOCK_BYTES { self.spill() } else { Ok(()) }
-    }
-
-    fn spill(&mut self) -> Result<()> {
-        use std::io::Write;
-        let written = self.file.write_all(&self.buffer);
-        written.map_err(Error::file(&std::env::temp_dir()))?;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn blocks(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        use std::os::unix::fs::FileExt;
-        self.spill()?;
-        for block in 0..blocks_of(self.length) {
-            let offset = block * BLOCK_BYTES;
-            let mut bytes = vec![0; (self.length - offset).min(BLOCK_BYTES) as usize];
-            let read = self.file.read_exact_at(&mut bytes, offset);
-            read.map_err(Error::file(&std::env::temp_dir()))?;
-            visit(&bytes)?;
-        }
-        Ok(())
     }
 }

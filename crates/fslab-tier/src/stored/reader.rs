@@ -151,6 +151,12 @@ impl ObjectReader {
         }
     }
 
+    /// What it takes while it is open, once a page of the table was read.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
+        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page) as u64
+    }
+
     /// Blocks of the contents.
     #[must_use]
     pub fn blocks(&self) -> u64 {

@@ -11,6 +11,7 @@ use super::format::{
     PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 use crate::id::Id;
+use crate::spool::Spool;
 
 /// Where an object goes: all archives that take a copy.
 pub trait Sink {
@@ -47,11 +48,17 @@ pub struct Heading {
     pub created: Timestamp,
 }
 
-/// An object that is being written. Memory: 56 bytes a block.
+/// An object that is being written. Memory: a page of its table, a block of it, and the hashes of
+/// its pages, of 32 bytes a GiB. The rest of the table is in a temporary file.
 pub struct ObjectWriter<'a> {
     sink: &'a mut dyn Sink,
     hasher: blake3::Hasher,
-    table: Vec<u8>,
+    /// Whole pages.
+    table: Spool,
+    /// Of each.
+    page_hashes: Vec<u8>,
+    /// The one behind them.
+    page: Vec<u8>,
     blocks: u64,
     /// Bytes written so far.
     position: u64,
@@ -76,8 +83,9 @@ impl<'a> ObjectWriter<'a> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(head.as_bytes());
         hasher.update(&described);
-        let (table, blocks) = (Vec::new(), 0);
-        let mut writer = Self { sink, hasher, table, blocks, position: 0, level };
+        let (table, page_hashes, page) = (Spool::default(), Vec::new(), Vec::new());
+        let (blocks, position) = (0, 0);
+        let mut writer = Self { sink, hasher, table, page_hashes, page, blocks, position, level };
         writer.put(head.as_bytes())?;
         writer.put(&described)?;
         Ok(writer)
@@ -91,7 +99,7 @@ impl<'a> ObjectWriter<'a> {
     /// Adds the next block: all but the last have [`BLOCK_BYTES`].
     ///
     /// # Errors
-    /// What the sink answers.
+    /// What the sink answers, or the file system of temporary files.
     pub fn block(&mut self, bytes: &[u8]) -> crate::Result<()> {
         if is_zero(bytes) {
             return self.zeros(bytes.len() as u64);
@@ -101,17 +109,16 @@ impl<'a> ObjectWriter<'a> {
             Some(encoded) => (FORM_ZSTD, &encoded[..]),
             None => (FORM_RAW, bytes),
         };
-        self.enter(form, stored.len(), bytes.len() as u64, *blake3::hash(bytes).as_bytes());
+        self.enter(form, stored.len(), bytes.len() as u64, *blake3::hash(bytes).as_bytes())?;
         self.put(stored)
     }
 
     /// Adds a block of zeros.
     ///
     /// # Errors
-    /// What the sink answers.
+    /// What the file system of temporary files answers.
     pub fn zeros(&mut self, length: u64) -> crate::Result<()> {
-        self.enter(FORM_ZEROS, 0, length, [0; 32]);
-        Ok(())
+        self.enter(FORM_ZEROS, 0, length, [0; 32])
     }
 
     /// Encoding that saves less than a sixteenth is not worth decoding.
@@ -123,7 +130,7 @@ impl<'a> ObjectWriter<'a> {
         encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
     }
 
-    fn enter(&mut self, form: u8, stored: usize, length: u64, hash: [u8; 32]) {
+    fn enter(&mut self, form: u8, stored: usize, length: u64, hash: [u8; 32]) -> crate::Result<()> {
         let entry = EntryRecord {
             offset: self.position.into(),
             stored_length: (stored as u32).into(),
@@ -132,21 +139,30 @@ impl<'a> ObjectWriter<'a> {
             zero: [0; 7],
             hash,
         };
-        self.table.extend(entry.as_bytes());
+        self.page.extend(entry.as_bytes());
         self.blocks += 1;
+        if self.blocks.is_multiple_of(PAGE_ENTRIES) { self.end_page() } else { Ok(()) }
+    }
+
+    fn end_page(&mut self) -> crate::Result<()> {
+        self.page_hashes.extend(blake3::hash(&self.page).as_bytes());
+        self.table.put(&self.page)?;
+        self.page.clear();
+        Ok(())
     }
 
     /// Ends the object; answers its length and the hash of its description and table.
     ///
     /// # Errors
-    /// What the sink answers.
+    /// What the sink answers, or the file system of temporary files.
     pub fn finish(mut self) -> crate::Result<(u64, [u8; 32])> {
-        let table = std::mem::take(&mut self.table);
+        if !self.page.is_empty() {
+            self.end_page()?;
+        }
         let table_offset = self.position;
-        self.put(&table)?;
-        let page_bytes = PAGE_ENTRIES as usize * size_of::<EntryRecord>();
-        let mut hashes = Vec::new();
-        table.chunks(page_bytes).for_each(|page| hashes.extend(blake3::hash(page).as_bytes()));
+        let mut table = std::mem::take(&mut self.table);
+        table.blocks(&mut |bytes| self.put(bytes))?;
+        let hashes = std::mem::take(&mut self.page_hashes);
         self.put(&hashes)?;
         self.hasher.update(&hashes);
         let root = *self.hasher.finalize().as_bytes();
@@ -191,4 +207,54 @@ fn head(heading: &Heading, attributes_length: usize) -> HeadRecord {
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<16>();
     words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fslab_vfs::{FileSystem, MemFs};
+
+    use super::*;
+    use crate::archive::memory::MemoryArchive;
+    use crate::archive::{Archive, ContainerKind};
+    use crate::lower::Found;
+    use crate::stored::Location;
+    use crate::stored::format::KIND_FILE;
+    use crate::stored::reader::ObjectReader;
+
+    const KIND: ContainerKind = ContainerKind::Files;
+    const CONTAINER: Id = Id([4; 16]);
+    /// Some more than three blocks of a table.
+    const BLOCKS: u64 = 60_000;
+
+    #[test]
+    fn a_table_of_any_length_takes_little_memory() {
+        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let attributes = Attributes::of(&Found::root(&memory).unwrap().attr);
+        let heading = Heading {
+            kind: KIND_FILE,
+            object: CONTAINER,
+            file: Id([2; 16]),
+            tier: Id([3; 16]),
+            sequence: 1,
+            size: BLOCKS * BLOCK_BYTES,
+            created: Timestamp::default(),
+        };
+        let mut bytes = Vec::new();
+        let mut writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
+        for _ in 0..BLOCKS {
+            writer.zeros(BLOCK_BYTES).unwrap();
+            let kept = writer.page.len() + writer.table.memory_bytes() + writer.page_hashes.len();
+            assert!(kept < BLOCK_BYTES as usize + (64 << 10), "{kept} bytes");
+        }
+        let (length, _) = writer.finish().unwrap();
+        let archive = MemoryArchive::new(Id([1; 16]), "memory");
+        archive.put(KIND, CONTAINER, bytes);
+        let archive: Arc<dyn Archive> = Arc::new(archive);
+        let location = Location { container: CONTAINER, offset: 0, length };
+        let reader = ObjectReader::open_any(&archive, KIND, location).unwrap();
+        assert_eq!(reader.blocks(), BLOCKS);
+        (0..BLOCKS).for_each(|block| assert!(reader.is_zeros(block).unwrap(), "{block}"));
+    }
 }

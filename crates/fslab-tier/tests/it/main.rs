@@ -26,6 +26,7 @@ mod rebuilding;
 mod releasing;
 mod renaming;
 mod rounds;
+mod sparse;
 mod support;
 mod sweeping;
 mod undeleting;

@@ -1,0 +1,45 @@
+//! Files that are large, and holes for the most part.
+
+use fslab_tier::Archived;
+use fslab_vfs::{Ino, OpenMode};
+
+use crate::support::{Bench, MIB, noise};
+
+const GIB: u64 = 1 << 30;
+
+/// Of so many bytes, with some at the end.
+fn sparse(bench: &Bench, size: u64, data: &[u8]) -> Ino {
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &[]).unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(size - data.len() as u64, data).unwrap();
+    file.close().unwrap();
+    ino
+}
+
+/// Anybody may make one, and it costs him nothing.
+#[test]
+fn a_file_of_nothing_but_holes_is_not_archived_where_they_take_much() {
+    let bench = Bench::new();
+    let ino = sparse(&bench, 400 * GIB, b"end");
+    let refused = bench.archive(ino, "file").unwrap_err().to_string();
+    assert!(refused.starts_with("file: has so many holes"), "{refused}");
+    assert_eq!(bench.archives[0].containers(), 0);
+    bench.client().truncate(ino, 4).unwrap();
+    assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Now { bytes: 4 });
+}
+
+/// Its table is more than is kept in memory.
+#[test]
+fn a_file_of_many_blocks_goes_and_comes_back() {
+    let bench = Bench::new();
+    let data = noise(99, 2 * MIB + 5);
+    let ino = sparse(&bench, 40 * GIB, &data);
+    bench.archive(ino, "file").unwrap();
+    assert_eq!(bench.release(ino, "file").unwrap().bytes, 3 * MIB);
+    let client = bench.client();
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    assert!(file.read(40 * GIB - data.len() as u64, data.len()).unwrap() == data);
+    assert_eq!(file.read(GIB, 4).unwrap(), [0; 4]);
+    file.close().unwrap();
+}
