@@ -179,6 +179,9 @@ impl Conversion {
     /// Removes a name of ours, with what an interrupted run left there. That is a copy that never
     /// had another name, or an original, which may have been written to when its name was another's
     /// already: this goes only if it is to be found beside, as its copy.
+    ///
+    /// A copy is named by its original, which has its own name beside it. Where nothing there has
+    /// that inode, the name tells nothing: the tree was moved, or the original is gone.
     pub(super) fn remove_left(
         &self,
         directory: Ino,
@@ -186,8 +189,10 @@ impl Conversion {
         beside: &[(OsString, Attr)],
     ) -> Kept<()> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
-        let is_last_of_original = copy_name(ino) == name && attr.links == 1;
-        if is_last_of_original && !self.is_among(&attr, beside)? {
+        let is_original =
+            |(own, attr): &(OsString, Attr)| !is_copy_name(own) && copy_name(attr.ino) == name;
+        let is_only_here = attr.links == 1 && !beside.iter().any(is_original);
+        if is_only_here && !self.is_among(&attr, beside)? {
             return Err(Why::Original);
         }
         Ok(self.remove_if(directory, name, ino)?)

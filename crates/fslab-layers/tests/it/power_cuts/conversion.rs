@@ -108,13 +108,20 @@ fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Res
     }
     crash.settle().unwrap();
     let start = crash.position();
+    let originals = inodes(&*crash);
     convert(&plant(crash.clone()), direction)?;
     let mut seen = HashSet::new();
     let mut visit = |state: &State| match seen.insert(state.fingerprint) {
-        true => check(state, direction),
+        true => check(state, direction, &originals),
         false => Ok(()),
     };
     crash.log().for_each_state(order, plan, &|point| point >= start, &mut visit)
+}
+
+/// The inode that each name leads to.
+fn inodes(fs: &dyn FileSystem) -> Vec<(&'static str, Ino)> {
+    let client = Client::new(fs);
+    NAMES.iter().map(|name| (*name, client.lookup(Ino::ROOT, name).unwrap().ino)).collect()
 }
 
 fn make_tree(fs: &dyn FileSystem) {
@@ -146,9 +153,9 @@ fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), Stri
 }
 
 /// After a crash: everything is there, and the conversion can be gone on with.
-fn check(state: &State, direction: Direction) -> Result<(), String> {
+fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Result<(), String> {
     let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
-    renumber(&*found, direction);
+    renumber(&*found, direction, originals);
     is_all_there(&found).map_err(|problem| format!("after the crash: {problem}"))?;
     convert(&found, direction).map_err(|problem| format!("gone on: {problem}"))?;
     is_all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
@@ -166,14 +173,21 @@ fn check(state: &State, direction: Direction) -> Result<(), String> {
 }
 
 /// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
-/// have both names yet says whose it is by the number, and so does a name that originals leave.
-fn renumber(fs: &dyn FileSystem, direction: Direction) {
+/// have both names yet says whose it is by the number, and so does a name of ours.
+fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {
-        if left.starts_with(COPY_NAME) {
+        if let Some(digits) = left.strip_prefix(COPY_NAME) {
             let ino = client.lookup(Ino::ROOT, &left).unwrap().ino;
             let is_original = is_original(&client.contents(ino).unwrap(), direction);
-            let number = if is_original { ino.0 } else { u64::MAX - number };
+            let before = Ino(u64::from_str_radix(digits, 16).unwrap());
+            let is_its_name = |(_, ino): &&(&str, Ino)| *ino == before;
+            let original = originals.iter().find(is_its_name).map(|(name, _)| *name);
+            let now = original.and_then(|name| client.lookup(Ino::ROOT, name).ok());
+            let number = match is_original {
+                true => ino.0,
+                false => now.map_or(u64::MAX - number, |attr| attr.ino.0),
+            };
             let right = format!("{COPY_NAME}{number:016x}");
             client.rename(Ino::ROOT, &left, Ino::ROOT, &right).unwrap();
         }

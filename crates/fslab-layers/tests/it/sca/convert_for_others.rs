@@ -336,6 +336,40 @@ fn an_original_that_is_written_to_is_never_removed() {
     }
 }
 
+/// Where a tree was copied or restored, inodes are others: a name of ours tells nothing any more, and
+/// what is under it may be the only copy of what somebody wrote.
+#[test]
+fn an_original_is_kept_where_inodes_are_others() {
+    let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    write_file(&*memory, "file", &text(50_000));
+    encode(&memory).1.unwrap();
+    let client = Client::new(&*memory);
+    let file = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let [newest, same] = [".fslab-convert-00000000deadbee0", ".fslab-convert-00000000deadbee1"];
+    let part = format!(".fslab-convert-{:016x}", file.0);
+    let contents = [(newest, text(50_001)), (same, text(50_000)), (&part, text(100))];
+    for (name, content) in contents {
+        write_file(&*memory, name, &content);
+    }
+    // A copy made the same in all else, so that the one goes.
+    for ino in [file, client.lookup(Ino::ROOT, same).unwrap().ino] {
+        touch(&client, ino, 1_000_000_000);
+    }
+    for ino in [newest, same].map(|name| client.lookup(Ino::ROOT, name).unwrap().ino) {
+        client.chmod(ino, client.attr(file).unwrap().permissions.bits()).unwrap();
+    }
+    for _ in 0..2 {
+        let (told, ended) = encode(&memory);
+        ended.unwrap();
+        let (path, why) = &told[0];
+        assert!(path == newest && why.contains("give it its name back"), "{told:?}");
+        let mut names = client.names(Ino::ROOT).unwrap();
+        names.sort();
+        assert_eq!(names, [newest, "file"]);
+        assert!(read_file(&*memory, newest).unwrap() == text(50_001));
+    }
+}
+
 /// Counts lookups, and fails one of the removals of names that are there.
 struct Balance {
     inner: MemFs,
