@@ -69,6 +69,13 @@ fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
 }
 
+/// Whether nothing in a page is of a chunk behind `chunk_max`. What is too short is no page at all.
+pub fn leads_at_most_to(payload: &[u8], level: u8, first: u64, chunk_max: u64) -> bool {
+    let Ok((page, _)) = PageRecord::read_from_prefix(payload) else { return false };
+    let last = u128::from_le_bytes(page.present).checked_ilog2();
+    last.is_none_or(|last| first.saturating_add(u64::from(last) * span(level)) <= chunk_max)
+}
+
 /// Chunks below one slot of a page at `level`.
 fn span(level: u8) -> u64 {
     1 << (FAN_OUT.trailing_zeros() * u32::from(level))

@@ -4,8 +4,6 @@
 //! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
 //! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
 
-use std::ops::Range;
-
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -14,6 +12,7 @@ use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
+use super::ranges::Ranges;
 use super::roots::{self, Slot};
 
 /// Bytes read ahead where bodies are looked at, and where only headers are.
@@ -126,13 +125,13 @@ pub struct Walk<'a> {
     trusts: bool,
     window: Window,
     /// Chunks that were cut off or became holes on the way.
-    emptied: Vec<Range<u64>>,
+    emptied: Ranges,
 }
 
 impl<'a> Walk<'a> {
     /// A walk over a file of `length` bytes.
     pub fn new(io: Io<'a>, length: u64, trusts: bool) -> Self {
-        Self { io, length, trusts, window: Window::default(), emptied: Vec::new() }
+        Self { io, length, trusts, window: Window::default(), emptied: Ranges::default() }
     }
 
     /// Applies every frame from the end of what is known to the end of what is there.
@@ -197,11 +196,11 @@ impl<'a> Walk<'a> {
                 }
             }
             Kind::Size if frame.file_size < log.size => {
-                self.emptied.push(frame.file_size / log.chunk_bytes()..u64::MAX);
+                self.emptied.insert(frame.file_size / log.chunk_bytes()..u64::MAX);
             }
             Kind::Hole => {
                 let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                self.emptied.push(frame.position..frame.position.saturating_add(count));
+                self.emptied.insert(frame.position..frame.position.saturating_add(count));
             }
             _ => {}
         }
@@ -232,8 +231,7 @@ impl<'a> Walk<'a> {
         if frame.kind == Kind::Segment {
             return Ok(());
         }
-        let was_emptied = self.emptied.iter().any(|chunks| chunks.contains(&frame.position));
-        if was_emptied || log.entry(self.io, frame.position)?.is_some() {
+        if self.emptied.contains(frame.position) || log.entry(self.io, frame.position)?.is_some() {
             return Ok(());
         }
         let entry = Entry { frame: Reference::NONE, ..frame.entry() };
