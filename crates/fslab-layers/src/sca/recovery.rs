@@ -116,6 +116,10 @@ fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     Ok(begin.starts_with(&BEGIN) && end == END && said.map(u64::from) == Some(length - 8))
 }
 
+/// Pages of the index that a walk changes at most: those of 16 TiB in chunks of 128 KiB. The writer
+/// changes far fewer between two checkpoints, but whoever crafts a file needs none.
+const PAGES_MAX: usize = 1 << 20;
+
 /// A walk over frames.
 pub struct Walk<'a> {
     io: Io<'a>,
@@ -126,12 +130,15 @@ pub struct Walk<'a> {
     window: Window,
     /// Chunks that were cut off or became holes on the way.
     emptied: Ranges,
+    /// Pages of the index that may be changed, which stay in memory.
+    pub pages_max: usize,
 }
 
 impl<'a> Walk<'a> {
     /// A walk over a file of `length` bytes.
     pub fn new(io: Io<'a>, length: u64, trusts: bool) -> Self {
-        Self { io, length, trusts, window: Window::default(), emptied: Ranges::default() }
+        let (window, emptied) = (Window::default(), Ranges::default());
+        Self { io, length, trusts, window, emptied, pages_max: PAGES_MAX }
     }
 
     /// Applies every frame from the end of what is known to the end of what is there.
@@ -152,6 +159,9 @@ impl<'a> Walk<'a> {
                 // No crash tore it, and what it told is told by the frames since the one before.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn.push(frame),
+            }
+            if log.index.lock().changed_pages() > self.pages_max {
+                return Err(self.io.damaged(end, "frames too far apart to do without an index"));
             }
         }
         Ok(())

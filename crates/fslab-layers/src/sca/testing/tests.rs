@@ -8,6 +8,7 @@ use super::*;
 use crate::sca::log::Log;
 use crate::sca::pack::Progress;
 use crate::sca::prepared::Prepared;
+use crate::sca::recovery::Walk;
 use crate::sca::{codec, recovery};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
@@ -155,6 +156,28 @@ fn a_checkpoint_in_the_head_is_refused() {
     });
     assert_eq!(below.packed().unwrap(), None);
     assert!(below.begins_with(&[1; 4096]));
+}
+
+/// Without slots, each frame leads to a page of the index of its own: memory is bounded.
+#[test]
+fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
+    let below = crafted(|log, io| {
+        let far = |number: u64| log.data_frame(number << 30, true, (0, 4), vec![1; 4]);
+        let frames = (0..100).map(far).collect();
+        log.append_frames(io, frames, WriteOptions::default()).unwrap();
+    });
+    below.with_io(|io| {
+        let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+        let (identity, length) =
+            (roots::identify(&beginning).unwrap(), io.lower.length(io.request));
+        for (pages_max, is_found) in [(1000, true), (100, false)] {
+            let mut walk = Walk::new(io, *length.as_ref().unwrap(), false);
+            walk.pages_max = pages_max;
+            let mut log = Log::new(identity);
+            assert_eq!(walk.run(&mut log).is_ok(), is_found);
+            assert!(log.index.lock().changed_pages() < pages_max + 10);
+        }
+    });
 }
 
 fn check_all(input: &[u8]) {
