@@ -41,6 +41,7 @@ mod options;
 mod pack;
 mod packer;
 mod prepared;
+mod ranges;
 mod reader;
 mod recovery;
 mod roots;

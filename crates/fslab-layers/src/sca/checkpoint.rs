@@ -7,7 +7,9 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
-use super::format::{CheckpointRecord, FLAG_IN_ORDER, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord};
+use super::format::{
+    CheckpointRecord, FLAG_IN_ORDER, HEAD_BYTES, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord,
+};
 use super::frame::{Draft, Entry, Frame, Reference, append};
 use super::index::Index;
 use super::log::Log;
@@ -164,6 +166,7 @@ impl Log {
         let is_sound = segments.len() == count
             && record.levels <= LEVELS_MAX
             && root.is_sound()
+            && frame.reference.offset >= HEAD_BYTES
             && record.ordinal.get() <= SIZE_MAX;
         if !is_sound {
             return None;

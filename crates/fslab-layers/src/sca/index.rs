@@ -5,9 +5,9 @@
 //! dropped again when many are loaded.
 
 use fslab_vfs::Result;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::format::{EntryRecord, FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
+use super::format::{FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
 use super::frame::{Entry, Reference};
 
 /// Pages kept although they could be loaded again: half a megabyte.
@@ -46,8 +46,8 @@ struct Page {
 
 #[derive(Debug)]
 enum Slots {
-    Leaf(Vec<Option<Entry>>),
-    Inner(Vec<Link>),
+    Leaf(Sparse<Entry>),
+    Inner(Sparse<Link>),
 }
 
 /// A page that is on disk and no longer used.
@@ -67,6 +67,13 @@ fn capacity(levels: u8) -> Option<u64> {
 /// The slot of a page at `level` that leads to a chunk.
 fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
+}
+
+/// Whether nothing in a page is of a chunk behind `chunk_max`. What is too short is no page at all.
+pub fn leads_at_most_to(payload: &[u8], level: u8, first: u64, chunk_max: u64) -> bool {
+    let Ok((page, _)) = PageRecord::read_from_prefix(payload) else { return false };
+    let last = u128::from_le_bytes(page.present).checked_ilog2();
+    last.is_none_or(|last| first.saturating_add(u64::from(last) * span(level)) <= chunk_max)
 }
 
 /// Chunks below one slot of a page at `level`.
@@ -109,8 +116,11 @@ impl Index {
                 return Ok(None);
             };
             match &mut page.slots {
-                Slots::Leaf(entries) => return Ok(entries[slot(chunk, 0)]),
-                Slots::Inner(links) => link = &mut links[slot(chunk, level)],
+                Slots::Leaf(entries) => return Ok(entries.get(slot(chunk, 0)).copied()),
+                Slots::Inner(links) => match links.get_mut(slot(chunk, level)) {
+                    Some(below) => link = below,
+                    None => return Ok(None),
+                },
             }
             level -= 1;
         }
@@ -139,10 +149,10 @@ impl Index {
             self.changed += usize::from(!std::mem::replace(&mut page.dirty, true));
             match &mut page.slots {
                 Slots::Leaf(entries) => {
-                    entries[slot(chunk, 0)] = entry;
+                    entries.set(slot(chunk, 0), entry);
                     return Ok(before);
                 }
-                Slots::Inner(links) => link = &mut links[slot(chunk, level)],
+                Slots::Inner(links) => link = links.get_or_insert(slot(chunk, level), Link::Absent),
             }
             level -= 1;
         }
@@ -158,7 +168,7 @@ impl Index {
                 let mut page = Page::empty(self.levels);
                 page.dirty = true;
                 if let Slots::Inner(links) = &mut page.slots {
-                    links[0] = std::mem::replace(&mut self.root, Link::Absent);
+                    links.set(0, Some(std::mem::replace(&mut self.root, Link::Absent)));
                 }
                 self.loaded += 1;
                 self.changed += 1;
@@ -219,24 +229,22 @@ fn next_in(
 ) -> Result<Option<(u64, Entry)>> {
     let Some(page) = link.load(level, first, load, loaded)? else { return Ok(None) };
     let start = if from > first { ((from - first) / span(level)) as usize } else { 0 };
-    for index in start..FAN_OUT as usize {
-        let begins = first + index as u64 * span(level);
-        match &mut page.slots {
-            Slots::Leaf(entries) => {
-                if let Some(entry) = entries[index] {
-                    return Ok(Some((begins, entry)));
+    let begins = |index: usize| first + index as u64 * span(level);
+    match &mut page.slots {
+        Slots::Leaf(entries) => {
+            let next = entries.iter_mut_from(start).next();
+            Ok(next.map(|(index, entry)| (begins(index), *entry)))
+        }
+        Slots::Inner(links) => {
+            for (index, link) in links.iter_mut_from(start) {
+                let found = next_in(link, level - 1, begins(index), from, load, loaded)?;
+                if found.is_some() {
+                    return Ok(found);
                 }
             }
-            Slots::Inner(links) => {
-                if let Some(found) =
-                    next_in(&mut links[index], level - 1, begins, from, load, loaded)?
-                {
-                    return Ok(Some(found));
-                }
-            }
+            Ok(None)
         }
     }
-    Ok(None)
 }
 
 impl Link {
@@ -285,9 +293,10 @@ impl Link {
             return;
         }
         if let Slots::Inner(links) = &mut page.slots {
-            for (index, link) in links.iter_mut().enumerate() {
+            for (index, link) in links.iter_mut_from(0) {
                 link.write(level - 1, first + index as u64 * span(level), write, retired);
             }
+            links.retain(|link| !matches!(link, Self::Absent));
         }
         retired.extend(page.stored.take());
         if page.is_empty() {
@@ -301,7 +310,7 @@ impl Link {
     fn loaded_pages(&self) -> usize {
         let Self::Loaded(page) = self else { return 0 };
         let below = match &page.slots {
-            Slots::Inner(links) => links.iter().map(Self::loaded_pages).sum(),
+            Slots::Inner(links) => links.items.iter().map(Self::loaded_pages).sum(),
             Slots::Leaf(_) => 0,
         };
         1 + below
@@ -312,7 +321,7 @@ impl Link {
         page.dirty = true;
         page.stored = None;
         if let Slots::Inner(links) = &mut page.slots {
-            links.iter_mut().for_each(Self::unwrite);
+            links.items.iter_mut().for_each(Self::unwrite);
         }
     }
 
@@ -320,8 +329,8 @@ impl Link {
     fn drop_clean(&mut self, loaded: &mut usize) {
         let Self::Loaded(page) = self else { return };
         if let Slots::Inner(links) = &mut page.slots {
-            links.iter_mut().for_each(|link| link.drop_clean(loaded));
-            if links.iter().any(|link| matches!(link, Self::Loaded(_))) {
+            links.items.iter_mut().for_each(|link| link.drop_clean(loaded));
+            if links.items.iter().any(|link| matches!(link, Self::Loaded(_))) {
                 return;
             }
         }
@@ -334,72 +343,131 @@ impl Link {
 
 impl Page {
     fn empty(level: u8) -> Self {
-        let count = FAN_OUT as usize;
         let slots = match level {
-            0 => Slots::Leaf(vec![None; count]),
-            _ => Slots::Inner(std::iter::repeat_with(|| Link::Absent).take(count).collect()),
+            0 => Slots::Leaf(Sparse::default()),
+            _ => Slots::Inner(Sparse::default()),
         };
         Self { stored: None, dirty: false, slots }
     }
 
     fn is_empty(&self) -> bool {
         match &self.slots {
-            Slots::Leaf(entries) => entries.iter().all(Option::is_none),
-            Slots::Inner(links) => links.iter().all(|link| matches!(link, Link::Absent)),
+            Slots::Leaf(entries) => entries.items.is_empty(),
+            Slots::Inner(links) => links.items.is_empty(),
         }
     }
 }
 
 impl Slots {
     fn encode(&self, level: u8) -> Vec<u8> {
-        let mut present = 0_u128;
-        let mut records = Vec::new();
-        match self {
-            Self::Leaf(entries) => {
-                for (index, entry) in entries.iter().enumerate() {
-                    if let Some(entry) = entry {
-                        present |= 1 << index;
-                        records.extend(entry.to_record().as_bytes());
-                    }
-                }
-            }
-            Self::Inner(links) => {
-                for (index, link) in links.iter().enumerate() {
-                    let reference = link.reference();
-                    if !reference.is_none() {
-                        present |= 1 << index;
-                        records.extend(reference.to_record().as_bytes());
-                    }
-                }
-            }
-        }
+        let (present, records) = match self {
+            Self::Leaf(entries) => entries.to_records(|entry| entry.to_record()),
+            Self::Inner(links) => links.to_records(|link| link.reference().to_record()),
+        };
         let page = PageRecord { level, zero: [0; 7], present: present.to_le_bytes() };
         [page.as_bytes(), &records].concat()
     }
 
     fn decode(payload: &[u8], level: u8) -> Option<Self> {
-        let (page, mut rest) = PageRecord::read_from_prefix(payload).ok()?;
+        let (page, rest) = PageRecord::read_from_prefix(payload).ok()?;
         if page.level != level {
             return None;
         }
         let present = u128::from_le_bytes(page.present);
-        let mut slots = Page::empty(level).slots;
-        for index in (0..FAN_OUT as usize).filter(|index| present >> index & 1 == 1) {
-            match &mut slots {
-                Self::Leaf(entries) => {
-                    let (record, behind) = EntryRecord::read_from_prefix(rest).ok()?;
-                    entries[index] = Some(Entry::from_record(&record)?);
-                    rest = behind;
-                }
-                Self::Inner(links) => {
-                    let (record, behind) = ReferenceRecord::read_from_prefix(rest).ok()?;
-                    let reference = Reference::from_record(&record);
-                    links[index] = Link::Stored(Some(reference).filter(|found| found.is_sound())?);
-                    rest = behind;
-                }
+        let link = |record: &ReferenceRecord| {
+            let reference = Reference::from_record(record);
+            reference.is_sound().then_some(Link::Stored(reference))
+        };
+        Some(match level {
+            0 => Self::Leaf(Sparse::from_records(present, rest, Entry::from_record)?),
+            _ => Self::Inner(Sparse::from_records(present, rest, link)?),
+        })
+    }
+}
+
+/// The slots of a page that hold something, in order: a page of one takes no room for all, because
+/// whoever crafts a file needs no more than a frame for each page.
+#[derive(Debug)]
+struct Sparse<T> {
+    present: u128,
+    items: Vec<T>,
+}
+
+impl<T> Default for Sparse<T> {
+    fn default() -> Self {
+        Self { present: 0, items: Vec::new() }
+    }
+}
+
+impl<T> Sparse<T> {
+    /// From as many records as there are bits, and nothing else.
+    fn from_records<R: FromBytes + Immutable + KnownLayout + Unaligned>(
+        present: u128,
+        records: &[u8],
+        item: impl Fn(&R) -> Option<T>,
+    ) -> Option<Self> {
+        let records = <[R]>::ref_from_bytes(records).ok()?;
+        let items = records.iter().map(item).collect::<Option<Vec<T>>>()?;
+        (items.len() == present.count_ones() as usize).then_some(Self { present, items })
+    }
+
+    fn to_records<R: IntoBytes + Immutable>(&self, record: impl Fn(&T) -> R) -> (u128, Vec<u8>) {
+        let records: Vec<R> = self.items.iter().map(record).collect();
+        (self.present, records.as_bytes().to_vec())
+    }
+
+    /// Where the item of a slot is, or would be.
+    fn place(&self, index: usize) -> std::result::Result<usize, usize> {
+        let bit = 1_u128 << index;
+        let before = (self.present & (bit - 1)).count_ones() as usize;
+        if self.present & bit == 0 { Err(before) } else { Ok(before) }
+    }
+
+    fn get(&self, index: usize) -> Option<&T> {
+        self.place(index).ok().map(|place| &self.items[place])
+    }
+
+    fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.place(index).ok().map(|place| &mut self.items[place])
+    }
+
+    fn get_or_insert(&mut self, index: usize, item: T) -> &mut T {
+        let place = self.place(index).unwrap_or_else(|place| {
+            // Most pages of a crafted file hold one; else this doubles.
+            if self.items.len() == self.items.capacity() {
+                self.items.reserve_exact(self.items.len().max(1));
             }
+            self.items.insert(place, item);
+            self.present |= 1 << index;
+            place
+        });
+        &mut self.items[place]
+    }
+
+    fn set(&mut self, index: usize, item: Option<T>) {
+        match (item, self.place(index)) {
+            (Some(item), Ok(place)) => self.items[place] = item,
+            (Some(item), Err(_)) => drop(self.get_or_insert(index, item)),
+            (None, Ok(place)) => {
+                self.items.remove(place);
+                self.present &= !(1 << index);
+            }
+            (None, Err(_)) => {}
         }
-        rest.is_empty().then_some(slots)
+    }
+
+    /// What the slots from one on hold.
+    fn iter_mut_from(&mut self, start: usize) -> impl Iterator<Item = (usize, &mut T)> {
+        let (Ok(place) | Err(place)) = self.place(start);
+        let present = self.present;
+        let slots = (start..FAN_OUT as usize).filter(move |index| present >> index & 1 == 1);
+        slots.zip(&mut self.items[place..])
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        let kept = self.iter_mut_from(0).filter(|(_, item)| is_kept(item));
+        self.present = kept.fold(0, |present, (index, _)| present | 1 << index);
+        self.items.retain(is_kept);
     }
 }
 

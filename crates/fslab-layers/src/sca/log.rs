@@ -12,9 +12,9 @@ use fslab_vfs::Result;
 use parking_lot::Mutex;
 
 use super::context::Io;
-use super::format::{HEAD_BYTES, Kind};
+use super::format::{HEAD_BYTES, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
-use super::index::Index;
+use super::index::{Index, leads_at_most_to};
 
 /// A stored file.
 pub struct Log {
@@ -176,34 +176,41 @@ impl Log {
 
     /// What the index says of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
-        self.index.lock().get(chunk, &|reference, _, first| self.load_page(io, reference, first))
+        let load = |page, level, first| self.load_page(io, page, (level, first));
+        self.index.lock().get(chunk, &load)
     }
 
     /// The first chunk at or behind `chunk` that holds something.
     pub fn next_present(&self, io: Io<'_>, chunk: u64) -> Result<Option<u64>> {
-        let load = |reference, _, first| self.load_page(io, reference, first);
+        let load = |page, level, first| self.load_page(io, page, (level, first));
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
         let segmented = self.segments.range(chunk..).next().map(|(chunk, _)| *chunk);
         Ok(indexed.into_iter().chain(segmented).min())
     }
 
-    fn load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
-        let answer = self.try_to_load_page(io, reference, first);
+    fn load_page(&self, io: Io<'_>, page: Reference, place: (u8, u64)) -> Result<Vec<u8>> {
+        let answer = self.try_to_load_page(io, page, place);
         if answer.is_err() {
             self.index_is_damaged.store(true, Ordering::Relaxed);
         }
         answer
     }
 
-    fn try_to_load_page(&self, io: Io<'_>, reference: Reference, first: u64) -> Result<Vec<u8>> {
-        let (frame, body) = self.read_frame(io, reference)?;
+    fn try_to_load_page(
+        &self,
+        io: Io<'_>,
+        page: Reference,
+        (level, first): (u8, u64),
+    ) -> Result<Vec<u8>> {
+        let (frame, body) = self.read_frame(io, page)?;
         if frame.kind != Kind::Index || frame.position != first {
-            return Err(io.damaged(reference.offset, "an index page that is another"));
+            return Err(io.damaged(page.offset, "an index page that is another"));
         }
-        let payload = (self.identity.codec.container.unpack)(&body);
-        payload
+        let chunk_max = SIZE_MAX >> self.identity.chunk_log2;
+        (self.identity.codec.container.unpack)(&body)
             .filter(|payload| payload.len() == frame.length as usize)
-            .ok_or_else(|| io.damaged(reference.offset, "an index page that makes no sense"))
+            .filter(|payload| leads_at_most_to(payload, level, first, chunk_max))
+            .ok_or_else(|| io.damaged(page.offset, "an index page that makes no sense"))
     }
 
     /// Reads a frame that must be there, header and body, with every checksum.
@@ -332,7 +339,7 @@ impl Log {
     }
 
     fn set_entry(&self, io: Io<'_>, chunk: u64, entry: Option<Entry>) -> Result<Option<Entry>> {
-        let load = |reference, _, first| self.load_page(io, reference, first);
+        let load = |page, level, first| self.load_page(io, page, (level, first));
         self.index.lock().set(chunk, entry, &load)
     }
 

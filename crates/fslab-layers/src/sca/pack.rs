@@ -349,7 +349,7 @@ impl Log {
     /// All that a chunk holds in one frame, with zeros before and behind if asked for.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
         let base = chunk * self.chunk_bytes();
-        let end = self.chunk_bytes().min(self.size - base) as u32;
+        let end = self.chunk_bytes().min(self.size.saturating_sub(base)) as u32;
         let extent = self.extent(io, chunk)?.unwrap_or((base, base));
         let (start, to) = ((extent.0 - base) as u32, (extent.1 - base) as u32);
         let from = if before { 0 } else { start };

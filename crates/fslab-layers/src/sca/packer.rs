@@ -5,6 +5,7 @@
 //! and stands back as soon as requests come again.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -126,11 +127,15 @@ fn run(access: &Access, shared: &Shared, pace: Pace) {
             seen = shared.requests.load(Ordering::Relaxed);
             goes_on
         };
-        match access.pack(&own_request(), ino, &mut goes_on) {
-            Ok(Packed::Now) => tracing::debug!(ino = ino.0, "packed"),
-            Ok(Packed::Already | Packed::GivenUp) => {}
+        let pack = || access.pack(&own_request(), ino, &mut goes_on);
+        match catch_unwind(AssertUnwindSafe(pack)) {
+            Ok(Ok(Packed::Now)) => tracing::debug!(ino = ino.0, "packed"),
+            Ok(Ok(Packed::Already | Packed::GivenUp)) => {}
             // It may be gone, or be on a disk that is full or read-only.
-            Err(error) => tracing::debug!(%error, ino = ino.0, "could not pack a file"),
+            Ok(Err(error)) => tracing::debug!(%error, ino = ino.0, "could not pack a file"),
+            // One file must not keep all others from being packed. It stays in use: whoever left
+            // it in order would trust what is not known to be in order.
+            Err(_) => tracing::error!(ino = ino.0, "packing a file went wrong: this is a bug"),
         }
     }
 }

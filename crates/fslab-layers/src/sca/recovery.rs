@@ -4,8 +4,6 @@
 //! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
 //! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
 
-use std::ops::Range;
-
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -14,6 +12,7 @@ use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
+use super::ranges::Ranges;
 use super::roots::{self, Slot};
 
 /// Bytes read ahead where bodies are looked at, and where only headers are.
@@ -117,6 +116,10 @@ fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     Ok(begin.starts_with(&BEGIN) && end == END && said.map(u64::from) == Some(length - 8))
 }
 
+/// Pages of the index that a walk changes at most: those of 16 TiB in chunks of 128 KiB. The writer
+/// changes far fewer between two checkpoints, but whoever crafts a file needs none.
+const PAGES_MAX: usize = 1 << 20;
+
 /// A walk over frames.
 pub struct Walk<'a> {
     io: Io<'a>,
@@ -126,13 +129,16 @@ pub struct Walk<'a> {
     trusts: bool,
     window: Window,
     /// Chunks that were cut off or became holes on the way.
-    emptied: Vec<Range<u64>>,
+    emptied: Ranges,
+    /// Pages of the index that may be changed, which stay in memory.
+    pub pages_max: usize,
 }
 
 impl<'a> Walk<'a> {
     /// A walk over a file of `length` bytes.
     pub fn new(io: Io<'a>, length: u64, trusts: bool) -> Self {
-        Self { io, length, trusts, window: Window::default(), emptied: Vec::new() }
+        let (window, emptied) = (Window::default(), Ranges::default());
+        Self { io, length, trusts, window, emptied, pages_max: PAGES_MAX }
     }
 
     /// Applies every frame from the end of what is known to the end of what is there.
@@ -153,6 +159,9 @@ impl<'a> Walk<'a> {
                 // No crash tore it, and what it told is told by the frames since the one before.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn.push(frame),
+            }
+            if log.index.lock().changed_pages() > self.pages_max {
+                return Err(self.io.damaged(end, "frames too far apart to do without an index"));
             }
         }
         Ok(())
@@ -197,11 +206,11 @@ impl<'a> Walk<'a> {
                 }
             }
             Kind::Size if frame.file_size < log.size => {
-                self.emptied.push(frame.file_size / log.chunk_bytes()..u64::MAX);
+                self.emptied.insert(frame.file_size / log.chunk_bytes()..u64::MAX);
             }
             Kind::Hole => {
                 let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                self.emptied.push(frame.position..frame.position.saturating_add(count));
+                self.emptied.insert(frame.position..frame.position.saturating_add(count));
             }
             _ => {}
         }
@@ -232,8 +241,7 @@ impl<'a> Walk<'a> {
         if frame.kind == Kind::Segment {
             return Ok(());
         }
-        let was_emptied = self.emptied.iter().any(|chunks| chunks.contains(&frame.position));
-        if was_emptied || log.entry(self.io, frame.position)?.is_some() {
+        if self.emptied.contains(frame.position) || log.entry(self.io, frame.position)?.is_some() {
             return Ok(());
         }
         let entry = Entry { frame: Reference::NONE, ..frame.entry() };

@@ -45,7 +45,7 @@ fn reopened(index: &mut Index, disk: &Disk) -> Index {
 fn counted(link: &Link) -> (usize, usize) {
     let Link::Loaded(page) = link else { return (0, 0) };
     let below = match &page.slots {
-        Slots::Inner(links) => links.iter().map(counted).collect(),
+        Slots::Inner(links) => links.items.iter().map(counted).collect(),
         Slots::Leaf(_) => Vec::new(),
     };
     let own = (1, usize::from(page.dirty));
@@ -122,6 +122,31 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
     let last = (1 << 23) - 64;
     assert_eq!(index.get(last, &load).unwrap(), Some(entry(last)));
     assert_eq!(*disk.loads.borrow(), 4);
+}
+
+/// Pages with one entry each take little more than that, or a crafted file would fill the memory.
+#[test]
+fn pages_take_no_more_than_what_they_hold() {
+    let mut index = Index::default();
+    for number in 0..1000 {
+        index.set(number << 30, Some(entry(number)), &|_, _, _| unreachable!()).unwrap();
+    }
+    assert!(index.loaded > 2000, "{} pages", index.loaded);
+    let most = index.loaded * 512;
+    assert!(bytes(&index.root) < most, "{} of {most} bytes", bytes(&index.root));
+}
+
+/// What a page takes, with those below it.
+fn bytes(link: &Link) -> usize {
+    let Link::Loaded(page) = link else { return 0 };
+    let below = match &page.slots {
+        Slots::Inner(links) => {
+            let own = links.items.capacity() * size_of::<Link>();
+            own + links.items.iter().map(bytes).sum::<usize>()
+        }
+        Slots::Leaf(entries) => entries.items.capacity() * size_of::<Entry>(),
+    };
+    size_of::<Page>() + below
 }
 
 #[test]

@@ -5,6 +5,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::sca::log::Log;
+use crate::sca::pack::Progress;
+use crate::sca::prepared::Prepared;
+use crate::sca::recovery::Walk;
+use crate::sca::{codec, recovery};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/stored");
@@ -66,6 +71,113 @@ fn decompression_bombs_are_refused() {
         let errno = answer.unwrap_err().errno();
         assert_eq!(errno, fslab_vfs::Errno::IO, "{}", codec.name);
     }
+}
+
+/// A file that somebody made who knows all checksums: by a log that was meddled with.
+fn crafted(craft: impl FnOnce(&mut Log, Io<'_>)) -> Below {
+    let below = Below { fs: Arc::new(MemFs::default()) };
+    below.put(&[]).unwrap();
+    below.with_io(|io| {
+        let identity = Identity::from_stored(codec::copy::SPEC.number, 12, FILE_ID).unwrap();
+        craft(&mut Log::new(identity), io);
+    });
+    below
+}
+
+impl Below {
+    fn with_io<T>(&self, work: impl FnOnce(Io<'_>) -> T) -> T {
+        let (ino, handle) = self.open_below().unwrap();
+        let (request, settings) = (Request::default(), options::of_tools().unwrap());
+        let lower = LowerFile { fs: Arc::clone(&self.fs), ino, handle };
+        let done = work(Io::new(&lower, &request, &settings));
+        self.fs.release(&request, ino, handle).unwrap();
+        done
+    }
+
+    /// Opens the file and packs it, which the packer does without anybody asking.
+    fn packed(&self) -> Result<Option<Progress>> {
+        self.with_io(|io| {
+            let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+            let (identity, length) = (roots::identify(&beginning), io.lower.length(io.request)?);
+            let mut log = recovery::open(io, identity.unwrap(), &beginning, length, None)?;
+            log.wants_packing(io.settings);
+            log.pack(io)
+        })
+    }
+
+    fn begins_with(&self, expected: &[u8]) -> bool {
+        let read = self.mounted(|fs, ino, handle| {
+            let mut found = vec![0; expected.len()];
+            fs.read(&Request::default(), ino, handle, 0, &mut found)?;
+            Ok(found)
+        });
+        read.is_ok_and(|found| found == expected)
+    }
+}
+
+fn put(log: &mut Log, io: Io<'_>, bytes: &[u8]) {
+    log.write(io, (0, bytes), &mut Prepared::default(), WriteOptions::default()).unwrap();
+}
+
+/// The index of a file leads to a chunk behind the largest offset there is.
+#[test]
+fn an_index_beyond_the_largest_file_is_refused() {
+    let below = crafted(|log, io| {
+        put(log, io, &[1; 4096]);
+        let entry = log.entry(io, 0).unwrap().unwrap();
+        log.mark_lost(io, 1 << 52, entry).unwrap();
+        log.sync(io, false).unwrap();
+    });
+    assert_eq!(below.packed().unwrap_err().errno(), fslab_vfs::Errno::IO);
+    // By the frames, which hold no such chunk.
+    assert!(below.begins_with(&[1; 4096]));
+}
+
+/// A chunk lies behind the end that the file has by its frames.
+#[test]
+fn a_chunk_behind_the_end_is_packed_calmly() {
+    let below = crafted(|log, io| {
+        (0..50).for_each(|_| put(log, io, &[1; 4096]));
+        let behind = log.data_frame(5, true, (0, 4096), vec![2; 4096]);
+        log.append_frames(io, vec![behind], WriteOptions::default()).unwrap();
+        log.sync(io, false).unwrap();
+    });
+    assert_eq!(below.packed().unwrap(), Some(Progress::Done));
+    assert!(below.begins_with(&[1; 4096]));
+}
+
+/// A slot leads to a checkpoint in the head, where no frame can be.
+#[test]
+fn a_checkpoint_in_the_head_is_refused() {
+    let below = crafted(|log, io| {
+        put(log, io, &[1; 4096]);
+        log.end = 256;
+        log.sync(io, false).unwrap();
+    });
+    assert_eq!(below.packed().unwrap(), None);
+    assert!(below.begins_with(&[1; 4096]));
+}
+
+/// Without slots, each frame leads to a page of the index of its own: memory is bounded.
+#[test]
+fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
+    let below = crafted(|log, io| {
+        let far = |number: u64| log.data_frame(number << 30, true, (0, 4), vec![1; 4]);
+        let frames = (0..100).map(far).collect();
+        log.append_frames(io, frames, WriteOptions::default()).unwrap();
+    });
+    below.with_io(|io| {
+        let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+        let (identity, length) =
+            (roots::identify(&beginning).unwrap(), io.lower.length(io.request));
+        for (pages_max, is_found) in [(1000, true), (100, false)] {
+            let mut walk = Walk::new(io, *length.as_ref().unwrap(), false);
+            walk.pages_max = pages_max;
+            let mut log = Log::new(identity);
+            assert_eq!(walk.run(&mut log).is_ok(), is_found);
+            assert!(log.index.lock().changed_pages() < pages_max + 10);
+        }
+    });
 }
 
 fn check_all(input: &[u8]) {

@@ -177,10 +177,10 @@ fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Resu
 fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {
-        if left.starts_with(COPY_NAME) {
+        if let Some(digits) = left.strip_prefix(COPY_NAME) {
             let ino = client.lookup(Ino::ROOT, &left).unwrap().ino;
             let is_original = is_original(&client.contents(ino).unwrap(), direction);
-            let before = Ino(u64::from_str_radix(&left[COPY_NAME.len()..], 16).unwrap());
+            let before = Ino(u64::from_str_radix(digits, 16).unwrap());
             let is_its_name = |(_, ino): &&(&str, Ino)| *ino == before;
             let original = originals.iter().find(is_its_name).map(|(name, _)| *name);
             let now = original.and_then(|name| client.lookup(Ino::ROOT, name).ok());

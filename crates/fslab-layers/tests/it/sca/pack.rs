@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_layers::LayerChoice;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_layers::sca::{self, Packed, Tool};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FallocateMode, FileSystem, Ino, OpenMode};
+use fslab_vfs::{FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
 use tempfile::TempDir;
 
 use super::below::{Below, CODECS, mixed, random, read_file, text, write_file};
@@ -350,4 +351,43 @@ fn a_file_that_was_not_made_durable_has_no_mark_that_is_believed() {
         assert_eq!(mark.is_ok_and(|mark| mark[STATE] != 0), is_durable);
         assert!(read_file(&*fs, "file").unwrap() == text(10_000));
     }
+}
+
+/// Fails as a bug would, once, where the thread that packs asks how much room there is.
+#[derive(Default)]
+struct PanicsOnce {
+    inner: MemFs,
+    is_done: AtomicBool,
+}
+
+impl FileSystem for PanicsOnce {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
+        let is_packer = std::thread::current().name() == Some("packer");
+        let panics = is_packer && !self.is_done.swap(true, Ordering::SeqCst);
+        assert!(!panics, "meant: packing fails as a bug would");
+        self.inner.statfs(request, ino)
+    }
+}
+
+/// Else nothing would be packed any more until the next mount.
+#[test]
+fn packing_goes_on_after_a_bug() {
+    let below = Arc::new(PanicsOnce::default());
+    let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
+    let fs = layer.parse::<LayerChoice>().unwrap().build(below.clone()).unwrap();
+    let mut data = mixed(600_000);
+    write_file(&*fs, "file", &data);
+    rewrite(&*fs, &mut data, 0..100);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !below.is_done.load(Ordering::SeqCst) {
+        assert!(Instant::now() < deadline, "nothing was to be packed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rewrite(&*fs, &mut data, 100..110);
+    wait_until_packed(&Below { fs: below }, layer, &data);
+    assert!(read_file(&*fs, "file").unwrap() == data);
 }
