@@ -180,8 +180,8 @@ impl Sca {
         }
     }
 
-    /// A file is about to get an owner or permissions with which its mark may not be voided any more,
-    /// though who has it open may write on.
+    /// A file is about to get an owner or permissions with which its mark may not be voided any
+    /// more, though who has it open may write on.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         self.access.files.get(ino).map_or(Ok(()), |file| file.expect_other_rights(request))
     }
@@ -408,9 +408,7 @@ impl FileSystem for Sca {
         let lower_flags = mark::lower_mode(true);
         let exclusive = lower_flags | OpenMode::EXCLUSIVE;
         match self.lower.create(request, parent, name, mode, exclusive) {
-            Err(error)
-                if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) =>
-            {
+            Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
                 let found = self.lower.create(request, parent, name, mode, lower_flags)?;
                 self.enter_created(request, found, false, flags)
             }

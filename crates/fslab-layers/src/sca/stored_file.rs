@@ -83,9 +83,11 @@ pub enum Packed {
 }
 
 enum Kind {
-    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what a
-    /// crash leaves would else be what was there before, mixed with what was written next.
-    Empty { is_durable: bool },
+    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what
+    /// a crash leaves would else be what was there before, mixed with what was written next.
+    Empty {
+        is_durable: bool,
+    },
     /// Bytes that are no stored file: served as they are.
     Foreign,
     Stored(Box<Log>),
@@ -556,8 +558,8 @@ impl State {
         if is_settled && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
-        // The mark of a foreign file is true until a stored one is begun: it must be what is left if
-        // nothing more is done than voiding it.
+        // The mark of a foreign file is true until a stored one is begun: it must be what is left
+        // if nothing more is done than voiding it.
         if self.mark != MarkState::Foreign {
             self.void_mark(request)?;
         }

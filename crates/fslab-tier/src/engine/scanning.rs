@@ -196,7 +196,7 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names. What was archived since the scan began is younger. A file
+    /// Rows of objects that no file names. What was archived since the scan began is younger. One
     /// that can't tell what it names may have any name by now, and so may name any of them.
     fn retire_unseen(
         &self,

@@ -15,8 +15,8 @@ use crate::support::{Bench, MIB, noise};
 /// What is done whenever an inode is looked at.
 type Habit = Box<dyn FnMut() + Send>;
 
-/// A tree in which something is done whenever one of its inodes is listed or asked for an xattr, and
-/// in which names can be given that are not found for a while.
+/// A tree in which something is done whenever one of its inodes is listed or asked for an xattr,
+/// and in which names can be given that are not found for a while.
 #[derive(Default)]
 struct Restless {
     memory: MemFs,

@@ -336,8 +336,8 @@ fn an_original_that_is_written_to_is_never_removed() {
     }
 }
 
-/// Where a tree was copied or restored, inodes are others: a name of ours tells nothing any more, and
-/// what is under it may be the only copy of what somebody wrote.
+/// Where a tree was copied or restored, inodes are others: a name of ours tells nothing any more,
+/// and what is under it may be the only copy of what somebody wrote.
 #[test]
 fn an_original_is_kept_where_inodes_are_others() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());

@@ -3,9 +3,7 @@
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino};
 
-use super::below::{
-    Below, Failing, random, read_file, rewrite_file, text, write_at, write_file,
-};
+use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 
 const KEEPS: &str = "copy:chunk=4KiB";
 const KEEPS_NOT: &str = "copy:chunk=4KiB,size-xattr=off";
