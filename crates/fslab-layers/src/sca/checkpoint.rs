@@ -183,6 +183,8 @@ impl Log {
         *self.index.lock() = Index::stored(record.levels, root);
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
+        // Not all who wrote files of this version kept that.
+        self.note_size(frame.file_size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.ordinal = record.ordinal.get();
         self.checkpoint = frame.reference;
@@ -192,5 +194,30 @@ impl Log {
         self.end = frame.reference.end();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Identity;
+    use super::*;
+
+    fn adopted(content_end: u64, size: u64) -> Log {
+        let identity = Identity::from_stored(1, 12, 7).unwrap();
+        let mut log = Log::new(identity);
+        (log.content_end, log.size) = (content_end, size);
+        let payload = log.checkpoint_payload(Reference::NONE);
+        let new = log.metadata(Kind::Checkpoint, 0, size, &payload);
+        let frame = append(&mut Vec::new(), 1024, &identity, &new.draft, &new.body);
+        let mut found = Log::new(identity);
+        found.adopt(&frame, &payload).unwrap();
+        found
+    }
+
+    /// Checkpoints of files that were cut shorter used to say so.
+    #[test]
+    fn content_that_ends_behind_the_file_is_not_in_order() {
+        assert!(adopted(5000, 5000).in_order && adopted(5000, 6000).in_order);
+        assert!(!adopted(5000, 4000).in_order);
     }
 }

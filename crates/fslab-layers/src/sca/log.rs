@@ -299,7 +299,14 @@ impl Log {
                 self.cut_chunk(io, size / chunk, (size % chunk) as u32)?;
             }
         }
+        self.note_size(size);
         Ok(())
+    }
+
+    /// What is cut off stays in its frames, where ordinary tools find it: content is not in order any
+    /// more, whatever size the file gets later.
+    pub fn note_size(&mut self, size: u64) {
+        self.in_order &= self.content_end <= size;
     }
 
     /// Lets the content of a chunk end at `to` at the latest.

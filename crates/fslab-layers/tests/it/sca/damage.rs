@@ -116,10 +116,10 @@ fn nothing_is_left_behind_the_end_of_a_file_that_was_cut() {
         let fs = below.mount(layer);
         write_file(&*fs, "file", &text(4096));
         let before_write = below.bytes("file").len();
-        write_at(&*fs, 4096, &text(4096));
+        write_at(&*fs, "file", 4096, &text(4096)).unwrap();
         let before_cut = below.bytes("file").len();
         cut(&*fs, 4096);
-        write_at(&*fs, 0, b"next");
+        write_at(&*fs, "file", 0, b"next").unwrap();
         let place = match torn {
             Torn::Write => before_write + 100,
             Torn::Cut => before_cut + 88,
@@ -144,14 +144,6 @@ fn cut(fs: &dyn FileSystem, size: u64) {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     client.truncate(ino, size).unwrap();
-}
-
-fn write_at(fs: &dyn FileSystem, offset: u64, bytes: &[u8]) {
-    let client = Client::new(fs);
-    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
-    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    file.write_all(offset, bytes).unwrap();
-    file.close().unwrap();
 }
 
 /// Random bits of a large file: the piece that one is in is right or refused, all others are right,

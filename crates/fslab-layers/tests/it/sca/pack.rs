@@ -391,3 +391,44 @@ fn packing_goes_on_after_a_bug() {
     wait_until_packed(&Below { fs: below }, layer, &data);
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
+
+/// A file that was cut shorter holds more than it should for who decodes it without the layer,
+/// though it grows to the old size again.
+#[test]
+fn a_file_that_was_cut_shorter_is_packed_only_by_packing() {
+    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = scratch.path().join("file");
+    for codec in ["gzip", "zstd", "lz4"] {
+        for (end, appended) in [(300_000, &b""[..]), (300_500, &[7; 500])] {
+            let (stored, expected) = cut_and_grown(codec, end, appended);
+            std::fs::write(&path, &stored).unwrap();
+            let form = Tool::open(&path).unwrap().figures().unwrap().form;
+            assert_eq!(form, "log", "{codec}, {end}");
+            assert_eq!(sca::pack(&path, &|_| ()).unwrap().outcome, Packed::Now, "{codec}, {end}");
+            let form = Tool::open(&path).unwrap().figures().unwrap().form;
+            assert_eq!(form, "packed", "{codec}, {end}");
+            if let Some(decoded) = piped(codec, &["-dc"], &std::fs::read(&path).unwrap()) {
+                assert!(decoded == expected, "{codec}, {end}: {} bytes", decoded.len());
+            }
+        }
+    }
+}
+
+/// 300,000 bytes cut to 100,000, then a hole to 300,000 and bytes behind it; as stored, and what it
+/// holds.
+fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let below = Below::new();
+    let fs = below.mount(&format!("{codec}:chunk=4KiB,pack=off"));
+    let mut content = random(9, 300_000);
+    write_file(&*fs, "file", &content);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.truncate(100_000).unwrap();
+    file.write_all(300_000, appended).unwrap();
+    file.truncate(end).unwrap();
+    file.close().unwrap();
+    content[100_000..].fill(0);
+    content.extend(appended);
+    (below.bytes("file"), content)
+}
