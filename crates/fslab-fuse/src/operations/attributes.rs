@@ -19,11 +19,7 @@ impl Server {
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
         let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;
-        if has_set_id || !attr.is_size_known {
-            Duration::ZERO
-        } else {
-            self.options.attr_timeout
-        }
+        if has_set_id || !attr.is_size_known { Duration::ZERO } else { self.options.attr_timeout }
     }
 
     fn put_attr(&self, job: &mut Job<'_>, attr: &Attr) -> Answer {

@@ -85,7 +85,9 @@ pub enum Packed {
 enum Kind {
     /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what a
     /// crash leaves would else be what was there before, mixed with what was written next.
-    Empty { is_durable: bool },
+    Empty {
+        is_durable: bool,
+    },
     /// Bytes that are no stored file: served as they are.
     Foreign,
     Stored(Box<Log>),
