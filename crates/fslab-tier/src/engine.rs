@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fslab_vfs::{Claim, Errno, FileSystem, Ino, Request};
+use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
 use parking_lot::{Mutex, RwLock};
 
 use crate::archive::Archive;
@@ -130,6 +130,8 @@ pub struct Tier {
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
     catalogue: Catalogue,
+    /// What was begun before this engine was has sequences up to it.
+    first_sequence: u64,
     around: Surroundings,
     files: file::Files,
     queue: Arc<Queue>,
@@ -162,6 +164,7 @@ impl Tier {
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
+        let first_sequence = catalogue.next_sequence(around.calendar.now())?;
         let movers = settings.movers;
         let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
@@ -172,6 +175,7 @@ impl Tier {
             settings,
             archives: RwLock::new(archives),
             catalogue,
+            first_sequence,
             around,
             files: file::Files::default(),
             queue,
@@ -247,6 +251,19 @@ impl Tier {
     /// Whether the last use did not end in order, and no scan has looked at every file since.
     fn is_in_doubt(&self) -> bool {
         self.in_doubt.load(Ordering::SeqCst)
+    }
+
+    /// The attributes of a file below, whose size is known: what lies behind it does not count.
+    fn attr_below(&self, ino: Ino, handle: Option<Handle>) -> fslab_vfs::Result<Attr> {
+        let attr = self.lower.getattr(&self.request(), ino, handle)?;
+        if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
+    }
+
+    /// Opens a file to read it, while nobody changes its permissions: who may not read it gets
+    /// leave for a moment, and then they are as they were.
+    fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
+        let _state = file.lock();
+        self.open_own(file.ino(), false)
     }
 
     fn open_own(&self, ino: Ino, writes: bool) -> fslab_vfs::Result<OwnFile> {

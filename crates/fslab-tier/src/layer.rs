@@ -53,6 +53,15 @@ impl TierFs {
         handle.map(|handle| Ok(self.handle(handle)?.handle)).transpose()
     }
 
+    /// Asks while no block of the file is put in its place: until that is done, times and what lets
+    /// a program do more are not the file's.
+    fn settled<T>(&self, ino: Ino, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        match self.tier.in_use(ino) {
+            Some(file) => self.tier.at_rest(&file, ask),
+            None => ask(),
+        }
+    }
+
     fn shown_entry(&self, entry: Entry) -> Result<Entry> {
         let ino = entry.attr.ino;
         let attr = self.tier.shown(entry.attr).inspect_err(|_| self.lower.forget(ino, 1))?;
@@ -101,12 +110,7 @@ impl FileSystem for TierFs {
     fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
         let handle = self.below(handle)?;
         let ask = || self.lower.getattr(request, ino, handle);
-        let attr = match self.tier.in_use(ino) {
-            // While a block is put in its place, times are not the file's.
-            Some(file) => self.tier.at_rest(&file, ask)?,
-            None => ask()?,
-        };
-        self.tier.shown(attr)
+        self.tier.shown(self.settled(ino, ask)?)
     }
 
     fn setattr(
@@ -310,7 +314,7 @@ impl FileSystem for TierFs {
         if is_ours(name) {
             return Err(Errno::NODATA.into());
         }
-        self.lower.getxattr(request, ino, name)
+        self.settled(ino, || self.lower.getxattr(request, ino, name))
     }
 
     fn setxattr(
@@ -330,7 +334,7 @@ impl FileSystem for TierFs {
     }
 
     fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
-        let names = self.lower.listxattr(request, ino)?;
+        let names = self.settled(ino, || self.lower.listxattr(request, ino))?;
         let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| {
             let name = name.strip_suffix(&[0]).unwrap_or(name);
             !is_ours(OsStr::from_bytes(name))

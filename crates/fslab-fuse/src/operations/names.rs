@@ -20,11 +20,12 @@ impl Server {
     /// size is not known has another generation, so that it is another inode once the size is.
     pub(super) fn to_entry_out(&self, entry: &Entry) -> EntryOut {
         let is_known = entry.attr.is_size_known;
+        let is_settled = is_known || !self.granted.writeback();
         let names = if is_known { self.options.entry_timeout } else { Duration::ZERO };
         let attributes = self.attr_timeout(&entry.attr);
         EntryOut {
             nodeid: entry.attr.ino.0,
-            generation: if is_known { entry.generation } else { !entry.generation },
+            generation: if is_settled { entry.generation } else { !entry.generation },
             entry_valid: names.as_secs(),
             attr_valid: attributes.as_secs(),
             entry_valid_nsec: names.subsec_nanos(),

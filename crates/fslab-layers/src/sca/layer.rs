@@ -257,6 +257,14 @@ impl Sca {
     }
 }
 
+/// The first error; those behind it are only logged.
+fn first_error(answers: Vec<Result<()>>) -> Result<()> {
+    let mut errors = answers.into_iter().filter_map(Result::err);
+    let first = errors.next();
+    errors.for_each(|error| tracing::warn!(%error, "a layer could not end in order"));
+    first.map_or(Ok(()), Err)
+}
+
 impl FileSystem for Sca {
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         self.lower.attach(cache);
@@ -275,15 +283,21 @@ impl FileSystem for Sca {
         self.handle(handle).map(drop)
     }
 
+    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says so,
+    /// and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
         self.packer.stop();
-        self.access.files.all().iter().try_for_each(|file| file.settle(&request))?;
-        self.lower.syncfs(&request, Ino::ROOT)?;
-        if let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session) {
+        let files = self.access.files.all();
+        let mut answers: Vec<_> = files.iter().map(|file| file.settle(&request)).collect();
+        let synced = self.lower.syncfs(&request, Ino::ROOT);
+        if synced.is_ok()
+            && let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session)
+        {
             tracing::warn!(%error, "the next mount will look at each file to know its size");
         }
-        self.lower.shutdown()
+        answers.extend([synced, self.lower.shutdown()]);
+        first_error(answers)
     }
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {

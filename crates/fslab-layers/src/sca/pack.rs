@@ -123,13 +123,15 @@ impl Log {
             return Ok(true);
         }
         let shape = self.shape(io)?;
-        Ok(!self.is_packed() && (!shape.is_ascending || shape.has_small_holes))
+        let is_cut = self.content_end > self.size;
+        Ok(!self.is_packed() && (!shape.is_ascending || shape.has_small_holes || is_cut))
     }
 
     /// Whether everything is in order, though there are holes: tools write less than the content.
     pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
         let few = self.garbage_in_all() <= self.garbage_allowed(io.settings);
-        Ok(few && self.leftover.is_none() && self.shape(io)?.is_ascending)
+        let is_whole = self.leftover.is_none() && self.content_end <= self.size;
+        Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
     /// Begins to pack, if that gains anything.

@@ -132,7 +132,7 @@ impl Tier {
                 self.recall(file, 0..u64::MAX, request, Class::Bulk).map_err(below())?;
                 continue;
             }
-            let attr = self.lower.getattr(&self.request(), file.ino(), None).map_err(below())?;
+            let attr = self.attr_below(file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
                 return Err(not_now("is no regular file"));
             }
@@ -261,7 +261,7 @@ impl Tier {
         visit: &mut dyn FnMut(Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let below = || Error::below(&job.path);
-        let own = self.open_own(job.file().ino(), false).map_err(below())?;
+        let own = self.open_to_read(job.file()).map_err(below())?;
         let mut buffer = Vec::new();
         for block in 0..blocks_of(job.attr.size) {
             request.cancellation.check().or(Err(Error::Interrupted))?;
@@ -313,7 +313,7 @@ impl Tier {
     pub(super) fn unchanged<'a>(&self, job: &'a Job) -> Result<MutexGuard<'a, FileState>> {
         let below = || Error::below(&job.path);
         let state = self.state(job.file()).map_err(below())?;
-        let attr = self.lower.getattr(&self.request(), job.file().ino(), None).map_err(below())?;
+        let attr = self.attr_below(job.file().ino(), None).map_err(below())?;
         let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
         if state.changes != job.changes || state.writers > 0 || !is_same {
             return Err(changed_meanwhile(&job.path));

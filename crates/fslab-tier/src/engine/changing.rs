@@ -62,7 +62,7 @@ impl Tier {
     ) -> Result<(MutexGuard<'a, FileState>, u64, Change)> {
         loop {
             let mut state = self.state(file)?;
-            let size = self.lower.getattr(&self.request(), file.ino(), None)?.size;
+            let size = self.attr_below(file.ino(), None)?.size;
             let change = change(size);
             match missing(&state, change, size) {
                 Some(blocks) => {
@@ -217,7 +217,7 @@ impl Tier {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (source_file.ino(), target_file.ino());
-        let size = self.lower.getattr(&self.request(), from, None)?.size;
+        let size = self.attr_below(from, None)?.size;
         let length = length.min(size.saturating_sub(source_offset)).min(COPY_BYTES_MAX);
         self.recall(source_file, blocks_met(source_offset, length), request, Class::Waiting)?;
         // Whole: a copy that ends early must leave no block half of one and half of the other.
@@ -272,7 +272,7 @@ impl Tier {
         let Some(known) = state.known().filter(|known| !known.offline.is_empty()) else {
             return below(offset);
         };
-        let size = self.lower.getattr(request, file.ino(), Some(handle))?.size;
+        let size = self.attr_below(file.ino(), Some(handle))?.size;
         if offset >= size {
             return Err(Errno::NXIO.into());
         }

@@ -214,7 +214,7 @@ impl Tier {
                 return Ok(Loaded::Damaged);
             }
         };
-        let attr = self.lower.getattr(&request, ino, None)?;
+        let attr = self.attr_below(ino, None)?;
         if !self.is_own(&recorded, &attr) {
             return Ok(self.load_foreign(ino, &recorded));
         }

@@ -117,7 +117,7 @@ impl Tier {
         let Some(known) = state.known().filter(|known| !known.is_in_order()) else {
             return Ok(());
         };
-        let size = self.lower.getattr(&self.request(), file.ino(), None)?.size;
+        let size = self.attr_below(file.ino(), None)?.size;
         let durable = if names_too_much(known, size) { Durable::Now } else { Durable::Later };
         self.record(file, &mut state, durable)
     }

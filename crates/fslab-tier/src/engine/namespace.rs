@@ -59,7 +59,8 @@ impl Tier {
         let drawn = self.catalogue.next_sequence(self.around.calendar.now())?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            if row.state == ObjectState::Pending {
+            // What an engine before this one left may be named by the file: the walk tells.
+            if row.state == ObjectState::Pending && row.version.sequence > self.first_sequence {
                 pending.insert((row.version.sequence, row.file));
             }
             Ok(())

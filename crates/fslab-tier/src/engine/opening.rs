@@ -80,7 +80,7 @@ impl Tier {
             return Ok(());
         };
         let (recorded, version) = (&known.recorded, &known.recorded.version);
-        let attr = self.lower.getattr(&self.request(), file.ino(), None)?;
+        let attr = self.attr_below(file.ino(), None)?;
         if (attr.size, attr.modified) != (version.size, version.modified) {
             return Ok(());
         }

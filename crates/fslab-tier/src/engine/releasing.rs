@@ -36,7 +36,7 @@ impl Tier {
         };
         // An archive may hang: whoever uses the file meanwhile does not wait for that.
         self.have_copies(&version)?;
-        let wanted = self.with_data(ino, kept..blocks_of(version.size)).map_err(below())?;
+        let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
         let mut state = self.state(file).map_err(below())?;
         if self.may_release(file, &state, path)?.object != version.object {
             return Err(not_now(path)("was archived anew while archives were asked"));
@@ -62,7 +62,7 @@ impl Tier {
             return Err(not_now("was changed since it was archived"));
         }
         let version = &known.recorded.version;
-        let attr = self.lower.getattr(&self.request(), file.ino(), None);
+        let attr = self.attr_below(file.ino(), None);
         let attr = attr.map_err(Error::below(path))?;
         let is_same = (attr.size, attr.modified) == (version.size, version.modified);
         if attr.kind != FileKind::Regular || !is_same {
@@ -94,8 +94,8 @@ impl Tier {
 
     /// The runs of blocks that are here and not mere holes, not many more than a residency can
     /// name: a file may have any number.
-    fn with_data(&self, ino: Ino, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
-        let own = self.open_own(ino, false)?;
+    fn with_data(&self, file: &TieredFile, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
+        let own = self.open_to_read(file)?;
         let (mut runs, mut next) = (Runs::new(), blocks.start);
         while next < blocks.end && runs.pieces() <= PIECES_MAX {
             let Some(data) = own.next_data(next * BLOCK_BYTES)? else { break };

@@ -57,8 +57,18 @@ impl Rebuilder<'_> {
             .filter(|known| known.tier == self.tier && self.around.is_of(known.inode, &found.attr));
         if let Some(known) = own {
             self.note(known.file, &known.version, &found.attr, &entry.attributes.path);
+        } else if self.is_unbelieved_stub(found, &entry.attributes.path)? {
+            let path = shown(&entry.attributes.path);
+            let what =
+                "is a stub by a mark that root does not believe; remove it and rebuild again";
+            self.rebuilt.problems.push(format!("{path}: {what}"));
         }
         Ok(())
+    }
+
+    fn is_unbelieved_stub(&self, found: &Found, path: &[u8]) -> Result<bool> {
+        let (marks, request) = (self.around.marks, self.request());
+        marks.is_unbelieved_stub(&**self.lower, &request, found.ino()).map_err(Error::below(path))
     }
 
     pub(super) fn make_file(&mut self, entry: &TreeEntry) -> Result<()> {

@@ -91,6 +91,24 @@ impl Marks {
         Ok(Some(Residency::decode(&value)?))
     }
 
+    /// Whether a file is a stub by a mark that is not believed: its bytes are in no file here.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn is_unbelieved_stub(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+    ) -> fslab_vfs::Result<bool> {
+        if self != Self::Trusted {
+            return Ok(false);
+        }
+        let value = get(fs, request, ino, USER_RESIDENCY_NAME)?;
+        let known = value.and_then(|value| Residency::decode(&value).ok());
+        Ok(known.is_some_and(|known| !known.offline.is_empty()))
+    }
+
     /// Writes the residency of a file, not durably.
     ///
     /// # Errors
@@ -167,8 +185,9 @@ impl Marks {
 }
 
 const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
-                         these: ask as the user whose tier it is, or remove the mark \
-                         (setfattr -x user.fslab.tier.tree)";
+                         these: ask as the user whose tier it is. If root made the tier with an \
+                         earlier fslab, make it again in an empty directory with \
+                         `fslab tier rebuild`; stubs that stay here would read as zeros";
 
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]

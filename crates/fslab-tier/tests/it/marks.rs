@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use fslab_tier::archive::DirectoryArchive;
+use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
-use fslab_tier::{Settings, own_request};
+use fslab_tier::{Settings, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, SetAttr};
 
 use crate::support::{Bench, MIB, TIER, noise};
@@ -117,4 +119,23 @@ fn an_archive_leads_nobody_out_of_its_directory() {
     let refused = DirectoryArchive::open(&archive, TIER).map(drop).unwrap_err().to_string();
     assert!(refused.contains("`incoming` is no directory"), "{refused}");
     assert!(victim.exists());
+}
+
+#[test]
+fn a_stub_whose_mark_is_not_believed_is_told_of_by_a_rebuild() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = bench.offline(&client, "file", &noise(4, MIB));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    let below = Client::new(&*lower);
+    let stub = below.file(Ino::ROOT, "file", b"").unwrap();
+    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    below.setxattr(stub, "user.fslab.tier", &known.encode().unwrap()).unwrap();
+    let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());
+    let request = own_request();
+    let made = rebuild::rebuild(&lower, &archives, &catalogue, &bench.around, TIER, &request);
+    let problems = made.unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.contains("does not believe")), "{problems:?}");
 }

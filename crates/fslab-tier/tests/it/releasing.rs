@@ -18,7 +18,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
     *faults.stalled.lock() = true;
     std::thread::scope(|scope| {
         let releasing = scope.spawn(|| bench.release(ino, "file"));
-        while faults.blocked.load(Ordering::SeqCst) == 0 {
+        while faults.blocked.load(Ordering::SeqCst) == 0 && !releasing.is_finished() {
             std::thread::yield_now();
         }
         let (done, is_done) = mpsc::channel();

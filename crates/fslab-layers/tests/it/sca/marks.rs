@@ -1,7 +1,7 @@
 //! Marks: what xattrs say of files is believed only while it is true, whoever changed them.
 
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, Ino};
+use fslab_vfs::{Errno, Ino, OpenMode};
 
 use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 
@@ -87,4 +87,29 @@ fn foreign_files_are_marked_where_no_sizes_are_kept() {
     let ino = lower.lookup(Ino::ROOT, "stored").unwrap().ino;
     let none = lower.getxattr(ino, "user.fslab.sca").unwrap_err().errno();
     assert_eq!(none, Errno::NODATA, "a size was kept");
+}
+
+/// One file that can't be left in order at the end does not make the next mount doubt all others.
+#[test]
+fn a_session_ends_though_a_file_can_not_be_left_in_order() {
+    const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
+    let below = Below::new();
+    let failing = Failing::over(&below, KEEPS, "");
+    let client = Client::new(&*failing.fs);
+    let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
+    let files = NAMES.map(make);
+    files.iter().for_each(|file| file.write_all(0, &text(1000)).unwrap());
+    failing.by("setattr on bad error EIO");
+    assert_eq!(failing.fs.shutdown().unwrap_err().errno(), Errno::IO);
+    let lower = Client::new(&*below.fs);
+    // The state in the mark; numbers of the last session and of the last that ended well.
+    let state = |name: &&str| {
+        let ino = lower.lookup(Ino::ROOT, name).unwrap().ino;
+        lower.getxattr(ino, "user.fslab.sca").map_or(0, |mark| mark[2])
+    };
+    let tree = lower.getxattr(Ino::ROOT, "user.fslab.sca.tree").unwrap();
+    assert_eq!(tree[8..16], tree[24..32]);
+    assert_eq!(NAMES.each_ref().map(state), [0, 1, 1, 1]);
+    failing.by("");
+    files.into_iter().for_each(|file| file.close().unwrap());
 }
