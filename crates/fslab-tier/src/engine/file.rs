@@ -204,7 +204,6 @@ impl Tier {
     }
 
     fn load(&self, ino: Ino) -> Result<Loaded> {
-        let request = self.request();
         let recorded = match self.residency_below(ino) {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
