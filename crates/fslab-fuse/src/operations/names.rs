@@ -16,8 +16,8 @@ use crate::server::Server;
 impl Server {
     /// An entry as the kernel takes it, with how long it may be believed.
     ///
-    /// With write-back, the kernel keeps the size that it was told of an inode first. One whose size
-    /// is not known has another generation, so that it is another inode once the size is.
+    /// With write-back, the kernel keeps the size that it was told of an inode first. One whose
+    /// size is not known has another generation, so that it is another inode once the size is.
     pub(super) fn to_entry_out(&self, entry: &Entry) -> EntryOut {
         let is_known = entry.attr.is_size_known;
         let names = if is_known { self.options.entry_timeout } else { Duration::ZERO };

@@ -180,8 +180,8 @@ impl Sca {
         }
     }
 
-    /// A file is about to get an owner or permissions with which its mark may not be voided any more,
-    /// though who has it open may write on.
+    /// A file is about to get an owner or permissions with which its mark may not be voided any
+    /// more, though who has it open may write on.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         self.access.files.get(ino).map_or(Ok(()), |file| file.expect_other_rights(request))
     }
@@ -283,8 +283,8 @@ impl FileSystem for Sca {
         self.handle(handle).map(drop)
     }
 
-    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says so,
-    /// and is no reason to look at all others the next time.
+    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says
+    /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
         self.packer.stop();

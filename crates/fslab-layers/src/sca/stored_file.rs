@@ -83,8 +83,8 @@ pub enum Packed {
 }
 
 enum Kind {
-    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what a
-    /// crash leaves would else be what was there before, mixed with what was written next.
+    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what
+    /// a crash leaves would else be what was there before, mixed with what was written next.
     Empty {
         is_durable: bool,
     },
@@ -558,8 +558,8 @@ impl State {
         if is_settled && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
-        // The mark of a foreign file is true until a stored one is begun: it must be what is left if
-        // nothing more is done than voiding it.
+        // The mark of a foreign file is true until a stored one is begun: if this fails, or nothing
+        // is done after it, the file must still be known for what it is.
         if self.mark != MarkState::Foreign {
             self.void_mark(request)?;
         }
