@@ -283,8 +283,8 @@ impl FileSystem for Sca {
         self.handle(handle).map(drop)
     }
 
-    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says so,
-    /// and is no reason to look at all others the next time.
+    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says
+    /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
         self.packer.stop();

@@ -303,8 +303,8 @@ impl Log {
         Ok(())
     }
 
-    /// What is cut off stays in its frames, where ordinary tools find it: content is not in order any
-    /// more, whatever size the file gets later.
+    /// What is cut off stays in its frames, where ordinary tools find it: content is not in order
+    /// any more, whatever size the file gets later.
     pub fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }

@@ -558,8 +558,8 @@ impl State {
         if is_settled && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
-        // The mark of a foreign file is true until a stored one is begun: it must be what is left
-        // if nothing more is done than voiding it.
+        // The mark of a foreign file is true until a stored one is begun: if this fails, or nothing
+        // is done after it, the file must still be known for what it is.
         if self.mark != MarkState::Foreign {
             self.void_mark(request)?;
         }
