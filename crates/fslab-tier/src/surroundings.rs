@@ -64,9 +64,9 @@ pub fn by_number_and_birth(attr: &Attr) -> Id {
 /// Whether an identity is one that earlier versions wrote of an inode that has another one now.
 ///
 /// They took the number that a session shows. It differs on devices other than the root's, by the
-/// order in which these were met: bit 63, the device in 15 bits, the number in 48. And where such a
-/// number was not to be had it only counts up from 0xffff in the upper bits: there the birth decides
-/// alone, as what a residency is copied to is born after the file was archived.
+/// order in which these were met: bit 63, the device in 15 bits, the number in 48. And where such
+/// a number was not to be had it only counts up from 0xffff in the upper bits: there the birth
+/// decides alone, as what a residency is copied to is born after the file was archived.
 fn is_earlier_form(written: Id, present: Id) -> bool {
     const DISPLACED: u64 = 0xffff;
     const OTHER_DEVICE: u64 = 0x8000;
