@@ -196,8 +196,8 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names. What was archived since the scan began is younger. One
-    /// that can't tell what it names may have any name by now, and so may name any of them.
+    /// Rows of objects that no file names. What was archived since the scan began is younger. A
+    /// file that can't tell what it names may have any name by now, and so may name any of them.
     fn retire_unseen(
         &self,
         number: u64,
