@@ -66,9 +66,9 @@ pub fn by_number_and_birth(attr: &Attr) -> Id {
 
 /// Whether an identity is one that earlier versions wrote of an inode that has another one now.
 ///
-/// They took the number that a session shows, which on devices other than the root's tells the order
-/// in which these were met, and bit 63. There the birth decides alone: what a residency is copied to
-/// is born after the file was archived.
+/// They took the number that a session shows, which on devices other than the root's tells the
+/// order in which these were met, and bit 63. There the birth decides alone: what a residency is
+/// copied to is born after the file was archived.
 fn is_earlier_form(written: Id, present: Id) -> bool {
     const OF_A_SESSION: u64 = 1 << 63;
     let ((number, born), (_, present_born)) = (halves(written), halves(present));
