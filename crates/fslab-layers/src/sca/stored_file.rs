@@ -162,10 +162,16 @@ impl StoredFile {
     /// matter at opening take it away from who has opened it.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
-        if state.is_closed || !state.is_writable || state.mark != MarkState::Given {
+        if state.is_closed || !state.is_writable {
             return Ok(());
         }
-        state.void_mark(request)
+        match (&state.kind, state.mark) {
+            (Kind::Foreign, MarkState::Foreign) => Ok(()),
+            (Kind::Foreign, _) => state.mark_foreign(request),
+            // Emptied, and still marked as what it was.
+            (_, MarkState::Foreign | MarkState::Given) => state.void_mark(request),
+            (_, MarkState::Void) => Ok(()),
+        }
     }
 
     /// The handle of the file below.
@@ -523,8 +529,8 @@ impl State {
             return Ok(false);
         }
         tracing::warn!(file = %self.lower.name(), "a damaged index was made anew from the frames");
-        let ordinal = log.ordinal;
-        self.kind = Kind::Stored(Box::new(Log { ordinal, ..healed }));
+        let (ordinal, sync_has_failed) = (log.ordinal, log.sync_has_failed);
+        self.kind = Kind::Stored(Box::new(Log { ordinal, sync_has_failed, ..healed }));
         Ok(true)
     }
 

@@ -114,3 +114,22 @@ fn a_writer_goes_on_without_the_right_to_write() {
     let expected = [&text(5000)[..], b"written on"].concat();
     assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
 }
+
+/// The same of a file that lay below, changed or emptied.
+#[test]
+fn a_writer_of_a_foreign_file_goes_on_without_the_right_to_write() {
+    for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {
+        let below = Below::new();
+        write_file(&*below.fs, "file", b"not yet over");
+        let failing = Failing::over(&below, LAYER, "");
+        let client = Client::new(&*failing.fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let flags = if is_emptied { OpenMode::TRUNCATE } else { OpenMode::empty() };
+        let file = client.open(ino, OpenMode::READ_WRITE | flags).unwrap();
+        client.chmod(ino, 0o444).unwrap();
+        failing.by("setxattr error EACCES");
+        file.write_all(0, b"written").unwrap();
+        file.close().unwrap();
+        assert_eq!(read_file(&*below.mount(LAYER), "file").unwrap(), expected);
+    }
+}
