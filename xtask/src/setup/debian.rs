@@ -56,6 +56,18 @@ const PACKAGES: &[Package] = &[
         consequence: "the workload `compile` is not tested",
     },
     Package {
+        name: "python3-venv",
+        program: "python3",
+        needed_for: TEST,
+        consequence: "files that are mapped are not tested, nor what other programs read in traces",
+    },
+    Package {
+        name: "chromium",
+        program: "chromium",
+        needed_for: TEST,
+        consequence: "reports are not opened in a browser",
+    },
+    Package {
         name: "fuse3",
         program: "fusermount3",
         needed_for: BOTH,

@@ -18,7 +18,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{
-    Place, copy_program, fslab, has_own_run, is_mounted, require_mounting, run, soon, umount_unused,
+    Place, copy_program, fslab, has_own_run, is_mounted, program, require_mounting, run, soon,
+    umount_unused,
 };
 
 /// What `fslab stats --json` says of the layer at a place of the stack.
@@ -377,13 +378,14 @@ fn other_tools_read_a_trace() {
         assert str(t.schema.field('time_ns').type) == 'timestamp[ns, tz=UTC]', t.schema\n\
         assert str(t.schema.field('inode').type) == 'uint64', t.schema\n\
         print(t.num_rows, c('create'), c('write'), t.num_columns)\n";
+    let python = || Command::new(program("python3").unwrap_or_else(|| "python3".into()));
     for (module, script) in [("duckdb", duckdb), ("pyarrow", pyarrow)] {
-        let there = Command::new("python3").args(["-c", &format!("import {module}")]).output();
+        let there = python().args(["-c", &format!("import {module}")]).output();
         if !there.is_ok_and(|output| output.status.success()) {
             skip(&format!("observe::other_tools_read_a_trace[{module}]"), "no such Python module");
             continue;
         }
-        let output = Command::new("python3").args(["-c", script, &glob]).output().unwrap();
+        let output = python().args(["-c", script, &glob]).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{module}: {message}");
     }

@@ -28,6 +28,19 @@ pub fn can_not_mount(test: &str) -> bool {
     obstacle.is_some()
 }
 
+/// Another program: where `cargo xtask setup` puts such, or where programs are.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("FSLAB_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("fslab")))
+        .or_else(|| Some(set("HOME")?.join(".cache/fslab")));
+    let own = ["tools/bin", "tools/python/bin"];
+    let own = cache.iter().flat_map(|cache| own.map(|folder| cache.join(folder)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = own.chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
 /// The program with arguments.
 pub fn fslab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fslab"));

@@ -5,7 +5,6 @@
 //! a seed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -27,7 +26,7 @@ use fslab_vfs::{
     OpenMode, Opened, Request, Result, Timestamp,
 };
 
-use crate::support::{require_mounting, soon};
+use crate::support::{program, require_mounting, soon};
 use crate::tiering::Tiered;
 
 /// Operations where nobody asks for more: some seconds.
@@ -73,18 +72,8 @@ fn fsx_finds_nothing_while_its_file_goes_and_comes_over_xfs_and_btrfs() {
     exercise(Kind::Btrfs, operations);
 }
 
-/// Where `cargo xtask setup` puts it, or where programs are.
-fn fsx() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
-    let own = cache.map(|cache| cache.join("fslab/tools/bin"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = own.into_iter().chain(std::env::split_paths(&path));
-    folders.map(|folder| folder.join("fsx")).find(|program| program.is_file())
-}
-
 fn exercise(kind: Kind, operations: u64) {
-    let Some(fsx) = fsx() else {
+    let Some(fsx) = program("fsx") else {
         skip("fsx on a tier", "fsx is not installed; `cargo xtask setup` installs it");
         return;
     };

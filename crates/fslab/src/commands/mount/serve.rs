@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_layers::{LayerChoice, Stack, Surroundings};
 use fslab_sys::mounts;
+use fslab_sys::signals::{ENDING, while_deferred};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
@@ -29,7 +30,8 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let Plan { stack, options, mount_point } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
     // Before there is a mount that a signal could leave behind.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
+    let signals = while_deferred(|| Signals::new(ENDING)).flatten();
+    let signals = signals.context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
     let surroundings = crate::surroundings::of_program();

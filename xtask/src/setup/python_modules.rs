@@ -1,0 +1,49 @@
+//! Modules of Python that tests ask what they find in our files: in an environment of their own
+//! in the cache, so that the system's Python stays as it is.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Missing;
+use crate::{environment, process};
+
+/// Two other implementations of Parquet.
+const MODULES: &[&str] = &["duckdb", "pyarrow"];
+
+/// Makes the environment where a module is missing; answers what could not be had.
+pub fn install() -> Result<Option<Missing>> {
+    if has_modules()? {
+        return Ok(None);
+    }
+    println!("setup: fetching {} for Python", MODULES.join(" and "));
+    Ok(make().err().map(|error| Missing {
+        what: format!("the Python modules {}", MODULES.join(" and ")),
+        consequence: "traces are not read by other implementations of Parquet".into(),
+        remedy: format!("{error:#}; on Debian, as root: apt-get install python3-venv"),
+    }))
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(environment::tools()?.join("python"))
+}
+
+fn python() -> Result<Command> {
+    Ok(Command::new(folder()?.join("bin/python3")))
+}
+
+fn has_modules() -> Result<bool> {
+    let import = format!("import {}", MODULES.join(", "));
+    Ok(python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()))
+}
+
+fn make() -> Result<()> {
+    let mut environment = environment::tool("python3")?;
+    environment.args(["-m", "venv", "--clear"]).arg(folder()?);
+    process::capture(&mut environment).context("python3 -m venv")?;
+    let mut install = python()?;
+    install.args(["-m", "pip", "install", "--quiet"]).args(MODULES);
+    process::capture(&mut install).context("pip install")?;
+    Ok(())
+}
