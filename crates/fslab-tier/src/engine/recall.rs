@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Errno, Request, Result};
@@ -43,6 +43,8 @@ pub struct Recall {
     waiters: AtomicUsize,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     used: Mutex<Option<FileUse>>,
+    /// Its block is in its place, and it is about to end.
+    has_landed: AtomicBool,
     outcome: Mutex<Option<std::result::Result<(), Errno>>>,
     done: Condvar,
 }
@@ -69,9 +71,20 @@ impl Recall {
     /// Ends it for all who wait.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
         // Before anybody goes on: he may find nobody else who uses the file.
-        drop(self.used.lock().take());
+        self.leave();
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();
+    }
+
+    /// Ends its use of the file.
+    fn leave(&self) {
+        drop(self.used.lock().take());
+    }
+
+    /// Waits until it has ended.
+    fn join(&self) {
+        let mut outcome = self.outcome.lock();
+        self.done.wait_while(&mut outcome, |outcome| outcome.is_none());
     }
 }
 
@@ -89,6 +102,17 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl FileState {
+    /// Recalls of a range whose blocks are in their places, and which have not quite ended.
+    fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
+        let mut landed: Vec<_> = self.flight.values().cloned().collect();
+        landed.retain(|recall| {
+            blocks.contains(&recall.block) && recall.has_landed.load(Ordering::SeqCst)
+        });
+        landed
     }
 }
 
@@ -110,7 +134,13 @@ impl Tier {
             let wanted = {
                 let mut state = self.state(file)?;
                 let Some(known) = state.known() else { return Ok(()) };
-                let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(()) };
+                let Some(first) = known.offline.first_in(blocks.clone()) else {
+                    let landed = state.landed(&blocks);
+                    drop(state);
+                    // They use the file until they end: who closes it may be the last who does.
+                    landed.iter().for_each(|recall| recall.join());
+                    return Ok(());
+                };
                 self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
@@ -206,6 +236,7 @@ impl Tier {
                 waiters: AtomicUsize::new(0),
                 // Who asks may give up, and the file go, before it comes to this.
                 used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
+                has_landed: AtomicBool::new(false),
                 outcome: Mutex::new(None),
                 done: Condvar::new(),
             });
@@ -268,6 +299,8 @@ impl Tier {
     pub(super) fn serve(&self, recall: &Recall) {
         let outcome = self.fetch_and_apply(recall);
         self.counted.recalled(&outcome);
+        // Who reads what has landed waits for what he finds in flight, and for nothing else.
+        recall.leave();
         recall.file.lock().flight.remove(&recall.block);
         recall.end(outcome.map_err(|error| error.errno()));
     }
@@ -290,7 +323,9 @@ impl Tier {
             Err(_) if state.known().is_some_and(has_moved) => return Ok(()),
             fetched => fetched?,
         };
-        self.apply(&recall.file, &mut state, &version, recall.block, bytes)
+        self.apply(&recall.file, &mut state, &version, recall.block, bytes)?;
+        recall.has_landed.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     /// A block from the first archive that has it right, or of what several have of it.
@@ -430,6 +465,7 @@ pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> A
         class: AtomicU8::new(class as u8),
         waiters: AtomicUsize::new(0),
         used: Mutex::new(None),
+        has_landed: AtomicBool::new(false),
         outcome: Mutex::new(None),
         done: Condvar::new(),
     })
