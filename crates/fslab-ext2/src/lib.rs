@@ -20,6 +20,7 @@ mod data;
 pub mod dir;
 mod directory;
 mod error;
+mod features;
 mod flush;
 pub mod format;
 mod fs;
@@ -49,6 +50,7 @@ mod xattr_region;
 
 pub use dir::{Form, HashVersion};
 pub use error::{Damage, Error, Place, Result};
+pub use features::Feature;
 pub use fs::Ext2;
 pub use geometry::Geometry;
 pub use group::Group;

@@ -211,6 +211,7 @@ impl Volume {
     }
 
     pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
+        self.name_features_of(inode)?;
         self.change_inode(no, |bytes| inode.store(bytes))
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::features::Feature;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
 
 /// A kind of damage, in words.
@@ -100,6 +101,9 @@ pub enum Problem {
         /// What there are.
         counted: u32,
     },
+    /// A feature is used that the superblock doesn't name.
+    #[error("doesn't name the feature {0}, which is used")]
+    UnnamedFeature(Feature),
     /// The block of extended attributes is shared by another number of inodes than it says.
     #[error("its attribute block counts {stored} owners and has {counted}")]
     AttributeOwners {

@@ -1,6 +1,6 @@
 //! What all passes of a check look at, and what they note for the next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, FileKind};
@@ -10,6 +10,7 @@ use crate::bits;
 use crate::cache::BlockCache;
 use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
 use crate::error::Result;
+use crate::features::Feature;
 use crate::format::{compat, incompat};
 use crate::geometry::Geometry;
 use crate::group::Group;
@@ -34,6 +35,8 @@ pub(super) struct Image {
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
     /// Indirect blocks, and the inode that each belongs to.
     pub(super) tables: HashMap<BlockNo, InodeNo>,
+    /// Features that inodes use.
+    pub(super) used: HashSet<Feature>,
 }
 
 /// What is known of an inode.
@@ -75,6 +78,7 @@ impl Image {
             directories: BTreeMap::new(),
             attributes: HashMap::new(),
             tables: HashMap::new(),
+            used: HashSet::new(),
         };
         image.claim_metadata();
         Ok(image)

@@ -6,6 +6,7 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
+use crate::features::Feature;
 use crate::format::{
     DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
 };
@@ -49,7 +50,17 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
         }
     }
     check_attribute_owners(image);
+    check_features(image);
     Ok(())
+}
+
+/// What is used must be named.
+fn check_features(image: &mut Image) {
+    for feature in Feature::ALL {
+        if image.used.contains(&feature) && !feature.is_named_by(&image.superblock) {
+            image.report.add(Subject::Superblock, None, Problem::UnnamedFeature(feature));
+        }
+    }
 }
 
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
@@ -153,6 +164,7 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
         }
         Err(error) => return Err(error),
     };
+    image.used.extend(Feature::ALL.into_iter().filter(|feature| feature.is_used_by(&inode)));
     check_attributes(image, no, &inode, bytes)?;
     check_flags(image, no, &inode);
     check_blocks(image, no, &inode)

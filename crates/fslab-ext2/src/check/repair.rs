@@ -6,6 +6,7 @@
 //! - `..`, counts of names and sectors, times of deletion: set to what was found;
 //! - files without a path: named `#NUMBER` in `lost+found`, if that is there;
 //! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
+//! - features that are used and not named by the superblock: named there;
 //! - bitmaps and counts: made again, once nothing else is wrong.
 //!
 //! Not mended, and left in the report: holes of directories and sizes of files, attributes, inodes
@@ -89,6 +90,11 @@ fn is_of_counts(finding: &Finding) -> bool {
 }
 
 fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {
+    if let Problem::UnnamedFeature(feature) = finding.problem {
+        feature.name_in(&mut image.superblock);
+        image.cache.device().write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
+        return Ok(true);
+    }
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),

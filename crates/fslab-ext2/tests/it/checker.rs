@@ -1,10 +1,9 @@
 //! The checker against e2fsck.
 
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::sync::Arc;
 
-use fslab_ext2::check::{Report, check, repair};
+use fslab_ext2::check::repair;
 use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::seed_or;
@@ -13,19 +12,6 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::support::{Image, NOW, has, options};
-
-/// What e2fsck says, and whether it is content.
-fn e2fsck(image: &Image) -> (bool, String) {
-    let mut command = Command::new("e2fsck");
-    let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(image.path()).output();
-    let output = output.unwrap();
-    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn ours(image: &Image) -> Report {
-    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
-    check(device).unwrap_or_else(|error| panic!("{error}"))
-}
 
 /// An image with some of everything.
 fn furnished() -> Image {
@@ -55,11 +41,11 @@ fn furnished() -> Image {
 #[test]
 fn a_whole_image_is_clean() {
     let image = furnished();
-    let report = ours(&image);
+    let report = image.report();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     assert_eq!((report.inodes, report.directories), (309, 4));
     if has("e2fsck") {
-        let (clean, text) = e2fsck(&image);
+        let (clean, text) = image.e2fsck();
         assert!(clean, "{text}");
     }
 }
@@ -95,12 +81,11 @@ fn wrong_and_shared_pointers_are_mended() {
     {
         file.write_all_at(&value, map(other) + 4 * index).unwrap();
     }
-    assert!(!ours(&image).is_clean());
-    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
-    let repaired = repair(&device, NOW).unwrap();
+    assert!(!image.report().is_clean());
+    let repaired = image.repair();
     assert!(repaired.left.is_clean(), "{:?}", repaired.left.findings);
     if has("e2fsck") {
-        let (clean, text) = e2fsck(&image);
+        let (clean, text) = image.e2fsck();
         assert!(clean, "{text}");
     }
     let engine = image.open();
@@ -180,8 +165,8 @@ fn verdicts_agree(seed: u64) {
                 places.push((at, byte));
             }
         }
-        let (clean, text) = e2fsck(&image);
-        let report = ours(&image);
+        let (clean, text) = image.e2fsck();
+        let report = image.report();
         dirty += u32::from(!clean);
         if clean != report.is_clean() {
             let found: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
@@ -194,7 +179,7 @@ fn verdicts_agree(seed: u64) {
             .unwrap_or_else(|error| panic!("round {round}, bytes {places:?}: {error}"));
         if !clean && repaired.left.is_clean() {
             mended += 1;
-            let (clean, text) = e2fsck(&image);
+            let (clean, text) = image.e2fsck();
             assert!(clean, "round {round}, bytes {places:?}: {:?}: {text}", repaired.mended);
         }
         std::fs::write(image.path(), &whole).unwrap();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, FileDevice, MemoryDevice, Timestamp};
 use tempfile::TempDir;
@@ -48,6 +49,46 @@ impl Image {
         image
     }
 
+    /// A new file system that mke2fs makes, with more arguments.
+    pub fn of_mke2fs(bytes: u64, arguments: &[&str]) -> Self {
+        let image = Self::empty(bytes);
+        let mut command = Command::new("mke2fs");
+        let output = command.args(["-q", "-F"]).args(arguments).arg(image.path()).output().unwrap();
+        assert!(output.status.success(), "mke2fs {arguments:?}: {output:?}");
+        image
+    }
+
+    /// Changes the image as requests to debugfs say.
+    pub fn debugfs(&self, requests: &[&str]) {
+        for request in requests {
+            let mut command = Command::new("debugfs");
+            let output = command.args(["-w", "-R", request]).arg(self.path()).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            // It begins with its version.
+            assert!(errors.lines().count() <= 1, "debugfs {request}: {errors}");
+        }
+    }
+
+    /// Whether e2fsck is content, and what it says.
+    pub fn e2fsck(&self) -> (bool, String) {
+        let mut command = Command::new("e2fsck");
+        let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(self.path()).output();
+        let output = output.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// What our check finds.
+    #[track_caller]
+    pub fn report(&self) -> Report {
+        check(Arc::new(self.device()) as Arc<dyn BlockDevice>).unwrap()
+    }
+
+    /// What our repair does.
+    #[track_caller]
+    pub fn repair(&self) -> Repaired {
+        repair(&(Arc::new(self.device()) as Arc<dyn BlockDevice>), NOW).unwrap()
+    }
+
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("image")
     }
@@ -67,12 +108,11 @@ impl Image {
     /// Demands that e2fsck finds nothing.
     #[track_caller]
     pub fn check(&self, when: &str) {
-        let output = Command::new("e2fsck").arg("-fn").arg(self.path()).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
+        let (clean, text) = self.e2fsck();
+        if !clean {
             self.keep(when);
         }
-        assert!(output.status.success(), "{when}: e2fsck: {text}");
+        assert!(clean, "{when}: e2fsck: {text}");
     }
 
     /// Keeps a copy of an image that failed, where the environment asks for it.
@@ -82,6 +122,11 @@ impl Image {
             eprintln!("{when}: image kept as {}", Path::new(&target).display());
         }
     }
+}
+
+/// Whether all tools of e2fsprogs that tests use can be had; says so if not.
+pub fn has_e2fsprogs() -> bool {
+    ["mke2fs", "e2fsck", "debugfs"].into_iter().all(has)
 }
 
 /// Whether a tool can be had; says so if not.

@@ -140,13 +140,8 @@ fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
     if !has("e2fsck") || !has("mke2fs") {
         return;
     }
-    let image = Image::empty(20 << 20);
-    let made = std::process::Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext2", "-b", "1024", "-O", "resize_inode"])
-        .arg(image.path())
-        .status()
-        .unwrap();
-    assert!(made.success());
+    let made = ["-t", "ext2", "-b", "1024", "-O", "resize_inode"];
+    let image = Image::of_mke2fs(20 << 20, &made);
     let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
     // Group 3 has a copy.
     file.set_len(24 << 20).unwrap();

@@ -1,0 +1,100 @@
+//! Features that a superblock names from their first use on, in images of others.
+
+use std::sync::Arc;
+
+use fslab_ext2::check::Problem;
+use fslab_ext2::{Ext2, Feature, MkfsOptions, Superblock, VolumeOptions, mkfs};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice};
+
+use crate::support::{Image, has_e2fsprogs, options};
+
+const LARGE: u64 = 3 << 30;
+const VALUE: [u8; 400] = [7; 400];
+
+/// Both features, by two files.
+fn use_both(client: &Client<'_>) {
+    let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
+    client.setxattr(file, "user.block", &VALUE).unwrap();
+    let large = client.file(Ino::ROOT, "large", b"").unwrap();
+    client.truncate(large, LARGE).unwrap();
+}
+
+#[test]
+fn attribute_blocks_and_large_files_are_named_in_images_of_mke2fs() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for arguments in [
+        &["-t", "ext2", "-I", "128", "-O", "^ext_attr,^large_file"][..],
+        &["-t", "ext2", "-I", "256", "-O", "none"],
+        &["-t", "ext2", "-r", "0"],
+    ] {
+        let image = Image::of_mke2fs(8 << 20, arguments);
+        let features = |superblock: &Superblock| {
+            let raw = superblock.raw();
+            (raw.s_feature_compat.get() & 8, raw.s_feature_ro_compat.get() & 2)
+        };
+        let ext2 = image.open();
+        assert_eq!(features(&ext2.superblock()), (0, 0), "{arguments:?}");
+        use_both(&Client::new(&ext2));
+        ext2.shutdown().unwrap();
+        image.check(&format!("{arguments:?}"));
+        let ext2 = image.open();
+        assert_eq!(features(&ext2.superblock()), (8, 2), "{arguments:?}");
+        assert_eq!(ext2.superblock().raw().s_rev_level.get(), 1);
+    }
+}
+
+/// Also when the superblock has long said that something is under way.
+#[test]
+fn features_are_named_before_the_device_has_what_uses_them() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    mkfs(&*device, &MkfsOptions { inode_size: 128, ..options(1024) }).unwrap();
+    let superblock = || Superblock::read(&*device).unwrap();
+    let mut raw = superblock().raw().clone();
+    (raw.s_feature_compat, raw.s_feature_ro_compat) = (0.into(), 1.into());
+    device.write_at(1024, zerocopy::IntoBytes::as_bytes(&raw)).unwrap();
+    let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    // A removed file that is open keeps the image from being clean.
+    let removed = client.file(Ino::ROOT, "removed", b"bytes").unwrap();
+    client.unlink(Ino::ROOT, "removed").unwrap();
+    assert!(client.contents(removed).is_ok());
+    ext2.sync().unwrap();
+    assert!(!superblock().is_clean());
+    use_both(&client);
+    let raw = superblock().raw().clone();
+    assert_eq!((raw.s_feature_compat.get(), raw.s_feature_ro_compat.get()), (8, 3));
+    assert!(!superblock().is_clean());
+    drop(client);
+    ext2.shutdown().unwrap();
+    assert!(superblock().is_clean());
+}
+
+#[test]
+fn features_that_are_not_named_are_found_as_by_e2fsck_and_repaired() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (feature, name) in [(Feature::ExtAttr, "ext_attr"), (Feature::LargeFile, "large_file")] {
+        let image = Image::new(8 << 20, &options(1024));
+        let ext2 = image.open();
+        use_both(&Client::new(&ext2));
+        ext2.shutdown().unwrap();
+        image.debugfs(&[&format!("feature -{name}")]);
+        let (clean, text) = image.e2fsck();
+        assert!(!clean, "{name}: {text}");
+        let report = image.report();
+        assert!(!report.is_clean(), "{name}");
+        let problems: Vec<_> = report.findings.iter().map(|one| one.problem).collect();
+        assert_eq!(problems, [Problem::UnnamedFeature(feature)]);
+        let repaired = image.repair();
+        assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+        image.check(name);
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        let file = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        assert_eq!(client.getxattr(file, "user.block").unwrap(), VALUE);
+    }
+}
