@@ -60,6 +60,7 @@ fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
     names::check(&mut image)?;
     counts::check_links(&mut image);
     counts::check_bitmaps(&mut image)?;
+    counts::check_state(&mut image);
     paths::fill_in(&mut image)?;
     let report = std::mem::take(&mut image.report);
     Ok((report, Some(image)))

@@ -35,10 +35,7 @@ pub struct Resized {
 /// than their blocks hold; as [`Superblock::read`], and those of the device.
 pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
     let superblock = Superblock::read(device)?;
-    superblock.check_writable()?;
-    if !superblock.is_clean() || superblock.raw().s_last_orphan.get() != 0 {
-        return Err(Error::BadParameters("it was not unmounted in order; check it first"));
-    }
+    superblock.check_in_order()?;
     let before = *superblock.geometry();
     let groups = Group::read_all(device, &before)?;
     let after = larger(&before, device.size())?;

@@ -103,6 +103,19 @@ impl Superblock {
         refuse_unknown("ro_compat", unknown)
     }
 
+    /// Why the file system must not be changed as a whole.
+    ///
+    /// # Errors
+    /// As [`check_writable`](Self::check_writable), and [`Error::BadParameters`] where it was not
+    /// left in order.
+    pub(crate) fn check_in_order(&self) -> Result<()> {
+        self.check_writable()?;
+        if self.is_clean() && self.raw.s_last_orphan.get() == 0 {
+            return Ok(());
+        }
+        Err(Error::BadParameters("it was not unmounted in order: repair it first"))
+    }
+
     /// Whether a `compat` feature is on.
     #[must_use]
     pub fn has_compat(&self, feature: u32) -> bool {

@@ -43,18 +43,34 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
+/// Compares what the superblock says of who used the file system last with a file system that
+/// nobody uses. That is no damage, to e2fsck neither, but who grows or shrinks it asks for it.
+pub(super) fn check_state(image: &mut Image) {
+    let last = InodeNo(image.superblock.raw().s_last_orphan.get());
+    if last.0 != 0 {
+        of_superblock(image, Problem::Orphans(last));
+    }
+    if !image.superblock.is_clean() {
+        of_superblock(image, Problem::NotInOrder);
+    }
+}
+
 /// The superblock's counts are only brought up to date when a file system is unmounted: e2fsck
 /// mentions them, and its verdict is "clean".
 fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
     if stored != counted {
-        image.report.push(Finding {
-            subject: Subject::Superblock,
-            problem: Problem::Count { what, stored, counted },
-            block: None,
-            path: None,
-            beyond_e2fsck: true,
-        });
+        of_superblock(image, Problem::Count { what, stored, counted });
     }
+}
+
+fn of_superblock(image: &mut Image, problem: Problem) {
+    image.report.push(Finding {
+        subject: Subject::Superblock,
+        problem,
+        block: None,
+        path: None,
+        beyond_e2fsck: true,
+    });
 }
 
 fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, counted: u32) {

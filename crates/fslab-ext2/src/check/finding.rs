@@ -101,6 +101,12 @@ pub enum Problem {
         /// What there are.
         counted: u32,
     },
+    /// The superblock begins a list of removed files that were open.
+    #[error("has inode {0} as the last file that was removed while it was open")]
+    Orphans(InodeNo),
+    /// The superblock says that the file system was not left in order.
+    #[error("says that the file system was not unmounted in order, or that errors were seen")]
+    NotInOrder,
     /// A feature is used that the superblock doesn't name.
     #[error("doesn't name the feature {0}, which is used")]
     UnnamedFeature(Feature),

@@ -7,7 +7,8 @@
 //! - files without a path: named `#NUMBER` in `lost+found`, if that is there;
 //! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
 //! - features that are used and not named by the superblock: named there;
-//! - bitmaps and counts: made again, once nothing else is wrong.
+//! - bitmaps and counts: made again, once nothing else is wrong. Then the superblock says that all
+//!   is in order and that no removed file is open.
 //!
 //! Not mended, and left in the report: holes of directories and sizes of files, attributes, inodes
 //! that can't be read, descriptors and superblock.
@@ -24,7 +25,7 @@ use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
-use crate::format::{INODE_INDEX, RawInode, SUPERBLOCK_OFFSET};
+use crate::format::{INODE_INDEX, RawInode, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::kinds::entry_kind;
@@ -42,13 +43,15 @@ pub struct Repaired {
 /// Checks and mends in turn, until nothing is wrong or nothing more can be mended.
 ///
 /// # Errors
-/// As [`super::check`], and what writing to the device answers.
+/// As [`super::check`], [`Error::UnknownFeatures`](crate::Error::UnknownFeatures) for features that
+/// only a reader may ignore, and what writing to the device answers.
 pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired> {
     /// Mending one thing shows another: a directory that is reached again leads to others.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let (report, image) = super::examine(Arc::clone(device))?;
+        image.as_ref().map_or(Ok(()), |image| image.superblock.check_writable())?;
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };
@@ -65,6 +68,7 @@ pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired>
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
+        say_in_order(image);
         write_counts(image)?;
         return Ok(report.findings.clone());
     }
@@ -86,7 +90,16 @@ fn is_of_counts(finding: &Finding) -> bool {
             | Problem::InodeBit { .. }
             | Problem::Padding
             | Problem::Count { .. }
+            | Problem::Orphans(_)
+            | Problem::NotInOrder
     )
+}
+
+/// To be written with the counts. What is not in use is free then, whatever lists led to it.
+fn say_in_order(image: &mut Image) {
+    let raw = image.superblock.raw_mut();
+    raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
+    raw.s_last_orphan = 0.into();
 }
 
 fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {
@@ -291,6 +304,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     let device = image.cache.device();
     let table = geometry.descriptors_of(crate::numbers::GroupNo(0));
     device.write_at(geometry.offset_of(table), &descriptor_table(&image.groups))?;
+    device.flush()?;
     device.write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
     Ok(device.flush()?)
 }

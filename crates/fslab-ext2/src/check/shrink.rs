@@ -35,11 +35,11 @@ const DIRTY_MAX: usize = 16 << 20;
 /// a way of its own; those of the device. Nothing is changed then, but for an error of the device.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (report, image) = super::examine(Arc::clone(device))?;
-    let damaged = Error::BadParameters("it is damaged: repair it first");
-    let image = image.filter(|_| report.findings.is_empty()).ok_or(damaged)?;
-    image.superblock.check_writable()?;
-    if !image.superblock.is_clean() || image.superblock.raw().s_last_orphan.get() != 0 {
-        return Err(Error::BadParameters("it was not unmounted in order; check it first"));
+    const DAMAGED: Error = Error::BadParameters("it is damaged: repair it first");
+    let image = image.ok_or(DAMAGED)?;
+    image.superblock.check_in_order()?;
+    if !report.findings.is_empty() {
+        return Err(DAMAGED);
     }
     if image.superblock.has_compat(compat::RESIZE_INODE) {
         return Err(Error::BadParameters(

@@ -1,0 +1,88 @@
+//! What repair makes of images, and what can be done with them then.
+
+use std::sync::Arc;
+
+use fslab_ext2::check::{Problem, repair, shrink};
+use fslab_ext2::{Error, InodeNo, grow};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{BlockDevice, FileSystem, Ino, OpenMode};
+
+use crate::support::{Image, NOW, has, has_e2fsprogs, options};
+
+/// Where the superblock has its state.
+const STATE: u64 = 1024 + 58;
+
+/// An image as a crash leaves it while two removed files are open.
+fn crashed() -> (Image, [InodeNo; 2]) {
+    let image = Image::new(8 << 20, &options(1024));
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let names = ["one", "other"];
+    let inos = names.map(|name| client.file(Ino::ROOT, name, &[1; 30_000]).unwrap());
+    let open = inos.map(|ino| client.open(ino, OpenMode::READ_WRITE).unwrap());
+    names.iter().for_each(|name| client.unlink(Ino::ROOT, name).unwrap());
+    ext2.sync().unwrap();
+    let left = std::fs::read(image.path()).unwrap();
+    open.into_iter().for_each(|file| file.close().unwrap());
+    drop(client);
+    ext2.shutdown().unwrap();
+    std::fs::write(image.path(), left).unwrap();
+    (image, inos.map(|ino| InodeNo(ino.0 as u32)))
+}
+
+#[test]
+fn a_crash_with_removed_files_open_is_repaired_for_all_uses() {
+    let (image, [_, other]) = crashed();
+    // Errors that a kernel saw, too.
+    image.device().write_at(STATE, &[2, 0]).unwrap();
+    let found = image.report().findings;
+    let of_state = [Problem::Orphans(other), Problem::NotInOrder];
+    assert!(of_state.iter().all(|one| found.iter().any(|finding| finding.problem == *one)));
+    assert!(!image.report().is_clean());
+    let repaired = image.repair();
+    assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+    let free = |image: &Image| image.open().superblock().raw().s_free_blocks_count.get();
+    let new = Image::new(8 << 20, &options(1024));
+    assert_eq!(free(&image), free(&new), "what the removed files had is free");
+    let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+    file.set_len(12 << 20).unwrap();
+    assert_eq!(grow(&image.device()).unwrap().to, 12 << 10);
+    let ext2 = image.open();
+    Client::new(&ext2).file(Ino::ROOT, "new", b"bytes").unwrap();
+    ext2.shutdown().unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    assert_eq!(shrink(&device, 8 << 20).unwrap().to, 8 << 10);
+    assert!(image.report().findings.is_empty());
+    if has("e2fsck") {
+        image.check("repaired, grown and shrunk");
+    }
+}
+
+/// Nothing else was wrong.
+#[test]
+fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
+    let image = Image::new(8 << 20, &options(1024));
+    image.device().write_at(STATE, &[0, 0]).unwrap();
+    let report = image.report();
+    assert!(report.is_clean(), "e2fsck does not mind");
+    assert_eq!(report.findings.len(), 1);
+    assert!(grow(&image.device()).is_err());
+    assert_eq!(image.repair().mended.len(), 1);
+    assert!(grow(&image.device()).is_ok() && image.report().findings.is_empty());
+}
+
+#[test]
+fn images_with_features_that_only_readers_may_ignore_are_not_repaired() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let arguments = ["-t", "ext2", "-b", "1024", "-O", "uninit_bg,huge_file,dir_nlink"];
+    let image = Image::of_mke2fs(40 << 20, &arguments);
+    // As with a wrong count of names.
+    image.debugfs(&["sif <2> links_count 9"]);
+    let before = std::fs::read(image.path()).unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    let refused = repair(&device, NOW).err();
+    assert!(matches!(refused, Some(Error::UnknownFeatures { kind: "ro_compat", .. })));
+    assert!(std::fs::read(image.path()).unwrap() == before);
+}
