@@ -35,6 +35,8 @@ pub(super) struct Image {
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
     /// Indirect blocks, and the inode that each belongs to.
     pub(super) tables: HashMap<BlockNo, InodeNo>,
+    /// Behind the last block that is of the inode of bad blocks; 0 without any.
+    pub(super) bad_end: u32,
     /// Features that inodes use.
     pub(super) used: HashSet<Feature>,
 }
@@ -78,6 +80,7 @@ impl Image {
             directories: BTreeMap::new(),
             attributes: HashMap::new(),
             tables: HashMap::new(),
+            bad_end: 0,
             used: HashSet::new(),
         };
         image.claim_metadata();

@@ -19,7 +19,7 @@ const RESIZE: InodeNo = InodeNo(7);
 /// The place in its map from which these blocks are reached.
 const RESIZE_SLOT: usize = 13;
 /// The inode that has the bad blocks.
-const BAD_BLOCKS: InodeNo = InodeNo(1);
+pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
 /// `i_flags`: an inode that AFS put where it is. Kernels take no notice of it.
 const IMAGIC: u32 = 0x2000;
 /// The inode of whoever loads the system.
@@ -72,10 +72,13 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         }
         return Ok(());
     }
+    if no == BAD_BLOCKS {
+        return check_bad_blocks(image, raw);
+    }
     let links = raw.i_links_count.get();
     if links == 0 {
         let dtime = raw.i_dtime.get();
-        if image.is_reserved(no) && no != BAD_BLOCKS {
+        if image.is_reserved(no) {
             check_unused_reserved(image, no, raw);
         }
         let was_used = raw.i_mode.get() != 0 && !image.is_reserved(no);
@@ -86,7 +89,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         }
         return Ok(());
     }
-    if image.is_reserved(no) && no != BAD_BLOCKS {
+    if image.is_reserved(no) {
         check_unused_reserved(image, no, raw);
         return Ok(());
     }
@@ -94,6 +97,20 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         bad(image, no, DELETED_IN_USE);
     }
     check_used(image, no, raw, bytes)
+}
+
+/// The inode of bad blocks has a map and nothing else; no kind and no names either.
+fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
+    let half_words = [raw.i_mode, raw.i_uid, raw.i_gid, raw.i_links_count];
+    if half_words.iter().any(|word| word.get() != 0) || raw.i_file_acl_lo.get() != 0 {
+        bad(image, BAD_BLOCKS, "is for bad blocks, and has more than these");
+    }
+    let mut walk = Walk { keep: true, ..Walk::default() };
+    walk_map(image, BAD_BLOCKS, &raw.i_block.map(zerocopy::little_endian::U32::get), &mut walk)?;
+    let tables = image.tables.iter().filter(|(_, owner)| **owner == BAD_BLOCKS);
+    let last = tables.map(|(table, _)| *table).chain(walk.data).max();
+    image.bad_end = last.map_or(0, |last| last.0 + 1);
+    Ok(())
 }
 
 /// Of the file system's own inodes, those without a use have no blocks and no impossible size.
@@ -205,7 +222,7 @@ fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
     }
     let mut walk = Walk { keep: inode.kind == FileKind::Directory, ..Walk::default() };
     if has_map {
-        walk_map(image, no, inode, &mut walk)?;
+        walk_map(image, no, &inode.map, &mut walk)?;
     }
     check_counts(image, no, inode, &walk, block_sectors);
     if inode.kind == FileKind::Directory {
@@ -226,7 +243,7 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
     let target: Vec<u8> = if inode.sectors == attributes {
         inode.map.iter().flat_map(|word| word.to_le_bytes()).collect()
     } else {
-        walk_map(image, no, inode, &mut walk)?;
+        walk_map(image, no, &inode.map, &mut walk)?;
         match walk.data.first() {
             Some(block) => image.cache.read(*block)?.to_vec(),
             None => Vec::new(),
@@ -248,12 +265,17 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
     Ok(())
 }
 
-fn walk_map(image: &mut Image, no: InodeNo, inode: &Inode, walk: &mut Walk) -> Result<()> {
+fn walk_map(
+    image: &mut Image,
+    no: InodeNo,
+    map: &[u32; MAP_ENTRIES],
+    walk: &mut Walk,
+) -> Result<()> {
     let fan = u64::from(image.geometry().block_size.pointers());
     let mut first = 0;
-    for slot in 0..MAP_ENTRIES {
+    for (slot, pointer) in map.iter().enumerate() {
         let level = slot.saturating_sub(DIRECT_BLOCKS - 1) as u32;
-        walk_pointer(image, no, inode.map[slot], level, first, walk)?;
+        walk_pointer(image, no, *pointer, level, first, walk)?;
         first += fan.pow(level);
     }
     Ok(())

@@ -20,6 +20,7 @@ use zerocopy::FromBytes;
 
 use super::finding::{Finding, Problem, Report, Subject};
 use super::image::Image;
+use super::inodes::BAD_BLOCKS;
 use super::pointers::Places;
 use crate::bits;
 use crate::cache::Role;
@@ -111,6 +112,8 @@ fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestam
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),
+        // A copy of a bad block would be a good one.
+        Problem::SharedBlock(_) if no == BAD_BLOCKS => Ok(false),
         Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
             change_inode(image, no, |raw| raw.i_links_count = (counted as u16).into())

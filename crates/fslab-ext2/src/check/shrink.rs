@@ -107,6 +107,9 @@ impl Shrinking {
         if outside.clone().map(BlockNo).any(|block| of_last(&block)) {
             return Err(Error::BadParameters("the bitmaps of the last group would be cut off"));
         }
+        if self.image.bad_end > self.after.blocks {
+            return Err(Error::BadParameters("bad blocks would be cut off: use resize2fs"));
+        }
         let claimed = |block: &BlockNo| self.image.is_claimed(*block);
         let moving = outside.map(BlockNo).filter(claimed).filter(|block| !self.is_metadata(*block));
         let kept = self.before.first_data_block..self.after.blocks;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fslab_ext2::check::{Problem, repair, shrink};
-use fslab_ext2::{Error, InodeNo, grow};
+use fslab_ext2::{BlockNo, Error, InodeNo, grow};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino, OpenMode};
 
@@ -69,6 +69,40 @@ fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
     assert!(grow(&image.device()).is_err());
     assert_eq!(image.repair().mended.len(), 1);
     assert!(grow(&image.device()).is_ok() && image.report().findings.is_empty());
+}
+
+/// As `mke2fs -c` notes them.
+#[test]
+fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let bad: Vec<u32> = [3000, 7000].into_iter().chain(3100..3130).collect();
+    let list = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+    let lines: Vec<String> = bad.iter().map(u32::to_string).collect();
+    std::fs::write(list.path(), lines.join("\n") + "\n").unwrap();
+    let list = list.path().to_str().unwrap();
+    let arguments = ["-t", "ext2", "-b", "1024", "-O", "^resize_inode", "-l", list];
+    let image = Image::of_mke2fs(8 << 20, &arguments);
+    assert!(image.report().findings.is_empty(), "{:?}", image.report().findings);
+    // Counts that are wrong, so that bitmaps are made again.
+    image.debugfs(&["set_bg 0 free_blocks_count 5", "setb 4001 1"]);
+    let repaired = image.repair();
+    assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+    image.check("repaired");
+    let ext2 = image.open();
+    for block in bad {
+        assert!(!ext2.is_free(BlockNo(block)).unwrap(), "block {block}");
+    }
+    ext2.shutdown().unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device());
+    let message = shrink(&device, 6 << 20).unwrap_err().to_string();
+    assert!(message.contains("bad blocks"), "{message}");
+    assert!(shrink(&device, 7500 << 10).is_ok());
+    image.check("shrunk to behind the last bad block");
+    // What else such an inode has is damage.
+    image.debugfs(&["sif <1> uid 7"]);
+    assert!(!image.report().is_clean() && !image.e2fsck().0);
 }
 
 #[test]
