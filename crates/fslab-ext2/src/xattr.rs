@@ -12,7 +12,7 @@ use crate::error::{Error, Place, Result};
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::volume::Volume;
-use crate::xattr_region::{Attribute, Region, reference_count, set_reference_count};
+use crate::xattr_region::{Attribute, Region, check_block, reference_count, set_reference_count};
 
 /// What stands for the first part of a name: `e_name_index`.
 const PREFIXES: [(u8, &str); 6] = [
@@ -250,15 +250,29 @@ impl Volume {
     /// The inode no longer has a block of attributes; frees it when nobody shares it.
     pub(crate) fn drop_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
-        let block = self.checked_xattr_block(no, block)?;
-        let count = reference_count(&self.cache.read(block)?);
-        if count > 1 {
-            self.cache.modify(block, Role::Map, |bytes| set_reference_count(bytes, count - 1))?;
-        } else {
-            self.space.free_block(&mut self.cache, no, block)?;
+        match self.release_xattr_block(no, block) {
+            Err(Error::Damaged(damage)) => {
+                // It may be another file's, and it is left alone. The inode goes without it.
+                tracing::error!("damaged file system: {damage}");
+                self.may_say_clean = false;
+            }
+            answer => answer?,
         }
         inode.xattr_block = None;
         inode.sectors = inode.sectors.saturating_sub(self.block_sectors());
         self.store_inode(no, inode)
+    }
+
+    fn release_xattr_block(&mut self, no: InodeNo, block: BlockNo) -> Result<()> {
+        let block = self.checked_xattr_block(no, block)?;
+        let bytes = self.cache.read(block)?;
+        check_block(&bytes).map_err(|what| Error::damaged(Place::Block(no, block), what))?;
+        let count = reference_count(&bytes);
+        if count > 1 {
+            return self
+                .cache
+                .modify(block, Role::Map, |bytes| set_reference_count(bytes, count - 1));
+        }
+        self.space.free_block(&mut self.cache, no, block)
     }
 }

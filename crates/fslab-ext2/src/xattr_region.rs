@@ -132,8 +132,8 @@ impl Region {
         let magic = region.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         match self {
             Self::Inode if magic != XATTR_MAGIC => return Ok(Vec::new()),
-            Self::Block if magic != XATTR_MAGIC => return Err("attribute block without its magic"),
-            _ => {}
+            Self::Inode => {}
+            Self::Block => check_block(region)?,
         }
         let mut attributes = Vec::new();
         let mut at = self.entries_start();
@@ -218,6 +218,20 @@ impl Region {
             h_reserved: [0.into(); 3],
         };
         region[..XATTR_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+}
+
+/// Whether a block is one of attributes, by its header.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_block(block: &[u8]) -> Result<(), &'static str> {
+    match RawXattrHeader::ref_from_prefix(block) {
+        Ok((header, _)) if header.h_magic.get() == XATTR_MAGIC => match header.h_blocks.get() {
+            1 => Ok(()),
+            _ => Err("attributes in more than one block"),
+        },
+        _ => Err("attribute block without its magic"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fslab_ext2::check::Problem;
-use fslab_ext2::{Ext2, Feature, MkfsOptions, Superblock, VolumeOptions, mkfs};
+use fslab_ext2::{BlockNo, Ext2, Feature, MkfsOptions, Superblock, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice};
 
@@ -96,5 +96,35 @@ fn features_that_are_not_named_are_found_as_by_e2fsck_and_repaired() {
         let client = Client::new(&ext2);
         let file = client.lookup(Ino::ROOT, "file").unwrap().ino;
         assert_eq!(client.getxattr(file, "user.block").unwrap(), VALUE);
+    }
+}
+
+/// Another file's bytes, as damage has it: what is taken for a count there is large or none, or is
+/// the count of attributes of a kind that nobody has made.
+#[test]
+fn blocks_that_hold_no_attributes_outlive_an_inode_that_claims_them() {
+    let (magic, count, blocks) = (0xea02_0000_u32, 1_u32, 2_u32);
+    let unknown = [magic, count, blocks].map(u32::to_le_bytes).concat();
+    for start in [[5; 12].to_vec(), [0; 12].to_vec(), unknown] {
+        let image = Image::new(8 << 20, &options(1024));
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        let bytes = [start.clone(), vec![9; 1012]].concat();
+        let owner = client.file(Ino::ROOT, "owner", &bytes).unwrap();
+        let damaged = client.file(Ino::ROOT, "damaged", b"").unwrap();
+        let offset = ext2.layout().unwrap().extents(owner).unwrap()[0].physical;
+        let block = BlockNo((offset / 1024) as u32);
+        drop(client);
+        ext2.shutdown().unwrap();
+        image.set_in_inode(damaged, 104, &block.0.to_le_bytes());
+        let ext2 = image.open();
+        Client::new(&ext2).unlink(Ino::ROOT, "damaged").unwrap();
+        ext2.shutdown().unwrap();
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        assert!(!ext2.is_free(block).unwrap(), "{start:?}");
+        assert!(client.contents(owner).unwrap() == bytes, "{start:?}");
+        assert!(!ext2.superblock().is_clean(), "damage was seen");
+        assert!(image.report().is_clean(), "{:?}", image.report().findings);
     }
 }

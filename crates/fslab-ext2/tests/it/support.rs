@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::{BlockDevice, FileDevice, MemoryDevice, Timestamp};
+use fslab_vfs::{BlockDevice, FileDevice, Ino, MemoryDevice, Timestamp};
 use tempfile::TempDir;
 
 /// Some time in the past of every machine that runs this.
@@ -67,6 +67,17 @@ impl Image {
             // It begins with its version.
             assert!(errors.lines().count() <= 1, "debugfs {request}: {errors}");
         }
+    }
+
+    /// Writes bytes at a place within an inode of group 0, while nobody uses the image.
+    pub fn set_in_inode(&self, ino: Ino, at: u64, bytes: &[u8]) {
+        let ext2 = self.open_with(VolumeOptions { read_only: true, ..VolumeOptions::default() });
+        let geometry = *ext2.superblock().geometry();
+        let table = geometry.offset_of(ext2.groups()[0].inode_table);
+        let index = ino.0 - 1;
+        assert!(index < u64::from(geometry.inodes_per_group), "of group 0");
+        let place = table + index * u64::from(geometry.inode_size) + at;
+        self.device().write_at(place, bytes).unwrap();
     }
 
     /// Whether e2fsck is content, and what it says.
