@@ -9,9 +9,9 @@ use fslab_vfs::rules::{self};
 use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
 
 use crate::error::Result;
-use crate::format::{INODE_APPEND, INODE_IMMUTABLE};
 use crate::inode::Inode;
 use crate::numbers::InodeNo;
+use crate::protection::check_changeable;
 use crate::volume::Volume;
 
 impl Volume {
@@ -225,13 +225,6 @@ impl Volume {
 /// Whether an access is to be recorded.
 pub(crate) fn access_is_due(inode: &Inode, now: Timestamp) -> bool {
     rules::access_is_due(inode.accessed, inode.modified.max(inode.changed), now)
-}
-
-/// Refuses what was made unchangeable (`chattr +i` or `+a`); the kernel checks this for a mount of
-/// its own, and doesn't know of it here.
-pub(crate) fn check_changeable(inode: &Inode) -> Result<()> {
-    let fixed = inode.flags & (INODE_IMMUTABLE | INODE_APPEND) != 0;
-    if fixed { Err(Errno::PERM.into()) } else { Ok(()) }
 }
 
 /// Refuses what has no bytes of its own, with the errno of reading or writing it.

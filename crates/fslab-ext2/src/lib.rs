@@ -36,6 +36,7 @@ mod numbers;
 mod order;
 mod orphans;
 mod placement;
+mod protection;
 mod rename;
 mod space;
 mod superblock;

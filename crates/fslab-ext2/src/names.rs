@@ -18,6 +18,7 @@ use crate::format::MAP_ENTRIES;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::protection::{check_changeable, check_gains_name};
 use crate::volume::Volume;
 
 /// What is to be created.
@@ -94,10 +95,13 @@ impl Volume {
         vacancy: &Vacancy,
     ) -> Result<InodeNo> {
         let is_directory = new.kind == FileKind::Directory;
-        match self.inode(parent)?.links {
-            0 => return Err(Errno::NOENT.into()),
-            links if is_directory && links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
-            _ => {}
+        let directory = self.inode(parent)?;
+        if directory.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        check_gains_name(&directory)?;
+        if is_directory && directory.links >= rules::LINKS_MAX {
+            return Err(Errno::MLINK.into());
         }
         let links = if is_directory { 2 } else { 1 };
         let no = self.make_inode(request, parent, new, links)?;
@@ -126,6 +130,7 @@ impl Volume {
         if directory.links == 0 {
             return Err(Errno::NOENT.into());
         }
+        check_gains_name(&directory)?;
         let no = self.make_inode(request, parent, &New::of_kind(FileKind::Regular, mode), 0)?;
         self.add_orphan(no)?;
         Ok(no)
@@ -348,8 +353,13 @@ impl Volume {
         self.begin(request.now)?;
         let vacancy = self.vacancy(parent, name)?;
         let mut inode = self.inode(no)?;
+        let directory = self.inode(parent)?;
+        if directory.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        check_gains_name(&directory)?;
+        check_changeable(&inode)?;
         match inode.kind {
-            _ if self.inode(parent)?.links == 0 => return Err(Errno::NOENT.into()),
             FileKind::Directory => return Err(Errno::PERM.into()),
             _ if inode.links == 0 && !self.known.lock().is_linkable(no) => {
                 return Err(Errno::NOENT.into());
@@ -380,6 +390,7 @@ impl Volume {
     ) -> Result<()> {
         self.begin(request.now)?;
         let no = self.child(parent, name)?;
+        self.check_loses_name(parent, no)?;
         if self.named_inode(no)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
@@ -398,6 +409,7 @@ impl Volume {
     ) -> Result<()> {
         self.begin(request.now)?;
         let no = self.child(parent, name)?;
+        self.check_loses_name(parent, no)?;
         self.check_empty(no)?;
         self.order_removal(no)?;
         self.remove_name(parent, name)?;

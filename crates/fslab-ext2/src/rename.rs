@@ -49,6 +49,8 @@ impl Volume {
         }
         let target = self.subject(to)?;
         self.check_rename(source, target, from, to, mode)?;
+        let replaced = target.map(|target| target.no);
+        self.check_moves_name((from.parent, source.no), (to.parent, replaced))?;
         match target {
             Some(target) if target.no == source.no => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {

@@ -7,12 +7,13 @@ use fslab_vfs::{
 
 use super::handles::Open;
 use super::{Ext2, VfsResult};
-use crate::attributes::{access_is_due, check_changeable, check_regular};
+use crate::attributes::{access_is_due, check_regular};
 use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
 use crate::names::{New, is_privileged};
 use crate::numbers::InodeNo;
+use crate::protection::{check_allocation, check_opening};
 use crate::volume::Volume;
 
 /// Most that one copy moves; the caller goes on from there.
@@ -49,9 +50,7 @@ impl Ext2 {
             // Who sends requests opens these itself; only their names are here.
             _ => return Err(Errno::NXIO.into()),
         }
-        if mode.writes() && !(inode.flags & INODE_APPEND != 0 && mode.contains(OpenMode::APPEND)) {
-            check_changeable(&inode)?;
-        }
+        check_opening(&inode, mode)?;
         if mode.contains(OpenMode::TRUNCATE) {
             volume.begin(request.now)?;
             let kill_set_id = !is_privileged(request);
@@ -186,6 +185,7 @@ impl Ext2 {
         volume.begin(request.now)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
+        check_allocation(&inode, mode)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
         let privileged = is_privileged(request);
         let within = offset..if keep_size { end.min(inode.size.max(offset)) } else { end };

@@ -16,6 +16,7 @@ mod model;
 mod mounted;
 mod order;
 mod power;
+mod protection;
 mod repair;
 mod script;
 mod speed;
