@@ -148,11 +148,7 @@ impl Volume {
 
     fn run_of(&self, no: InodeNo, table: &impl Table, index: u32, most: u32) -> Result<Run> {
         let first = self.checked(no, table.get(index))?;
-        let follows = |distance: u32| {
-            let expected = first.map_or(0, |block| block.0.saturating_add(distance));
-            index + distance < table.length() && table.get(index + distance) == expected
-        };
-        let length = 1 + (1..most).take_while(|distance| follows(*distance)).count() as u32;
+        let length = run_length(table, index, first, most);
         if let Some(first) = first.filter(|_| length > 1) {
             self.checked(no, first.0 + length - 1)?;
         }
@@ -542,9 +538,32 @@ impl Table for IndirectTable<'_> {
     }
 }
 
+/// How many pointers from an index on lead to blocks side by side, or are of holes.
+fn run_length(table: &impl Table, index: u32, first: Option<BlockNo>, most: u32) -> u32 {
+    let follows = |distance: u32| {
+        // No block comes behind the last number.
+        let expected = first.map_or(Some(0), |block| block.0.checked_add(distance));
+        index + distance < table.length() && Some(table.get(index + distance)) == expected
+    };
+    1 + (1..most).take_while(|distance| follows(*distance)).count() as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_end_with_the_last_number_of_a_block() {
+        let length = |pointers: &[u32], most| {
+            let bytes: Vec<u8> = pointers.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let first = Some(BlockNo(pointers[0])).filter(|block| block.0 != 0);
+            run_length(&IndirectTable(&bytes), 0, first, most)
+        };
+        let last = u32::MAX;
+        assert_eq!(length(&[last - 1, last, last, last], 4), 2);
+        assert_eq!(length(&[7, 8, 9, 11], 4), 3);
+        assert_eq!((length(&[7, 8, 9], 2), length(&[0, 0, 0, 1], u32::MAX)), (2, 3));
+    }
 
     #[test]
     fn ways_go_through_one_more_level_where_the_last_ends() {

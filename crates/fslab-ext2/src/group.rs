@@ -58,7 +58,8 @@ impl Group {
     }
 
     fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<&'static str> {
-        let start = geometry.first_block(no).0 + geometry.head_blocks(no);
+        // The last group may be shorter than its head, at the end of all numbers.
+        let start = geometry.first_block(no).0.saturating_add(geometry.head_blocks(no));
         let end = geometry.first_block(no).0 + geometry.blocks_in(no);
         let within = |block: BlockNo, length: u32| {
             block.0 >= start && block.0 < end && length <= end - block.0
@@ -113,4 +114,41 @@ impl Group {
 #[must_use]
 pub fn descriptor_table(groups: &[Group]) -> Vec<u8> {
     groups.iter().flat_map(|group| group.to_raw().as_bytes().to_vec()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers::{BlockSize, InodeNo};
+
+    /// A last group of 255 blocks whose descriptors alone take more, at the end of 2^32 blocks.
+    #[test]
+    fn a_head_behind_the_last_number_of_a_block_is_damage() {
+        let geometry = Geometry {
+            block_size: BlockSize::new(4096).unwrap_or(BlockSize::MIN),
+            blocks: u32::MAX,
+            first_data_block: 0,
+            blocks_per_group: 32_760,
+            inodes_per_group: 16,
+            inode_size: 128,
+            first_inode: InodeNo(11),
+            groups: 131_105,
+            sparse_super: false,
+            reserved_descriptor_blocks: 0,
+        };
+        let (no, block) = (GroupNo(131_104), u32::MAX - 5);
+        assert_eq!((geometry.blocks_in(no), geometry.head_blocks(no)), (255, 1026));
+        let raw = RawGroup {
+            bg_block_bitmap: block.into(),
+            bg_inode_bitmap: (block + 1).into(),
+            bg_inode_table: (block + 2).into(),
+            bg_free_blocks_count: 0.into(),
+            bg_free_inodes_count: 0.into(),
+            bg_used_dirs_count: 0.into(),
+            bg_flags: 0.into(),
+            bg_reserved: [0.into(); 3],
+        };
+        let answer = Group::parse(&geometry, no, raw.as_bytes());
+        assert!(matches!(answer, Err(Error::Damaged(_))), "{answer:?}");
+    }
 }
