@@ -40,7 +40,16 @@ impl Server {
         check_range(wanted.offset, wanted.size.into())?;
         let options = self.write_options(&wanted);
         let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
-        let count = self.file_system.write(&job.request, ino, open, offset, data, options)?;
+        let write = |done: usize| {
+            let (offset, left) = (offset + done as u64, &data[done..]);
+            self.file_system.write(&job.request, ino, open, offset, left, options)
+        };
+        let mut count = write(0)?;
+        // The kernel takes its pages for written whatever the count is: only an error is told to
+        // who syncs or closes the file. Other callers learn the count, and write the rest.
+        while is_from_cache(&wanted) && count < data.len() {
+            count += some(write(count)?)?;
+        }
         // No more than was given, which is a 32-bit number.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
@@ -52,9 +61,8 @@ impl Server {
     /// In writeback mode the kernel knows the end, and does all that itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
-        let has_place = wanted.write_flags & WRITE_CACHE != 0
-            || flags.contains(OFlags::DIRECT)
-            || self.granted.writeback();
+        let has_place =
+            is_from_cache(wanted) || flags.contains(OFlags::DIRECT) || self.granted.writeback();
         WriteOptions {
             kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
             append: flags.contains(OFlags::APPEND) && !has_place,
@@ -123,6 +131,16 @@ impl Server {
         let length = wanted.len.min(length_max).min(end_max);
         self.file_system.copy_file_range(&job.request, source, target, length)
     }
+}
+
+/// Whether a write is of pages that the kernel's cache held.
+fn is_from_cache(wanted: &WriteIn) -> bool {
+    wanted.write_flags & WRITE_CACHE != 0
+}
+
+/// Refuses a write that wrote nothing and said nothing: there would be no end of trying again.
+fn some(count: usize) -> Result<usize> {
+    if count == 0 { Err(Errno::IO.into()) } else { Ok(count) }
 }
 
 /// Refuses a range that no file can have; the kernel asks for none.
