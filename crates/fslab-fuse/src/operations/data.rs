@@ -86,12 +86,12 @@ impl Server {
         Ok(Answer::Now)
     }
 
-    /// In writeback mode, bytes that only the kernel's cache holds are data too: the kernel is
-    /// made to write them first, which needs this thread free.
+    /// Bytes that only the kernel's cache holds are data too: the kernel is made to write them
+    /// first, which needs this thread free.
     pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: LseekIn = job.incoming.body.take()?;
         let ino = job.ino();
-        if !self.granted.writeback() {
+        if !self.backing.may_be_dirty(ino) {
             let found = seek(&*self.file_system, &job.request, ino, &wanted)?;
             job.output.put(&found);
             return Ok(Answer::Now);
