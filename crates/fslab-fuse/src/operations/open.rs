@@ -54,6 +54,8 @@ impl Server {
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: CreateIn = job.incoming.body.take()?;
+        // It has no name; the kernel's word for that comes in its place.
+        job.incoming.body.take_name()?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
