@@ -2,6 +2,7 @@
 //!
 //! The kernel allows one backing file an inode at a time, and no mixture: while one opening of an
 //! inode goes through a backing file, a second must name the same one, else it fails with EIO.
+//! What goes through the daemon may wait in the kernel's cache to be written.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_sys::identity::lay_down_fsetid;
-use fslab_vfs::{Errno, Ino};
+use fslab_vfs::{Errno, Handle, Ino, OpenMode};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
@@ -31,6 +32,9 @@ struct OpenInode {
     openings: u64,
     /// `None`: through the daemon.
     backing: Option<i32>,
+    /// Those through which the kernel writes pages back, for they may read what they write: others
+    /// can't be mapped for writing, and with write-back there are no others.
+    writers: Vec<Handle>,
 }
 
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
@@ -52,14 +56,32 @@ impl BackingFiles {
     ///
     /// Where there is no lower file to register or the kernel refuses it, this and all further
     /// openings go through the daemon until the inode is closed.
-    pub fn open(&self, ino: Ino, lower: Option<&OwnedFd>) -> Option<i32> {
+    pub fn open(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        mode: OpenMode,
+        lower: Option<&OwnedFd>,
+    ) -> Option<i32> {
         let mut open = self.open.lock();
         let inode = open.entry(ino).or_insert_with(|| OpenInode {
             openings: 0,
             backing: lower.and_then(|lower| self.register(lower)),
+            writers: Vec::new(),
         });
         inode.openings += 1;
+        if mode.contains(OpenMode::READ_WRITE) {
+            inode.writers.push(handle);
+        }
         inode.backing
+    }
+
+    /// Whether the kernel may hold bytes of an inode that the file system has not seen. With
+    /// and without write-back, for maps that are shared are always written later.
+    pub fn may_be_dirty(&self, ino: Ino) -> bool {
+        let is_written_later =
+            |inode: &OpenInode| inode.backing.is_none() && !inode.writers.is_empty();
+        self.open.lock().get(&ino).is_some_and(is_written_later)
     }
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
@@ -85,10 +107,11 @@ impl BackingFiles {
     }
 
     /// Counts a close; the last one releases the backing file.
-    pub fn close(&self, ino: Ino) {
+    pub fn close(&self, ino: Ino, handle: Handle) {
         let mut open = self.open.lock();
         let Some(inode) = open.get_mut(&ino) else { return };
         inode.openings -= 1;
+        inode.writers.retain(|writer| *writer != handle);
         if inode.openings > 0 {
             return;
         }

@@ -106,12 +106,9 @@ pub(crate) fn greet(channel: &dyn Channel, options: &MountOptions) -> io::Result
             channel.reply(unique, Ok(own_version().as_bytes()))?;
             continue;
         }
-        if offer.major < MAJOR || offer.minor < MINOR_MIN {
+        if let Some(reason) = refusal(&offer) {
             channel.reply(unique, Err(Errno::PROTO))?;
-            let (major, minor) = (offer.major, offer.minor);
-            return Err(io::Error::other(format!(
-                "the kernel speaks FUSE {major}.{minor}; {MAJOR}.{MINOR_MIN} (Linux 5.4) is needed"
-            )));
+            return Err(io::Error::other(reason));
         }
         let (reply, granted) = negotiate(&offer, options, Limits::of_machine());
         channel.reply(unique, Ok(reply.as_bytes()))?;
@@ -119,8 +116,30 @@ pub(crate) fn greet(channel: &dyn Channel, options: &MountOptions) -> io::Result
     }
 }
 
+/// Why a kernel is not served, if it is too old.
+fn refusal(offer: &InitIn) -> Option<String> {
+    let (major, minor) = (offer.major, offer.minor);
+    (major < MAJOR || minor < MINOR_MIN).then(|| {
+        format!("the kernel speaks FUSE {major}.{minor}, which is too old: fslab needs Linux 6.1")
+    })
+}
+
 fn own_version() -> InitOut {
     let mut reply = InitOut::new_zeroed();
     (reply.major, reply.minor) = (MAJOR, MINOR_MAX);
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_lack_calls_are_refused() {
+        let offer = |minor| InitIn { major: MAJOR, minor, ..InitIn::new_zeroed() };
+        let reason = refusal(&offer(31));
+        assert!(reason.is_some_and(|reason| reason.contains("7.31") && reason.contains("6.1")));
+        assert_eq!(refusal(&offer(MINOR_MIN)), None);
+        assert_eq!(refusal(&offer(MINOR_MAX + 1)), None);
+    }
 }

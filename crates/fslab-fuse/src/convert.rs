@@ -9,6 +9,11 @@ const STATX_BASIC_STATS: u32 = 0x7ff;
 /// `STATX_BTIME`
 const STATX_BTIME: u32 = 0x800;
 
+/// The first of the numbers that programs never see.
+const KERNELS_OWN: i32 = 512;
+/// What network file systems answer where `EOPNOTSUPP` is meant.
+const ENOTSUPP: i32 = 524;
+
 fn to_mode(attr: &Attr) -> u32 {
     attr.kind.mode_bits() | attr.permissions.bits()
 }
@@ -85,6 +90,9 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
 /// right for these: it then answers `EOPNOTSUPP` by itself or uses its own fallback. Everywhere
 /// else, above all for fsync (where the kernel would take `ENOSYS` as success), it must not be
 /// sent.
+///
+/// Numbers from 512 on are the kernel's own, and lower file systems let them slip: a reply with one
+/// is refused, and who waits for it would wait for ever.
 pub(crate) fn to_errno(operation: &str, error: &Error) -> Errno {
     const REMEMBERED_RIGHTLY: &[&str] = &[
         "copy_file_range",
@@ -101,7 +109,11 @@ pub(crate) fn to_errno(operation: &str, error: &Error) -> Errno {
     match error.errno() {
         Errno::NOSYS if is_missing && REMEMBERED_RIGHTLY.contains(&operation) => Errno::NOSYS,
         Errno::NOSYS => Errno::OPNOTSUPP,
-        errno => errno,
+        errno => match errno.raw_os_error() {
+            ..KERNELS_OWN => errno,
+            ENOTSUPP => Errno::OPNOTSUPP,
+            _ => Errno::IO,
+        },
     }
 }
 
@@ -116,6 +128,16 @@ mod tests {
         assert_eq!(to_errno("lseek", &missing), Errno::NOSYS);
         let from_below = Error::Errno(Errno::NOSYS);
         assert_eq!(to_errno("lseek", &from_below), Errno::OPNOTSUPP);
+    }
+
+    #[test]
+    fn numbers_that_the_kernel_takes_in_no_reply_become_others() {
+        let answer = |number| {
+            to_errno("setxattr", &Error::Errno(Errno::from_raw_os_error(number))).raw_os_error()
+        };
+        assert_eq!([1, 133, 511].map(answer), [1, 133, 511]);
+        assert_eq!(answer(524), Errno::OPNOTSUPP.raw_os_error());
+        assert_eq!([512, 521, 4095].map(answer), [Errno::IO.raw_os_error(); 3]);
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl<'a> Pieces<'a> {
         value
     }
 
+    /// What is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Takes a string up to its NUL.
     pub fn take_name(&mut self) -> Result<&'a OsStr, Malformed> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed)?;

@@ -43,15 +43,25 @@ impl Job<'_> {
 }
 
 impl Server {
-    /// Takes note of what a creating request says beside its body.
+    /// Takes note of what a creating request says behind its names, which were taken before.
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
-        job.request.creation = extension::parse(job.incoming.extensions)?;
+        job.request.creation = extension::parse(self.records_of(job))?;
         // A kernel that names the group that counts names none where none does.
         if self.granted.has(InitFlags::CREATE_SUPP_GROUP) {
             job.request.creation.groups.get_or_insert_default();
         }
         Ok(())
+    }
+
+    /// The records behind a creating request. Kernels that label (Linux 5.17) did not tell their
+    /// length until Linux 6.3, and 6.1.110 among those that are kept alive.
+    fn records_of<'a>(&self, job: &Job<'a>) -> &'a [u8] {
+        let tells_length = !job.incoming.extensions.is_empty();
+        if tells_length || !self.granted.has(InitFlags::SECURITY_CTX) {
+            return job.incoming.extensions;
+        }
+        job.incoming.body.rest()
     }
 }
 

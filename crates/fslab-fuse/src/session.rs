@@ -181,7 +181,7 @@ impl Unmounter {
                 return Err(unmount_error(&place, Errno::BUSY));
             }
             match rustix::mount::unmount(&place, flags) {
-                Err(Errno::PERM) => unmount_by_helper(&place)?,
+                Err(Errno::PERM) => unmount_by_helper(&place, flags)?,
                 answer => answer.map_err(|errno| unmount_error(&place, errno))?,
             }
         }
@@ -199,12 +199,27 @@ impl Unmounter {
 }
 
 /// Ordinary users unmount through the setuid helper that mounted for them.
-fn unmount_by_helper(place: &Path) -> Result<()> {
+fn unmount_by_helper(place: &Path, flags: UnmountFlags) -> Result<()> {
+    let lazy = flags.contains(UnmountFlags::DETACH).then_some("-z");
     let mut helper = std::process::Command::new("fusermount3");
-    match helper.args(["-u", "-q", "-z", "--"]).arg(place).status() {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err(unmount_error(place, Errno::PERM)),
-    }
+    helper.env("LC_ALL", "C").arg("-u").args(lazy).arg("--").arg(place);
+    let output = match helper.output() {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => output,
+        Err(error) => {
+            tracing::warn!(%error, "fusermount3 (Debian: fuse3)");
+            return Err(unmount_error(place, Errno::PERM));
+        }
+    };
+    let reason = String::from_utf8_lossy(&output.stderr);
+    tracing::debug!(reason = reason.trim(), "not unmounted");
+    Err(unmount_error(place, helper_errno(&reason)))
+}
+
+/// All that the helper tells of the error is its text: "Device or resource busy", or "Resource
+/// busy" with another C library.
+fn helper_errno(reason: &str) -> Errno {
+    if reason.trim_end().ends_with("busy") { Errno::BUSY } else { Errno::PERM }
 }
 
 fn unmount_error(place: &Path, source: Errno) -> Error {

@@ -13,8 +13,9 @@ use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, ReadIn, WriteIn};
 use crate::server::Server;
 
-/// The longest copy that the older reply can report, rounded to whole pages.
-const COPY_BYTES_MAX: u64 = 0xffff_f000;
+/// The longest copy of one request; callers ask for the rest. No signal reaches a copy by the file
+/// system below before its end, and nobody waits for more than this.
+const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the last page of the longest file ends.
 const POSITION_MAX: u64 = 1 << 63;
@@ -40,7 +41,16 @@ impl Server {
         check_range(wanted.offset, wanted.size.into())?;
         let options = self.write_options(&wanted);
         let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
-        let count = self.file_system.write(&job.request, ino, open, offset, data, options)?;
+        let write = |done: usize| {
+            let (offset, left) = (offset + done as u64, &data[done..]);
+            self.file_system.write(&job.request, ino, open, offset, left, options)
+        };
+        let mut count = write(0)?;
+        // The kernel takes its pages for written whatever the count is: only an error is told to
+        // who syncs or closes the file. Other callers learn the count, and write the rest.
+        while is_from_cache(&wanted) && count < data.len() {
+            count += some(write(count)?)?;
+        }
         // No more than was given, which is a 32-bit number.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
@@ -52,9 +62,8 @@ impl Server {
     /// In writeback mode the kernel knows the end, and does all that itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
-        let has_place = wanted.write_flags & WRITE_CACHE != 0
-            || flags.contains(OFlags::DIRECT)
-            || self.granted.writeback();
+        let has_place =
+            is_from_cache(wanted) || flags.contains(OFlags::DIRECT) || self.granted.writeback();
         WriteOptions {
             kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
             append: flags.contains(OFlags::APPEND) && !has_place,
@@ -78,12 +87,12 @@ impl Server {
         Ok(Answer::Now)
     }
 
-    /// In writeback mode, bytes that only the kernel's cache holds are data too: the kernel is
-    /// made to write them first, which needs this thread free.
+    /// Bytes that only the kernel's cache holds are data too: the kernel is made to write them
+    /// first, which needs this thread free.
     pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: LseekIn = job.incoming.body.take()?;
         let ino = job.ino();
-        if !self.granted.writeback() {
+        if !self.backing.may_be_dirty(ino) {
             let found = seek(&*self.file_system, &job.request, ino, &wanted)?;
             job.output.put(&found);
             return Ok(Answer::Now);
@@ -102,27 +111,37 @@ impl Server {
     }
 
     pub(super) fn copy_file_range(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let count = self.copy(job, COPY_BYTES_MAX)?;
+        let count = self.copy(job)?;
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
     }
 
     pub(super) fn copy_file_range_64(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let bytes_copied = self.copy(job, u64::MAX)?;
+        let bytes_copied = self.copy(job)?;
         job.output.put(&CopyFileRangeOut { bytes_copied });
         Ok(Answer::Now)
     }
 
-    fn copy(&self, job: &mut Job<'_>, length_max: u64) -> Result<u64> {
+    fn copy(&self, job: &mut Job<'_>) -> Result<u64> {
         let wanted: CopyFileRangeIn = job.incoming.body.take()?;
         let source = (job.ino(), handle(wanted.fh_in), wanted.off_in);
         let target = (Ino(wanted.nodeid_out), handle(wanted.fh_out), wanted.off_out);
         check_range(wanted.off_in, 0)?;
         check_range(wanted.off_out, 0)?;
         let end_max = POSITION_MAX - wanted.off_in.max(wanted.off_out);
-        let length = wanted.len.min(length_max).min(end_max);
+        let length = wanted.len.min(COPY_BYTES_MAX).min(end_max);
         self.file_system.copy_file_range(&job.request, source, target, length)
     }
+}
+
+/// Whether a write is of pages that the kernel's cache held.
+fn is_from_cache(wanted: &WriteIn) -> bool {
+    wanted.write_flags & WRITE_CACHE != 0
+}
+
+/// Refuses a write that wrote nothing and said nothing: there would be no end of trying again.
+fn some(count: usize) -> Result<usize> {
+    if count == 0 { Err(Errno::IO.into()) } else { Ok(count) }
 }
 
 /// Refuses a range that no file can have; the kernel asks for none.

@@ -11,14 +11,10 @@ use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
 use crate::server::Server;
 
 impl Server {
-    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, opened: &Opened) {
+    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, mode: OpenMode, opened: &Opened) {
         let daemon = daemon_flags(opened);
-        let backing = if self.granted.passthrough() {
-            self.backing.open(ino, opened.backing.as_deref())
-        } else {
-            None
-        };
-        let (flags, backing_id) = match backing {
+        let lower = opened.backing.as_deref().filter(|_| self.granted.passthrough());
+        let (flags, backing_id) = match self.backing.open(ino, opened.handle, mode, lower) {
             // The kernel takes no other flag beside passthrough.
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
@@ -36,7 +32,7 @@ impl Server {
         let wanted: OpenIn = job.incoming.body.take()?;
         let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
         let opened = self.file_system.open(&job.request, ino, mode)?;
-        self.put_opened(job, ino, &opened);
+        self.put_opened(job, ino, mode, &opened);
         Ok(Answer::Now)
     }
 
@@ -52,26 +48,29 @@ impl Server {
             Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
                 Err(Errno::STALE.into())
             }
-            created => Ok(self.put_created(job, &created?)),
+            created => Ok(self.put_created(job, flags, &created?)),
         }
     }
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: CreateIn = job.incoming.body.take()?;
+        // It has no name; the kernel's word for that comes in its place.
+        job.incoming.body.take_name()?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
-        Ok(self.put_created(job, &created))
+        Ok(self.put_created(job, flags, &created))
     }
 
     fn put_created(
         &self,
         job: &mut Job<'_>,
+        mode: OpenMode,
         (entry, opened): &(fslab_vfs::Entry, Opened),
     ) -> Answer {
         job.output.put(&self.to_entry_out(entry));
         job.output.hand_over(HandedOver::Lookup(entry.attr.ino));
-        self.put_opened(job, entry.attr.ino, opened);
+        self.put_opened(job, entry.attr.ino, mode, opened);
         Answer::Now
     }
 
@@ -88,7 +87,7 @@ impl Server {
     }
 
     fn close(&self, request: &Request, ino: Ino, open: Handle) -> Result<()> {
-        self.backing.close(ino);
+        self.backing.close(ino, open);
         self.file_system.release(request, ino, open)
     }
 

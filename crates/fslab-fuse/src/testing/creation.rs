@@ -30,22 +30,41 @@ fn serve(subject: &mut Subject, opcode: Opcode, flags: u8, node: u8, parts: [&[u
 const KINDS: [(Opcode, usize); 4] =
     [(Opcode::Mkdir, 1), (Opcode::Mknod, 2), (Opcode::Create, 2), (Opcode::Symlink, 0)];
 
-#[test]
-fn labels_come_with_what_is_created() {
-    // "security.test" with its NUL is 14 bytes, the value 6; 8 + 20 pad to 32.
+/// A record of one label: "security.test" with its NUL is 14 bytes, the value 6; 8 + 20 pad to 32.
+fn label() -> Vec<u8> {
     let mut label = words(&[8 + 32, 1, 6, 0]);
     label.extend_from_slice(b"security.test\0secret\0\0\0\0");
+    label
+}
+
+/// Has something of each kind made, with a record that `place` puts into body and extensions.
+fn check_labels(place: impl Fn(Vec<u8>, Vec<u8>) -> [Vec<u8>; 2]) {
     for (opcode, count) in KINDS {
         let mut subject = Subject::new(&MountOptions::default());
         let mut body = [&vec![0; count * 8][..], b"new\0"].concat();
         body.extend_from_slice(if opcode == Opcode::Symlink { b"target\0" } else { b"" });
-        serve(&mut subject, opcode, BY_ROOT, 1, [&body, &label]);
+        let [body, extensions] = place(body, label());
+        serve(&mut subject, opcode, BY_ROOT, 1, [&body, &extensions]);
         let name = Name::new("new".as_ref()).unwrap();
         let ino = subject.memory.lookup(&Request::default(), Ino::ROOT, name).unwrap().attr.ino;
         let value =
             subject.memory.getxattr(&Request::default(), ino, "security.test".as_ref()).unwrap();
         assert_eq!(value, b"secret", "{opcode:?}");
     }
+}
+
+#[test]
+fn labels_come_with_what_is_created() {
+    check_labels(|body, label| [body, label]);
+}
+
+/// Before Linux 6.3, the header of a request does not say where records begin.
+#[test]
+fn labels_of_older_kernels_lie_behind_the_names() {
+    check_labels(|body, label| [[body, label].concat(), vec![]]);
+    let mut subject = Subject::new(&MountOptions::default());
+    let body = [&[0; 16][..], b"/\0", &label()].concat();
+    serve(&mut subject, Opcode::Tmpfile, BY_ROOT, 1, [&body, &[]]);
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_fuse::MountOptions;
+use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name};
 use parking_lot::Mutex;
+use rustix::fs::SeekFrom;
 
 use crate::support::{Mounted, believing, find, rewrite, root, soon};
 
@@ -78,6 +80,61 @@ fn a_copy_of_a_file_being_written_is_right() {
         assert!(cp.status().unwrap().success());
         assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap(), "writeback: {writeback}");
         drop(writer);
+        mounted.end();
+    }
+}
+
+/// Writes through a map that is shared into the hole of a file, and looks for data while the map
+/// still stands.
+const MAP_AND_SEEK: &str = "
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 3 << 20)
+mapped = mmap.mmap(file, 3 << 20)
+reader = os.open(sys.argv[1], os.O_RDONLY)
+mapped[1 << 20:(1 << 20) + 5] = b'bytes'
+start = os.lseek(reader, 0, os.SEEK_DATA)
+if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
+    sys.exit('data at %d only' % start)
+";
+
+/// Promise 1, for bytes that the kernel always writes later.
+#[test]
+fn bytes_of_shared_maps_are_found_as_data() {
+    for writeback in [false, true] {
+        let options = MountOptions { writeback, ..MountOptions::default() };
+        let test = "caching::bytes_of_shared_maps_are_found_as_data";
+        let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
+            return;
+        };
+        let mut python = Command::new("python3");
+        let path = mounted.path().join("mapped");
+        let Ok(output) = python.args(["-c", MAP_AND_SEEK]).arg(path).output() else {
+            skip(test, "no python3");
+            return;
+        };
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "writeback: {writeback}: {told}");
+        mounted.end();
+    }
+}
+
+/// To have pages written back costs their place in the cache: only who may have dirty ones pays it.
+#[test]
+fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
+    let test = "caching::who_only_reads_keeps_the_pages_when_holes_are_looked_for";
+    for writeback in [false, true] {
+        let options = MountOptions { writeback, ..believing() };
+        let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
+            return;
+        };
+        let path = mounted.path().join("file");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap();
+        rustix::fs::seek(&file, SeekFrom::Data(0)).unwrap();
+        assert_eq!(fslab_sys::residency::mincore(&file, 1 << 20), Ok(256), "{writeback}");
+        drop(file);
         mounted.end();
     }
 }

@@ -10,7 +10,7 @@ use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result};
 use parking_lot::Mutex;
 
 use crate::support::{Mounted, PATIENCE};
-use crate::watched::Meeting;
+use crate::watched::{Meeting, Watched};
 
 /// Panics at every listing of extended attributes.
 struct Panicking(MemFs);
@@ -120,6 +120,25 @@ fn waits_for_devices_run_side_by_side() {
         }
     });
     assert!(shared.syncs_meet.has_met(), "one behind the other");
+    mounted.end();
+}
+
+/// Between its pieces, who copies can be signalled.
+#[test]
+fn a_long_copy_is_asked_for_in_pieces() {
+    const PIECE_BYTES_MAX: u64 = 64 << 20;
+    let watched = Arc::new(Watched::default());
+    let shared: Arc<dyn FileSystem> = watched.clone();
+    let test = "misbehaviour::a_long_copy_is_asked_for_in_pieces";
+    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
+    let path = mounted.path().join("source");
+    std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    let source = std::fs::File::open(&path).unwrap();
+    let target = std::fs::File::create(mounted.path().join("target")).unwrap();
+    let copied = rustix::fs::copy_file_range(&source, None, &target, None, 1 << 30).unwrap();
+    assert!(copied as u64 <= PIECE_BYTES_MAX);
+    assert_eq!(*watched.copies.lock(), [PIECE_BYTES_MAX]);
+    drop((source, target));
     mounted.end();
 }
 

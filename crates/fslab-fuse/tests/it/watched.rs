@@ -33,6 +33,8 @@ pub struct Watched {
     pub capabilities_read: AtomicUsize,
     /// Bytes of each write.
     pub writes: Mutex<Vec<usize>>,
+    /// Bytes that each copy was asked for.
+    pub copies: Mutex<Vec<u64>>,
     /// The groups that came with each file created.
     pub groups: Mutex<Vec<Option<Vec<u32>>>>,
     /// Where reads wait for each other.
@@ -132,6 +134,17 @@ impl FileSystem for Watched {
     ) -> Result<usize> {
         self.writes.lock().push(data.len());
         self.inner.write(request, ino, handle, offset, data, options)
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        self.copies.lock().push(length);
+        self.inner.copy_file_range(request, source, target, length)
     }
 }
 

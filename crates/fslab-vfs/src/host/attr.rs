@@ -32,10 +32,15 @@ pub(super) fn file_system_kind(file: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
-/// The mount through which a descriptor was opened.
-pub(super) fn mount_id(file: impl AsFd) -> Result<u64> {
-    let wanted = StatxFlags::MNT_ID;
-    Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?.stx_mnt_id)
+/// The mount through which a descriptor was opened; `None` where the kernel tells none, as before
+/// Linux 5.8.
+pub(super) fn mount_id(file: impl AsFd) -> Result<Option<u64>> {
+    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    Ok(mount_id_of(&stat))
+}
+
+fn mount_id_of(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// Device number as one value, for comparison.
@@ -102,6 +107,15 @@ fn to_timespec(time: Option<SetTime>) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_that_is_not_told_is_none() {
+        let mut stat = stat(std::fs::File::open("/").unwrap()).unwrap();
+        stat.stx_mask &= !StatxFlags::MNT_ID.bits();
+        assert_eq!(mount_id_of(&stat), None);
+        stat.stx_mask |= StatxFlags::MNT_ID.bits();
+        assert_eq!(mount_id_of(&stat), Some(stat.stx_mnt_id));
+    }
 
     #[test]
     fn device_numbers_survive_the_encoding() {

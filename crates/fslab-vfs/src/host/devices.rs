@@ -25,8 +25,8 @@ struct Device {
     /// What tells it from the others in every session, unlike its number and its place among them:
     /// 0 for the root's, the identity of a subvolume of btrfs, and else that it is not the root's.
     volume: u64,
-    /// The mount it was met in. Subvolumes of btrfs are devices of one mount.
-    mount_id: u64,
+    /// The mount it was met in, if the kernel tells. Subvolumes of btrfs are devices of one mount.
+    mount_id: Option<u64>,
     /// A directory on the device, open for reading, where file handles can be opened through it;
     /// one for all devices of a mount.
     mount: Option<Arc<OwnedFd>>,
@@ -139,9 +139,10 @@ impl Devices {
         self.known.read().iter().filter_map(|device| device.mount.clone()).collect()
     }
 
-    fn mount_for_handles(&self, mount_id: u64, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
-        let of_mount =
-            |device: &Device| device.mount.clone().filter(|_| device.mount_id == mount_id);
+    fn mount_for_handles(&self, mount_id: Option<u64>, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
+        // Mounts that are not told are not one: its handles would be looked for on another device.
+        let is_same = |device: &Device| mount_id.is_some() && device.mount_id == mount_id;
+        let of_mount = |device: &Device| device.mount.clone().filter(|_| is_same(device));
         let known = self.known.read().iter().find_map(of_mount);
         known.or_else(|| mount_for_handles(file).map(Arc::new))
     }
@@ -208,4 +209,26 @@ fn is_known_local(file: &OwnedFd) -> Result<bool> {
     const F2FS: u64 = 0xf2f5_2010;
     let kind = attr::file_system_kind(file)?;
     Ok(matches!(kind, EXT | XFS | BTRFS | TMPFS | F2FS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::skip::skip;
+
+    #[test]
+    fn handles_are_opened_through_a_known_mount() {
+        let test = "host::devices::handles_are_opened_through_a_known_mount";
+        let root = OwnedFd::from(std::fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap());
+        let number = attr::device_of(&attr::stat(&root).unwrap());
+        let devices = Devices::new(number, &root, true).unwrap();
+        let Some(known) = devices.mounts().pop() else {
+            return skip(test, "no file handles here");
+        };
+        let mount_id = attr::mount_id(&root).unwrap();
+        let same = devices.mount_for_handles(mount_id, &root).unwrap();
+        assert!(Arc::ptr_eq(&same, &known));
+        let untold = devices.mount_for_handles(None, &root).unwrap();
+        assert!(!Arc::ptr_eq(&untold, &known));
+    }
 }

@@ -148,8 +148,8 @@ fn a_mount_at_rest_takes_little_memory() {
     place.umount();
 }
 
-/// What an ordinary user does, with a device node of its own: the machine's may be root's alone.
-const AS_A_USER: &str = r#"
+/// A device node of its own, for the machine's may be root's alone.
+const WITH_OWN_DEVICE: &str = r#"
     set -e
     mount --make-rprivate /
     mount -t tmpfs -o dev,mode=755 none "$SCRATCH/dev"
@@ -157,6 +157,10 @@ const AS_A_USER: &str = r#"
     chmod 666 "$SCRATCH/dev/fuse"
     mount --bind "$SCRATCH/dev/fuse" /dev/fuse
     trap 'fusermount3 -u -q -z "$POINT" || true' EXIT
+"#;
+
+/// What an ordinary user does.
+const AS_A_USER: &str = r#"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
         "$PROGRAM" mount -l null "$LOWER" "$POINT"
         echo through the mount >"$POINT/file"
@@ -175,12 +179,36 @@ const AS_A_USER: &str = r#"
     '
 "#;
 
-#[test]
-fn an_ordinary_user_mounts_by_fusermount3() {
-    require_mounting!();
-    let test = "boundary::an_ordinary_user_mounts_by_fusermount3";
+/// A user who stays in an idle mount until its daemon has tried to unmount it, and then leaves. The
+/// helper notes its tries, and begins none before the user is there.
+const IN_AN_IDLE_MOUNT: &str = r#"
+    export HELPER="$(command -v fusermount3)" NOTES="$SCRATCH/dev/notes"
+    install -d -o nobody "$NOTES"
+    cat >"$NOTES/fusermount3" <<'END'
+#!/bin/sh
+[ "$1" != -u ] || until [ -e "$NOTES/used" ]; do sleep 0.02; done
+code=0
+"$HELPER" "$@" || code=$?
+[ "$1" != -u ] || echo "$code: $*" >>"$NOTES/tries"
+exit $code
+END
+    chmod 755 "$NOTES/fusermount3"
+    timeout 60 setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
+        PATH="$NOTES:$PATH" "$PROGRAM" mount -o idle_timeout=100ms -l null "$LOWER" "$POINT"
+        cd "$POINT"
+        touch "$NOTES/used"
+        until [ -s "$NOTES/tries" ]; do sleep 0.02; done
+        grep " $POINT " /proc/mounts || { cat "$NOTES/tries"; exit 1; }
+        cd /
+        while grep -q " $POINT " /proc/mounts; do sleep 0.02; done
+    '
+"#;
+
+/// Runs a script where ordinary users can mount; `None`, aloud, where they can't.
+fn with_own_device(test: &str, script: &str) -> Option<String> {
     if Command::new("fusermount3").arg("--version").output().is_err() {
-        return skip(test, "fusermount3 is not installed (Debian: fuse3)");
+        skip(test, "fusermount3 is not installed (Debian: fuse3)");
+        return None;
     }
     let place = Place::new();
     let scratch = place.lower.parent().unwrap().to_owned();
@@ -192,7 +220,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     let program = scratch.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", AS_A_USER])
+        .args(["--mount", "sh", "-c", &[WITH_OWN_DEVICE, script].concat()])
         .env("SCRATCH", &scratch)
         .env("LOWER", &place.lower)
         .env("POINT", &place.point)
@@ -202,6 +230,14 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     let (said, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{errors}");
+    Some(said.into_owned())
+}
+
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    require_mounting!();
+    let test = "boundary::an_ordinary_user_mounts_by_fusermount3";
+    let Some(said) = with_own_device(test, AS_A_USER) else { return };
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(
         [lines[0], lines[2], lines[3]],
@@ -211,6 +247,14 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         assert!(lines[1].contains(option), "{}", lines[1]);
     }
     assert!(!lines[1].contains("allow_other"), "{}", lines[1]);
+}
+
+#[test]
+fn an_idle_mount_of_an_ordinary_user_stays_while_it_is_in_use() {
+    require_mounting!();
+    let test = "boundary::an_idle_mount_of_an_ordinary_user_stays_while_it_is_in_use";
+    let said = with_own_device(test, IN_AN_IDLE_MOUNT);
+    assert!(said.is_none_or(|said| said.contains("fuse.fslab")));
 }
 
 fn bind(source: &Path, target: &Path) -> Mount {

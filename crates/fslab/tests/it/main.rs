@@ -11,6 +11,7 @@ mod conformance;
 mod ext2;
 mod ext2_archives;
 mod fault;
+mod full_disk;
 mod kill;
 mod mounting;
 mod observe;

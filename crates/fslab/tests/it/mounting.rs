@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fslab_sys::descriptor::close;
 use fslab_sys::mounts::Mount;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -435,27 +434,6 @@ fn names_of_trusted_attributes_are_for_root() {
     assert!(listed(&["--reuid=0"]).contains("trusted.secret"));
     assert_eq!(listed(&["--reuid=1234", "--regid=1234", "--clear-groups"]), "");
     place.umount();
-}
-
-/// Promises 2 and 4: with whatever takes the writes, the error comes at a write or at close.
-#[test]
-fn a_full_disk_is_reported_and_earlier_data_stays() {
-    require_mounting!();
-    let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
-    for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
-        let place = Place::new();
-        let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=1m").unwrap();
-        place.mount(&arguments);
-        fs::write(place.point.join("earlier"), vec![1; 100_000]).unwrap();
-        let mut file = File::create(place.point.join("large")).unwrap();
-        let written = file.write_all(&vec![2; 4 << 20]).map_err(|error| error.raw_os_error());
-        let closed = close(file.into()).map_err(|errno| Some(errno.raw_os_error()));
-        let no_space = Some(rustix::io::Errno::NOSPC.raw_os_error());
-        assert_eq!(written.and(closed), Err(no_space), "{arguments:?}");
-        assert_eq!(fs::read(place.point.join("earlier")).unwrap(), vec![1; 100_000]);
-        place.umount();
-        lower.unmount().unwrap();
-    }
 }
 
 /// What lies in a directory that can't be written is served; what would change it is refused.
