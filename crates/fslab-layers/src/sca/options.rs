@@ -74,7 +74,7 @@ pub const GARBAGE: OptionSpec = OptionSpec {
 
 pub const PACK: OptionSpec = OptionSpec {
     name: "pack",
-    help: "when to pack files with much garbage: while nothing else is asked for, at close, never",
+    help: "when to pack files: idle (while nothing is asked for, and at the end), close, or off",
     default: "idle",
     value: ValueKind::Choice(&["idle", "close", "off"]),
 };
