@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fslab_vfs::Ino;
 use parking_lot::{Condvar, Mutex};
@@ -133,8 +133,9 @@ impl Packer {
     /// Ends, and packs what was offered as far as there is time. Nobody asks for anything any more.
     pub fn finish(&self) {
         self.stop();
-        let deadline = Instant::now() + END_MAX;
-        let mut has_time = |_| Instant::now() < deadline;
+        let clock = &self.access.settings().clock;
+        let deadline_ns = clock.now_ns() + END_MAX.as_nanos() as u64;
+        let mut has_time = |_| clock.now_ns() < deadline_ns;
         while has_time(0)
             && let Some(ino) = self.shared.take()
         {

@@ -1,8 +1,10 @@
 //! When files are packed, and that small writes in order end as large ones do.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_vfs::FileSystem;
+use fslab_layers::{LayerChoice, Surroundings};
+use fslab_vfs::SteppingClock;
 
 use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
 use super::piped;
@@ -36,6 +38,22 @@ fn what_waits_is_packed_at_the_end() {
         }
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
     }
+}
+
+/// Who unmounts is not kept waiting for longer than ten seconds, by a clock that goes six each time
+/// it is looked at; what is left is as right as it was.
+#[test]
+fn the_end_waits_for_ten_seconds_of_packing_at_most() {
+    let (below, data) = (Below::new(), mixed(300_000));
+    let surroundings = Surroundings::new(Arc::new(SteppingClock::new(6_000_000_000)));
+    let layer: LayerChoice = "zstd:pack-after=1h".parse().unwrap();
+    let fs = layer.build_in(Arc::clone(&below.fs), &surroundings).unwrap();
+    write_file_in_pieces(&*fs, "file", &data, PIECE);
+    let before = below.bytes("file").len();
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert!(below.bytes("file").len() >= before, "it was given up");
+    assert!(read_file(&*below.mount("zstd"), "file").unwrap() == data);
 }
 
 /// A file of less than a chunk is a tail and nothing else, and would stay as long as its content.
