@@ -10,9 +10,9 @@ use std::sync::Arc;
 use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{
-    Attr, BlockDevice, DirectorySink, Entry, Errno, Extent, FallocateMode, FileKind, FileSystem,
-    Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr, StatFs,
-    WriteOptions, XattrMode,
+    Attr, BlockDevice, Claim, DirectorySink, Entry, Errno, Extent, FallocateMode, FileKind,
+    FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr,
+    StatFs, WriteOptions, XattrMode,
 };
 use parking_lot::RwLock;
 
@@ -169,6 +169,15 @@ impl FileSystem for Ext2 {
     }
 
     /// A lookup that nobody was told of.
+    /// The device is this volume's alone already: nobody else can reach what is in it.
+    fn claim_tree(&self, _: Claim) -> VfsResult<()> {
+        Ok(())
+    }
+
+    fn claim_file(&self, _: Ino, _: Handle, _: Claim) -> VfsResult<()> {
+        Ok(())
+    }
+
     fn hold(&self, ino: Ino) -> VfsResult<()> {
         let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
         if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }

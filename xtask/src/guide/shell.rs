@@ -58,6 +58,15 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Ended> {
     Ok(Ended { passed: reached.saturating_sub(1), failure: Some(failure) })
 }
 
+/// `set -e` lets a list go on in which one but the last command failed: its status is asked for.
+fn push_command(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+    if line.contains(" && ") && !line.ends_with('\\') {
+        text.push_str("[ $? -eq 0 ]\n");
+    }
+}
+
 /// Makes the folders, the programmes and the script.
 fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::path::PathBuf> {
     let at = |name: &str| scratch.path().join(name);
@@ -83,7 +92,8 @@ fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::pa
         ));
     }
     for block in blocks {
-        text.push_str(&format!("echo '{MARK}'{}\n{}", block.line, block.commands));
+        text.push_str(&format!("echo '{MARK}'{}\n", block.line));
+        block.commands.lines().for_each(|line| push_command(&mut text, line));
     }
     let script = at("page.sh");
     fs::write(&script, text)?;

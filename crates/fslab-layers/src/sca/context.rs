@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{Errno, Error, Ino, Request};
+use fslab_vfs::{Clock, Errno, Error, Ino, Request};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -48,6 +48,8 @@ pub struct Settings {
     pub workers: rayon::ThreadPool,
     /// Decoded content of frames.
     pub cache: DecodedCache,
+    /// Tells how long something takes.
+    pub clock: Arc<dyn Clock>,
     /// Numbers that nobody can guess.
     pub draws: Arc<dyn Draws>,
     /// Counts the files made, so that no two get the same id.

@@ -287,7 +287,7 @@ impl FileSystem for Sca {
     /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        self.packer.stop();
+        self.packer.finish();
         let files = self.access.files.all();
         let mut answers: Vec<_> = files.iter().map(|file| file.settle(&request)).collect();
         let synced = self.lower.syncfs(&request, Ino::ROOT);

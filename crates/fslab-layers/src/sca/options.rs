@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fslab_vfs::{Claim, Errno, FileSystem, Request};
+use fslab_vfs::{Claim, Errno, FileSystem, MonotonicClock, Request};
 use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
@@ -74,7 +74,7 @@ pub const GARBAGE: OptionSpec = OptionSpec {
 
 pub const PACK: OptionSpec = OptionSpec {
     name: "pack",
-    help: "when to pack files with much garbage: while nothing else is asked for, at close, never",
+    help: "when to pack files: idle (while nothing is asked for, and at the end), close, or off",
     default: "idle",
     value: ValueKind::Choice(&["idle", "close", "off"]),
 };
@@ -133,6 +133,7 @@ pub fn settings(
         size_xattr: size_xattr && has_xattrs,
         workers: workers(codec, options.number("threads") as usize)?,
         cache: cache(options.number("cache")),
+        clock: surroundings.clock(),
         draws: surroundings.draws(),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: options.number("garbage"),
@@ -194,6 +195,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         size_xattr: false,
         workers,
         cache: cache(0),
+        clock: Arc::new(MonotonicClock),
         draws: Arc::new(SteadyDraws::default()),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: u64::MAX,

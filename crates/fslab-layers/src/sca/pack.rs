@@ -35,6 +35,9 @@ const TRIMMED_CHUNKS: u64 = 512;
 const GARBAGE_PART: u64 = 4;
 const GARBAGE_BYTES: u64 = 64 << 10;
 
+/// A tail that is raw is put up with up to this length, and the same part of all content.
+const TAIL_BYTES: u64 = 4 << 10;
+
 /// A file on its way into packed form.
 pub struct Packing {
     /// Which file it is: it may be emptied and written anew meanwhile.
@@ -98,10 +101,22 @@ impl Log {
         }
     }
 
-    /// Whether there is so much garbage that the file should be packed when nothing else is to be
-    /// done. From what is in memory.
+    /// Whether there is so much garbage, or so long a tail, that the file should be packed when
+    /// nothing else is to be done. From what is in memory.
     pub fn wants_packing(&self, settings: &Settings) -> bool {
-        self.is_whole() && self.garbage_in_all() > self.garbage_allowed(settings)
+        self.is_whole() && self.has_much_to_pack(settings)
+    }
+
+    fn has_much_to_pack(&self, settings: &Settings) -> bool {
+        self.garbage_in_all() > self.garbage_allowed(settings) || self.has_long_tail()
+    }
+
+    /// Whether much of a file is what was appended in small pieces, which are raw. A file of less
+    /// than a chunk may be nothing else.
+    fn has_long_tail(&self) -> bool {
+        let pieces = self.segments.values().flatten();
+        let tail: u64 = pieces.map(|entry| u64::from(entry.frame.stored_length)).sum();
+        self.identity.codec.compresses && tail > TAIL_BYTES + self.live_bytes / GARBAGE_PART
     }
 
     /// Everything but the head and content of use.
@@ -119,7 +134,7 @@ impl Log {
         if !self.has_head || self.sync_has_failed {
             return Ok(false);
         }
-        if self.garbage_in_all() > self.garbage_allowed(io.settings) {
+        if self.has_much_to_pack(io.settings) {
             return Ok(true);
         }
         let shape = self.shape(io)?;

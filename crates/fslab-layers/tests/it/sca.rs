@@ -9,6 +9,7 @@ mod emptying;
 mod marks;
 mod memory;
 mod pack;
+mod packer;
 mod space;
 mod unreadable;
 

@@ -325,6 +325,24 @@ fn an_image_is_mounted_once_and_keeps_its_files() {
     place.umount();
 }
 
+#[test]
+fn layers_that_encode_lie_over_an_image() {
+    require_mounting!();
+    let layers = ["-l", "gzip:pack-after=1h"];
+    let (place, image) = mounted("32MiB", &layers);
+    let text = "It was the age of wisdom, it was the age of foolishness. ".repeat(10_000);
+    std::fs::write(place.point.join("file"), &text).unwrap();
+    let (code, message) = run(&["ext2", "ls", image.to_str().unwrap()]);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    place.umount();
+    check(&image);
+    let stored = works(&["ext2", "cat", image.to_str().unwrap(), "/file"]);
+    assert!(stored.starts_with(b"\x1f\x8b") && stored.len() < text.len() / 8, "{}", stored.len());
+    place.mount(&layers);
+    assert!(std::fs::read_to_string(place.point.join("file")).unwrap() == text);
+    place.umount();
+}
+
 /// What the image holds under a name of its root, while a daemon has it.
 fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     use fslab_ext2::{Ext2, VolumeOptions};

@@ -108,10 +108,15 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
 
 /// Writes a file in order, in pieces of a mebibyte, and closes it.
 pub fn write_file(fs: &dyn FileSystem, name: &str, data: &[u8]) {
+    write_file_in_pieces(fs, name, data, 1 << 20);
+}
+
+/// Writes a file in order, in pieces of so many bytes, and closes it.
+pub fn write_file_in_pieces(fs: &dyn FileSystem, name: &str, data: &[u8], piece_bytes: usize) {
     let client = Client::new(fs);
     let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE).unwrap();
-    for (index, piece) in data.chunks(1 << 20).enumerate() {
-        file.write_all((index as u64) << 20, piece).unwrap();
+    for (index, piece) in data.chunks(piece_bytes).enumerate() {
+        file.write_all((index * piece_bytes) as u64, piece).unwrap();
     }
     client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
     file.close().unwrap();
