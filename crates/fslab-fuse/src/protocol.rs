@@ -1,4 +1,4 @@
-//! The FUSE protocol as the kernel's `linux/fuse.h` defines it, versions 7.32 to 7.45.
+//! The FUSE protocol as the kernel's `linux/fuse.h` defines it, versions 7.31 to 7.45.
 //!
 //! Structures have the kernel's names in Rust's spelling, its fields, and a checked size. Numbers
 //! are in the machine's own byte order: both ends are the same machine.
@@ -12,9 +12,8 @@ pub(crate) mod request;
 pub(crate) const MAJOR: u32 = 7;
 /// The newest minor version served.
 pub(crate) const MINOR_MAX: u32 = 45;
-/// The oldest minor version served, that of Linux 5.10. Of those that speak 7.31, kernels before
-/// 5.8 set no times of files known by descriptors. What is tried is Linux 6.1 and newer.
-pub(crate) const MINOR_MIN: u32 = 32;
+/// The oldest minor version served, that of Linux 5.4 to 5.9. What is tried is Linux 6.1 and newer.
+pub(crate) const MINOR_MIN: u32 = 31;
 
 /// Declares a structure that crosses the boundary, with its size.
 macro_rules! wire {

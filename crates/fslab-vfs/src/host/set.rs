@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
@@ -35,7 +35,7 @@ impl HostFs {
         }
         if changes.accessed.is_some() || changes.modified.is_some() {
             let times = attr::to_timestamps(changes.accessed, changes.modified);
-            rustix::fs::utimensat(&path, "", &times, ITSELF)?;
+            set_times(&path, &times)?;
         }
         Ok(())
     }
@@ -90,11 +90,49 @@ fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permission
     set_permissions(path, permissions)
 }
 
+/// Before Linux 5.8, times are set by a path only.
+fn set_times(path: &OwnedFd, times: &Timestamps) -> Result<()> {
+    match rustix::fs::utimensat(path, "", times, ITSELF) {
+        Err(Errno::INVAL) => set_times_by_path(path, times),
+        answer => Ok(answer?),
+    }
+}
+
+fn set_times_by_path(path: &OwnedFd, times: &Timestamps) -> Result<()> {
+    Ok(rustix::fs::utimensat(CWD, proc_path(path), times, AtFlags::empty())?)
+}
+
 fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let mode = Mode::from_raw_mode(permissions.bits());
     match rustix::fs::chmod(proc_path(path), mode) {
         // What the path of a symbolic link's descriptor answers; chmod(2) names it so.
         Err(Errno::LOOP) => Err(Errno::OPNOTSUPP.into()),
         answer => Ok(answer?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::types::{SetTime, Timestamp};
+
+    /// As kernels before 5.8 need it, whatever this one does: of links themselves, too.
+    #[test]
+    fn times_are_set_by_paths_of_descriptors() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| scratch.path().join(name));
+        std::fs::write(&file, b"").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for (path, seconds) in [(&link, 1_000_000_000), (&file, 1_100_000_000)] {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW;
+            let descriptor = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+            let modified = SetTime::To(Timestamp { seconds, nanoseconds: 7 });
+            let times = attr::to_timestamps(None, Some(modified));
+            set_times_by_path(&descriptor, &times).unwrap();
+        }
+        let modified = |path| std::fs::symlink_metadata(path).unwrap().mtime();
+        assert_eq!((modified(&link), modified(&file)), (1_000_000_000, 1_100_000_000));
     }
 }
