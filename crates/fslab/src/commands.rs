@@ -13,6 +13,7 @@ mod fstab;
 mod list;
 mod man;
 mod mount;
+mod places;
 mod probe;
 mod report;
 mod reproduce;
