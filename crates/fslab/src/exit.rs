@@ -1,6 +1,9 @@
 //! The exit codes, listed once.
 
+use std::num::ParseIntError;
 use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// How a run of `fslab` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub enum Code {
     Success = 0,
     /// Something went wrong while doing it.
     Failure = 1,
-    /// The arguments do not parse (clap's own code).
+    /// The arguments do not parse: one that is not known, or one too few.
     Usage = 2,
     /// What was given can't be used: an unknown layer, a wrong key in a plan, a busy directory.
     BadInput = 3,
@@ -32,6 +35,18 @@ impl Code {
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
+    }
+
+    /// The exit code of arguments that were refused: a value that can't be used is no other thing
+    /// for being found out early.
+    pub fn of_usage(error: &clap::Error) -> Self {
+        let value = error.get(ContextKind::InvalidValue);
+        let is_given = matches!(value, Some(ContextValue::String(text)) if !text.is_empty());
+        match error.kind() {
+            ErrorKind::ValueValidation => Self::BadInput,
+            ErrorKind::InvalidValue if is_given => Self::BadInput,
+            _ => Self::Usage,
+        }
     }
 }
 
@@ -155,6 +170,21 @@ pub fn one_line(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+/// What is wrong with arguments, on one line and in plain words.
+pub fn line_of_usage(error: &clap::Error) -> String {
+    let told = error.render().to_string();
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
+    let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ");
+    let number = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    match number.map(ParseIntError::to_string) {
+        Some(technical) => line.replace(&technical, "it is no whole number that fits"),
+        None if Code::of_usage(error) == Code::Usage => format!("{line}; `fslab help` says more"),
+        None => line,
+    }
 }
 
 impl From<Code> for ExitCode {

@@ -186,9 +186,9 @@ fn wrong_choices_are_named() {
     let scratch = Scratch::new();
     let plan = scratch.path("plan.toml");
     let (code, message) = run(&["compare", &plan, "--cells", "5/4"]);
-    assert!(code == 2 && message.contains("written K/N"), "{message}");
+    assert!(code == BAD_INPUT && message.contains("written K/N"), "{message}");
     let (code, message) = run(&["compare", &plan, "--only-rounds", "0-3"]);
-    assert!(code == 2 && message.contains("counted from 1"), "{message}");
+    assert!(code == BAD_INPUT && message.contains("counted from 1"), "{message}");
     let (code, _, message) =
         scratch.fslab(&["compare", "plan.toml", "--dry-run", "--only-workload", "straem"]);
     assert_eq!(code, BAD_INPUT);
