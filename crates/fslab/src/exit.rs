@@ -153,6 +153,7 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
         | Error::SamplesInUse { .. }
         | Error::Unknown { .. } => Some(Code::BadInput),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
+        lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),
         _ => None,
     }
 }

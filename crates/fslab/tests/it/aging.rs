@@ -309,7 +309,9 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
     let hash = info.lines().find_map(|line| line.strip_prefix("workload: ")).unwrap().to_owned();
     assert!(told.contains(&hash), "{told}");
     let tree = info.lines().find_map(|line| line.strip_prefix("tree: ")).unwrap();
-    let shown = works(&["age", "show", text(&workload)]);
+    let shown = works(&["age", "show", "--operations", "3", text(&workload)]);
+    assert!(!shown.contains(" {"), "forms of the program's own: {shown}");
+    assert!(shown.contains("\n2 day 0.0000 "), "{shown}");
     assert!(shown.contains(&format!("final tree: {tree}")) && shown.contains(&hash), "{shown}");
     works(&["age", "image", "unpack", text(&one), text(&image)]);
     let checked = works(&["ext2", "check", text(&image)]);
