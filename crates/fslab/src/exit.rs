@@ -136,6 +136,12 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
+        // The helper of ordinary users is not installed: the kernel's own answers have no text.
+        Error::Mount { source, .. }
+            if source.kind() == std::io::ErrorKind::NotFound && source.get_ref().is_some() =>
+        {
+            Code::Missing
+        }
         _ => Code::Failure,
     }
 }
@@ -179,7 +185,7 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
-    let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ");
+    let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
     let number = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
     match number.map(ParseIntError::to_string) {
         Some(technical) => line.replace(&technical, "it is no whole number that fits"),
@@ -199,6 +205,15 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn a_helper_that_is_not_installed_is_missing() {
+        let mount = |source| fslab_fuse::Error::Mount { mount_point: "/mnt".into(), source };
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "fusermount3: not there");
+        assert_eq!(Code::of(&mount(missing).into()), Code::Missing);
+        let answered = rustix::io::Errno::NOENT.into();
+        assert_eq!(Code::of(&mount(answered).into()), Code::Failure);
+    }
 
     #[test]
     fn a_cause_is_told_once_and_on_one_line() {

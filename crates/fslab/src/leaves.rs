@@ -110,9 +110,9 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
     known.ok_or_else(|| {
         let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
         let message = format!(
-            "'{pair}' is nothing that can be said of an image; there are policy={}, clustering=smart|dumb, seed=NUMBER, \
-             index=htree|linear, shrink=on|off, close=later|sync, cache=SIZE, and for ext2:memory \
-             size=SIZE, inode-ratio=BYTES",
+            "'{pair}' is nothing that can be said of an image; there are policy={}, \
+             clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
+             close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()

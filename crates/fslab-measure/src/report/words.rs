@@ -160,8 +160,8 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
         crate::stats::MODIFIED_Z_MOST
     );
     let superseded = format!(
-        "{} of the samples in the file do not count: they are of runs that were disturbed or cut short \
-         and were repeated",
+        "{} of the samples in the file do not count: they are of runs that were disturbed or cut \
+         short, and were repeated",
         report.superseded
     );
     let unsteady = report.least_steady.as_ref();

@@ -17,6 +17,9 @@ use crate::exit::{Code, Coded};
 /// One line that names the place and what to do.
 pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
     let target = directory(mount_point, "the mount point")?;
+    if !rustix::process::geteuid().is_root() {
+        usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
+    }
     if let Some(path) = lower.directory() {
         let source = directory(path, "the lower directory")?;
         usable(&source, Access::READ_OK | Access::EXEC_OK, "the lower directory")?;
@@ -24,9 +27,6 @@ pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
             return not_twice(&target);
         }
         apart(&source, &target)?;
-    }
-    if !rustix::process::geteuid().is_root() {
-        usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
     }
     if non_empty { Ok(()) } else { unused(&target) }
 }

@@ -94,7 +94,8 @@ impl Told {
     }
 }
 
-/// Colours are for terminals. Where messages will go to a file, what is said before has none either.
+/// Colours are for terminals. Where messages will go to a file, what is said before has none
+/// either.
 fn start_messages(go_to_a_file: bool) {
     let is_coloured = std::io::stderr().is_terminal()
         && !go_to_a_file
