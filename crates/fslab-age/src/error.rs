@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is no Parquet file, or a damaged one.
-    #[error("{}: {source}", path.display())]
+    #[error("{} is no file that fslab age made, or a damaged one: {source}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,

@@ -27,6 +27,16 @@ pub struct Provenance {
     pub made_by: String,
 }
 
+/// What follows the name of a profile in a source.
+const VALUES: &str = ": Profile {";
+
+/// The source of a workload for people: a profile's own name, without the form in which all its
+/// values are told.
+#[must_use]
+pub fn brief_source(source: &str) -> &str {
+    source.split_once(VALUES).map_or(source, |(name, _values)| name)
+}
+
 /// Reads a workload.
 pub struct WorkloadReader {
     rows: Reader<Operation>,

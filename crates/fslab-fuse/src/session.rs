@@ -76,7 +76,8 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*channel)
     {
-        tracing::warn!(
+        // As for every ordinary user; the daemon does it all.
+        tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"
         );

@@ -113,11 +113,25 @@ fn choose_at(
     path: &Path,
     text: &str,
 ) -> Result<LayerChoice> {
+    let start = table.span().start;
     table.get_ref().choose(foreign).map_err(|error| Error::BadLayer {
         path: path.to_owned(),
-        line: line_of(text, table.span().start),
+        line: table
+            .get_ref()
+            .wrong_option(foreign)
+            .and_then(|key| line_of_key(text, start, key))
+            .unwrap_or_else(|| line_of(text, start)),
         source: Box::new(error),
     })
+}
+
+/// The line on which a table, which begins at a byte, has a key.
+fn line_of_key(text: &str, start: usize, key: &str) -> Option<usize> {
+    let is_its = |line: &str| {
+        line.split_once('=').is_some_and(|(name, _)| name.trim().trim_matches('"') == key)
+    };
+    let at = text.get(start..)?.lines().skip(1).position(is_its)?;
+    Some(line_of(text, start) + 1 + at)
 }
 
 /// The line, from 1, that a byte is on.
@@ -131,6 +145,16 @@ impl LayerTable {
             self.options.iter().map(|(key, value)| (key.as_str(), to_text(value))).collect();
         let given = texts.iter().map(|(key, value)| (*key, value.as_str()));
         LayerChoice::of(foreign, &self.name, given)
+    }
+
+    /// The first option that the layer does not take, where there is such a layer.
+    fn wrong_option(&self, foreign: &'static [LayerSpec]) -> Option<&str> {
+        LayerChoice::of(foreign, &self.name, []).ok()?;
+        let is_wrong = |(key, value): &(&String, &toml::Value)| {
+            let text = to_text(value);
+            LayerChoice::of(foreign, &self.name, [(key.as_str(), text.as_str())]).is_err()
+        };
+        self.options.iter().find(is_wrong).map(|(key, _)| key.as_str())
     }
 }
 
@@ -187,5 +211,9 @@ mod tests {
         std::fs::write(&path, "[[layer]]\nname = \"null\"\n\n[[layer]]\nname = \"nil\"\n").unwrap();
         let message = Stack::read_layers(&path, &[]).unwrap_err().to_string();
         assert!(message.contains("layers.toml, line 4: unknown layer 'nil'"), "{message}");
+        let options = "[[layer]]\nname = \"copy\"\n[[layer]]\nname = \"null\"\n\npasthrough = 1\n";
+        std::fs::write(&path, options).unwrap();
+        let message = Stack::read_layers(&path, &[]).unwrap_err().to_string();
+        assert!(message.contains("line 6: ") && message.contains("'pasthrough'"), "{message}");
     }
 }

@@ -26,4 +26,4 @@ pub use error::{Error, Result};
 pub use host::{Host, HostError, Unpacked};
 pub use plan::Plan;
 pub use runner::{Cells, Choice, Observer, Outcome, RunOptions, Share, run, samples_path};
-pub use target::leftovers::{Leftover, remove_leftovers};
+pub use target::leftovers::{Leftover, is_work_directory, remove_leftovers};

@@ -31,7 +31,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A segment is no Parquet file, or a damaged one.
-    #[error("{}: {source}", path.display())]
+    #[error("{} is no segment of a trace, or a damaged one: {source}", path.display())]
     Parquet {
         /// The segment.
         path: PathBuf,

@@ -107,7 +107,7 @@ impl HostFs {
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
         let lower = Lower::new(root, options.file_handles)?;
         if options.file_handles && !lower.has_handles() {
-            tracing::warn!(
+            tracing::info!(
                 "no file handles here (privilege or lower file system): one descriptor is kept \
                  for each remembered inode"
             );

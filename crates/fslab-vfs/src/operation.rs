@@ -64,7 +64,10 @@ operations! {
 
 /// No operation has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no operation '{name}'")]
+#[error(
+    "there is no operation '{name}'; there are {}",
+    Operation::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ")
+)]
 pub struct UnknownOperation {
     /// The name given.
     pub name: String,

@@ -43,7 +43,9 @@ impl FromStr for Size {
         } else {
             text.parse::<ByteSize>()
         };
-        parsed.map(|size| Self(size.as_u64()))
+        let size = parsed
+            .map_err(|_its_own_words| format!("'{text}' is no size such as 4096, 64K or 1.5GiB"))?;
+        Ok(Self(size.as_u64()))
     }
 }
 

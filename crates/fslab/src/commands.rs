@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+
+use crate::exit;
 
 mod age;
 mod compare;
@@ -13,6 +16,7 @@ mod fstab;
 mod list;
 mod man;
 mod mount;
+mod places;
 mod probe;
 mod report;
 mod reproduce;
@@ -68,12 +72,22 @@ enum Command {
     Worker(worker::Args),
 }
 
+/// Ends the process with the help that was asked for, or with a line that says what is wrong.
+fn end(error: &clap::Error) -> ! {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
+        error.exit();
+    }
+    eprintln!("fslab: {}", exit::line_of_usage(error));
+    std::process::exit(exit::Code::of_usage(error) as i32)
+}
+
 impl Cli {
     /// Reads the command line, also that of `mount.fslab`, as which mount(8) calls the program.
     /// Ends the process where there is nothing to run: after `--help`, and on a usage error.
     pub fn from_command_line() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().collect();
-        Self::parse_from(fstab::translate(arguments))
+        Self::try_parse_from(fstab::translate(arguments)).unwrap_or_else(|error| end(&error))
     }
 
     /// Runs the chosen subcommand.

@@ -1,6 +1,9 @@
 //! The exit codes, listed once.
 
+use std::num::ParseIntError;
 use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// How a run of `fslab` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub enum Code {
     Success = 0,
     /// Something went wrong while doing it.
     Failure = 1,
-    /// The arguments do not parse (clap's own code).
+    /// The arguments do not parse: one that is not known, or one too few.
     Usage = 2,
     /// What was given can't be used: an unknown layer, a wrong key in a plan, a busy directory.
     BadInput = 3,
@@ -32,6 +35,18 @@ impl Code {
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
+    }
+
+    /// The exit code of arguments that were refused: a value that can't be used is no other thing
+    /// for being found out early.
+    pub fn of_usage(error: &clap::Error) -> Self {
+        let value = error.get(ContextKind::InvalidValue);
+        let is_given = matches!(value, Some(ContextValue::String(text)) if !text.is_empty());
+        match error.kind() {
+            ErrorKind::ValueValidation => Self::BadInput,
+            ErrorKind::InvalidValue if is_given => Self::BadInput,
+            _ => Self::Usage,
+        }
     }
 }
 
@@ -121,6 +136,12 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
+        // The helper of ordinary users is not installed: the kernel's own answers have no text.
+        Error::Mount { source, .. }
+            if source.kind() == std::io::ErrorKind::NotFound && source.get_ref().is_some() =>
+        {
+            Code::Missing
+        }
         _ => Code::Failure,
     }
 }
@@ -138,6 +159,7 @@ fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
         | Error::SamplesInUse { .. }
         | Error::Unknown { .. } => Some(Code::BadInput),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
+        lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),
         _ => None,
     }
 }
@@ -157,6 +179,21 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
+/// What is wrong with arguments, on one line and in plain words.
+pub fn line_of_usage(error: &clap::Error) -> String {
+    let told = error.render().to_string();
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
+    let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+    let number = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    match number.map(ParseIntError::to_string) {
+        Some(technical) => line.replace(&technical, "it is no whole number that fits"),
+        None if Code::of_usage(error) == Code::Usage => format!("{line}; `fslab help` says more"),
+        None => line,
+    }
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code as u8)
@@ -168,6 +205,15 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn a_helper_that_is_not_installed_is_missing() {
+        let mount = |source| fslab_fuse::Error::Mount { mount_point: "/mnt".into(), source };
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "fusermount3: not there");
+        assert_eq!(Code::of(&mount(missing).into()), Code::Missing);
+        let answered = rustix::io::Errno::NOENT.into();
+        assert_eq!(Code::of(&mount(answered).into()), Code::Failure);
+    }
 
     #[test]
     fn a_cause_is_told_once_and_on_one_line() {

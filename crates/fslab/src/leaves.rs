@@ -60,6 +60,14 @@ impl Wanted<'_> {
 }
 
 fn open_for_mount(argument: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
+    // What is wrapped by anyhow keeps its exit code to itself.
+    open_leaf(argument).map_err(|error| match error.downcast::<Coded>() {
+        Ok(coded) => coded.into(),
+        Err(error) => error.into(),
+    })
+}
+
+fn open_leaf(argument: &str) -> Result<Arc<dyn FileSystem>> {
     let wanted = parse(argument)?;
     if wanted.is_in_memory() {
         return Ok(Arc::new(make_in_memory(&wanted)?));
@@ -102,9 +110,9 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
     known.ok_or_else(|| {
         let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
         let message = format!(
-            "'{pair}' is none of policy={}, clustering=smart|dumb, seed=NUMBER, \
-             index=htree|linear, shrink=on|off, close=later|sync, cache=SIZE, and for ext2:memory \
-             size=SIZE, inode-ratio=BYTES",
+            "'{pair}' is nothing that can be said of an image; there are policy={}, \
+             clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
+             close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()
@@ -203,8 +211,13 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let shown = image.display();
-    let file = rustix::fs::open(part.file, flags, Mode::empty())
-        .with_context(|| format!("can't open the image {shown}"))?;
+    let file = match rustix::fs::open(part.file, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => {
+            let message = format!("the image {shown} does not exist");
+            return Err(Coded { code: Code::BadInput, message }.into());
+        }
+        file => file.with_context(|| format!("can't open the image {shown}"))?,
+    };
     let lock = match read_only {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,

@@ -1,5 +1,7 @@
 //! Figures for people.
 
+use std::time::Duration;
+
 /// A duration in nanoseconds with the unit that leaves one to three digits before the point.
 pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
@@ -18,9 +20,30 @@ pub fn bytes(count: u64) -> String {
     )
 }
 
+/// A number with what it counts: "1 file", "2 files".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A duration such as `10m`, `1.5s`; a bare number means seconds.
+///
+/// # Errors
+/// For what is none, in plain words.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
+    let parsed = with_unit.parse::<jiff::SignedDuration>().ok();
+    let parsed = parsed.and_then(|duration| Duration::try_from(duration).ok());
+    parsed.ok_or_else(|| format!("'{text}' is no duration such as 30s or 10m"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "file")), ["0 files", "1 file", "2 files"]);
+    }
 
     #[test]
     fn units_fit() {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::AgedImage;
+use crate::workload::brief_source;
 
 /// Every field of the header, a line each.
 #[must_use]
@@ -17,6 +18,7 @@ pub fn dump(image: &AgedImage) -> String {
         hash(header.workload_hash),
     );
     for (key, value) in &image.identity().facts {
+        let value = if key == "source" { brief_source(value) } else { value };
         // Whatever the file holds must not move the cursor.
         let written = writeln!(text, "{}: {}", harmless(key), harmless(value));
         debug_assert!(written.is_ok(), "a string takes everything");

@@ -154,8 +154,13 @@ fn conclude(methods: &[Method]) -> Result<(Value, Confidence), String> {
         .filter_map(|method| Some((method.name, method.outcome.as_ref().ok()?)))
         .collect();
     let Some((name, value)) = found.first() else {
-        let reasons = methods.iter().filter_map(|method| method.outcome.as_ref().err());
-        return Err(reasons.cloned().collect::<Vec<_>>().join("; "));
+        let mut reasons: Vec<&str> = Vec::new();
+        for reason in methods.iter().filter_map(|method| method.outcome.as_ref().err()) {
+            if !reasons.contains(&reason.as_str()) {
+                reasons.push(reason);
+            }
+        }
+        return Err(reasons.join("; "));
     };
     match found.iter().find(|(_, other)| other != value) {
         Some((other_name, other)) => {
@@ -197,7 +202,7 @@ mod tests {
 
     #[test]
     fn without_a_value_every_reason_is_told() {
-        let finding = Finding::conclude(vec![failed("no holes"), failed("no device")]);
+        let finding = Finding::conclude(["no holes", "no device", "no holes"].map(failed).into());
         assert_eq!(finding.answer, Err("no holes; no device".to_owned()));
     }
 }

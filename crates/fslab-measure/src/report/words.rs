@@ -12,6 +12,7 @@ pub(super) fn ending(report: &Report) -> String {
     };
     let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
     let how = match end.reason {
+        EndReason::Finished if end.rounds == 1 => "its one round".to_owned(),
         EndReason::Finished => format!("all {} rounds", end.rounds),
         EndReason::Narrow => format!(
             "{} rounds: every interval is within \u{b1}{:.1} %",
@@ -159,7 +160,8 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
         crate::stats::MODIFIED_Z_MOST
     );
     let superseded = format!(
-        "{} samples of blocks that were run again are kept in the file and do not count",
+        "{} of the samples in the file do not count: they are of runs that were disturbed or cut \
+         short, and were repeated",
         report.superseded
     );
     let unsteady = report.least_steady.as_ref();

@@ -1,6 +1,7 @@
 //! Reads samples files.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::format::{FORMAT, Record};
@@ -12,8 +13,11 @@ use crate::provenance::Provenance;
 /// # Errors
 /// Where the file can't be read or a whole line does not parse.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| Error::UnreadableSamples { path: path.to_owned(), source })?;
+    let text = fs::read_to_string(path).map_err(|source| match source.kind() {
+        // It is not even text.
+        ErrorKind::InvalidData => Error::NoProvenance { path: path.to_owned() },
+        _ => Error::UnreadableSamples { path: path.to_owned(), source },
+    })?;
     let mut records = Vec::new();
     for (index, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str(line) {

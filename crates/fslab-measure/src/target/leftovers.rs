@@ -45,7 +45,9 @@ pub fn remove_leftovers(work_parent: &Path) -> Result<Vec<Leftover>> {
     Ok(found)
 }
 
-fn is_work_directory(path: &Path) -> bool {
+/// Whether a path has the name of a comparison's work directory.
+#[must_use]
+pub fn is_work_directory(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
 }
 

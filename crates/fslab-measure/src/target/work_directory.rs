@@ -28,9 +28,8 @@ pub(crate) struct WorkDirectory {
 }
 
 impl WorkDirectory {
-    /// Makes one below `parent`.
+    /// Makes one below `parent`, which is there.
     pub fn create(parent: &Path) -> Result<Self> {
-        fs::create_dir_all(parent).map_err(Error::file(parent))?;
         let parent = parent.canonicalize().map_err(Error::file(parent))?;
         let directory = TempDir::with_prefix_in(PREFIX, &parent).map_err(Error::file(&parent))?;
         let unlocked = directory.path().join(UNLOCKED);

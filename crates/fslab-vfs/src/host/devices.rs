@@ -82,7 +82,7 @@ impl Devices {
         }
         let index = to_index(known.len())?;
         if self.handles && device.mount.is_none() {
-            warn_of_descriptors(number);
+            tell_of_descriptors(number);
         }
         known.push(device);
         Ok(index)
@@ -152,8 +152,8 @@ impl Devices {
     }
 }
 
-fn warn_of_descriptors(number: u64) {
-    tracing::warn!(
+fn tell_of_descriptors(number: u64) {
+    tracing::info!(
         "no file handles on device {}:{} below the root: one descriptor is kept for each \
          remembered inode of it",
         number >> 32,

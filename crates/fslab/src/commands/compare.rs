@@ -8,6 +8,7 @@ mod init;
 mod progress;
 mod resume;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,10 +16,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use fslab_measure::plan::Form;
 use fslab_measure::report::{self, Report};
-use fslab_measure::sample::{self, EndReason};
-use fslab_measure::{Choice, Plan, RunOptions, Share, remove_leftovers, samples_path};
+use fslab_measure::sample::{self, EndReason, NoteKind};
+use fslab_measure::{
+    Choice, Outcome, Plan, RunOptions, Share, is_work_directory, remove_leftovers, samples_path,
+};
 use fslab_sys::signals::Interrupt;
 
+use super::places;
 use super::report::Shown;
 use crate::exit::{Code, Coded};
 
@@ -51,7 +55,7 @@ pub struct Args {
     /// the reruns and the --work-dir it was begun with
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
     resume: Option<PathBuf>,
-    /// Directory for the samples and the page; made anew [default: fslab-report-TIME]
+    /// Directory for the samples and the page: a new or an empty one [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed for everything random [default: the plan's, else drawn from the clock]
@@ -77,7 +81,7 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
-    /// Where images and mount points are made [default: the output directory]
+    /// An existing directory where images and mount points are made [default: the output directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -112,6 +116,10 @@ impl Args {
         }
         remarks.extend(remark_on_build());
         let out = self.out.clone().unwrap_or_else(default_out);
+        // Before anything is made.
+        if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
+            places::check_work_dir(path)?;
+        }
         make_out(&out)?;
         self.compare(&self.fresh(plan, seed, remarks, out)?)
     }
@@ -135,10 +143,10 @@ impl Args {
 
     /// Runs a comparison and shows what came of it.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
-        let ended = self.execute(comparison)?;
+        let outcome = self.execute(comparison)?;
         let out = &comparison.out;
         self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
-        match ended {
+        match outcome.end.reason {
             EndReason::Interrupted => Err(Coded {
                 code: Code::Failure,
                 message: format!(
@@ -148,15 +156,16 @@ impl Args {
                 ),
             }
             .into()),
-            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => Ok(()),
+            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => all_done(&outcome),
         }
     }
 
     /// Runs a comparison: its samples are in its directory then.
-    fn execute(&self, comparison: &Comparison) -> Result<EndReason> {
+    fn execute(&self, comparison: &Comparison) -> Result<Outcome> {
         let Comparison { plan, seed, out, choice, .. } = comparison;
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let work_parent = choice.work_parent.clone().unwrap_or_else(|| out.clone());
+        places::check_work_dir(&work_parent)?;
         report_leftovers(&work_parent)?;
         let samples = samples_path(out);
         let (rounds, rounds_max) = self.rounds(plan);
@@ -185,7 +194,7 @@ impl Args {
         let outcome = fslab_measure::run(options, &mut progress)?;
         progress.finish();
         durations::remember(&samples, plan);
-        Ok(outcome.end.reason)
+        Ok(outcome)
     }
 
     /// The plan, and what must be said on top of the report about its choice.
@@ -278,7 +287,7 @@ impl Wanted {
         let written = write_page(&comparison.out);
         let ended = ended?;
         written?;
-        Ok(ended)
+        Ok(ended.end.reason)
     }
 
     /// How long they would take, in a sentence.
@@ -325,11 +334,24 @@ fn default_out() -> PathBuf {
     PathBuf::from(format!("fslab-report-{}", now.as_secs()))
 }
 
+/// Fails where something could not be measured; the report has the rest, and says why.
+fn all_done(outcome: &Outcome) -> Result<()> {
+    let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
+    let names: BTreeSet<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    let message =
+        format!("failed: {}; the report has what was measured, and why", names.join(", "));
+    Err(Coded { code: Code::Failure, message }.into())
+}
+
 fn make_out(out: &Path) -> Result<()> {
-    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let samples = samples_path(out);
     if !samples.exists() {
-        return Ok(());
+        // What a killed comparison left to be removed.
+        return places::make_out(out, |name| is_work_directory(Path::new(name)));
     }
     let message = format!(
         "{} exists; samples are never overwritten: choose another --out, or go on with --resume {}",

@@ -107,7 +107,11 @@ fn as_tables() -> String {
         layers.add_row([layer.name, layer.kind.name(), layer.help]);
         for option in layer.options {
             let name = format!("  {}={}", option.name, option.default);
-            layers.add_row([name.as_str(), "", option.help]);
+            let words = match option.value {
+                ValueKind::Choice(words) => format!(" ({})", words.join(", ")),
+                _ => String::new(),
+            };
+            layers.add_row([name, String::new(), format!("{}{words}", option.help)]);
         }
     }
     let mut leaves = table(["leaf", "", "what it is"]);

@@ -31,8 +31,8 @@ pub struct Args {
     /// Layers from a TOML file with a `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
-    /// Mount options, separated by commas; see below
-    #[arg(short, value_name = "OPTIONS")]
+    /// Mount options, separated by commas; they are listed at the end
+    #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
     #[arg(long, short)]

@@ -102,6 +102,10 @@ impl Args {
         if self.budget < BUDGET_LEAST {
             bail!(bad_input(format!("--budget {}: must be at least 16 MiB", self.budget)));
         }
+        if self.drop_caches && !rustix::process::geteuid().is_root() {
+            let message = "--drop-caches: only root may empty the caches of the machine".to_owned();
+            bail!(Coded { code: Code::Missing, message });
+        }
         let path = self.path.clone().unwrap_or_else(std::env::temp_dir);
         if !path.is_dir() {
             bail!(bad_input(format!(
@@ -111,7 +115,7 @@ impl Args {
         }
         let clock = match self.clock() {
             Err(error) if self.reproduce => {
-                tracing::warn!("{error:#}");
+                eprintln!("not timed: {error:#}");
                 Err(format!("{error:#}"))
             }
             known => Ok(known?),

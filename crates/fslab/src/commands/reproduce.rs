@@ -17,7 +17,17 @@ use fslab_measure::reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Ru
 use serde_json::Value;
 
 use self::library::Library;
+use super::places;
 use crate::exit::{Code, Coded};
+
+/// The page that leads to the others.
+const INDEX: &str = "index.html";
+
+/// Where the charts are.
+const FIGURES: &str = "figures";
+
+/// How the names of a paper's pages end.
+const PAGE_FORMS: [&str; 3] = ["html", "md", "json"];
 
 /// Arguments of `fslab reproduce`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +46,8 @@ pub struct Args {
     /// Use the papers' own sizes, which takes many hours; the default
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Directory for the pages and the samples; made anew [default: fslab-reproduce-TIME]
+    /// Directory for the pages and the samples: a new or an empty one, or with --samples one of
+    /// such pages [default: fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// List the plans and the claims, what is missing, and how long it would take; run nothing
@@ -48,7 +59,7 @@ pub struct Args {
     /// Seed for everything random [default: drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Where images and mount points are made [default: the output directory]
+    /// An existing directory where images and mount points are made [default: the output directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
 }
@@ -65,6 +76,9 @@ impl Args {
             let done = running::read_again(samples)?;
             let samples =
                 fs::canonicalize(samples).with_context(|| samples.display().to_string())?;
+            if let Some(out) = &self.out {
+                places::make_out(out, is_own)?;
+            }
             write(library, &done, self.out.as_deref().unwrap_or(&samples), &samples)?;
             return ended(&done);
         }
@@ -75,6 +89,9 @@ impl Args {
             seed: self.seed.unwrap_or_else(super::compare::seed_from_clock),
             minutes: self.minutes,
         };
+        if let Some(path) = campaign.work_dir.filter(|path| *path != out) {
+            places::check_work_dir(path)?;
+        }
         let done = campaign.run(&library)?;
         write(library, &done, &out, &out)?;
         ended(&done)
@@ -83,6 +100,18 @@ impl Args {
     fn form(&self) -> Form {
         if self.quick { Form::Quick } else { Form::Full }
     }
+}
+
+/// Whether a run, or the pages of one, gives such a name to something in its directory.
+fn is_own(name: &str) -> bool {
+    let is_page = |name: &str| {
+        let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
+        parts.is_some_and(|(name, _)| library::PAPERS.iter().any(|paper| paper.name == name))
+    };
+    is_page(name)
+        || [INDEX, FIGURES].contains(&name)
+        || running::is_own(name)
+        || library::PLANS.iter().any(|plan| plan.name == name)
 }
 
 /// Fails where something was not done; the pages are written by then.
@@ -97,7 +126,7 @@ fn ended(done: &running::Done) -> Result<()> {
 
 /// Writes a page a paper, and one that leads to them.
 fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> Result<()> {
-    fs::create_dir_all(out.join("figures")).with_context(|| out.display().to_string())?;
+    fs::create_dir_all(out.join(FIGURES)).with_context(|| out.display().to_string())?;
     let runs = Runs::new(&library.papers, done.ran.clone(), done.answers.clone());
     let findings = library.papers.into_iter().map(|paper| {
         let plans = planned(&paper, &done.ran, samples, out);
@@ -110,16 +139,17 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
     };
     for found in &findings {
         let name = &found.paper.name;
-        save(format!("{name}.html"), found.html()?)?;
-        save(format!("{name}.md"), found.markdown())?;
-        save(format!("{name}.json"), found.json()?)?;
+        let [html, markdown, json] = PAGE_FORMS.map(|form| format!("{name}.{form}"));
+        save(html, found.html()?)?;
+        save(markdown, found.markdown())?;
+        save(json, found.json()?)?;
         for drawn in found.charts.iter().filter(|drawn| !drawn.is_empty()) {
-            save(format!("figures/{name}-{}.svg", drawn.chart.id), drawn.svg())?;
+            save(format!("{FIGURES}/{name}-{}.svg", drawn.chart.id), drawn.svg())?;
         }
         say!("{name}: {}", found.summary());
     }
-    save("index.html".to_owned(), Findings::index(&findings)?)?;
-    eprintln!("pages: {}", out.join("index.html").display());
+    save(INDEX.to_owned(), Findings::index(&findings)?)?;
+    eprintln!("pages: {}", out.join(INDEX).display());
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::{Code, Coded};
 use crate::output::output;
+use crate::units::counted;
 
 /// Arguments of `fslab sca`.
 #[derive(Debug, clap::Args)]
@@ -141,7 +142,7 @@ fn check(files: &[PathBuf]) -> Result<()> {
         damaged += usize::from(!findings.is_empty());
     }
     if damaged == 0 {
-        say!("{} stored files are whole", files.len());
+        say!("{}: whole", counted(files.len() as u64, "stored file"));
         return Ok(());
     }
     let message = format!(

@@ -78,8 +78,10 @@ fn bad(message: String) -> anyhow::Error {
 /// An absolute path, symbolic links resolved, without asking the mount itself, whose daemon may
 /// be dead: opened as a mere path it is not.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| format!("can't find {}", path.display()))?;
+    let place = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Err(bad(format!("{} does not exist", path.display()))),
+        place => place.with_context(|| format!("can't find {}", path.display()))?,
+    };
     let told = format!("/proc/self/fd/{}", place.as_raw_fd());
     std::fs::read_link(&told).with_context(|| format!("can't read {told}"))
 }

@@ -1,6 +1,7 @@
 //! `fslab age`: the same workload on real file systems, after kills too, and scores that others
 //! count likewise.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,7 +10,7 @@ use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
 use tempfile::TempDir;
 
-use crate::support::{fslab, run};
+use crate::support::{copy_program, fslab, run};
 
 /// A fresh file system of a kind; everything is undone when this goes.
 pub struct Fresh {
@@ -308,7 +309,9 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
     let hash = info.lines().find_map(|line| line.strip_prefix("workload: ")).unwrap().to_owned();
     assert!(told.contains(&hash), "{told}");
     let tree = info.lines().find_map(|line| line.strip_prefix("tree: ")).unwrap();
-    let shown = works(&["age", "show", text(&workload)]);
+    let shown = works(&["age", "show", "--operations", "3", text(&workload)]);
+    assert!(!shown.contains(" {"), "forms of the program's own: {shown}");
+    assert!(shown.contains("\n2 day 0.0000 "), "{shown}");
     assert!(shown.contains(&format!("final tree: {tree}")) && shown.contains(&hash), "{shown}");
     works(&["age", "image", "unpack", text(&one), text(&image)]);
     let checked = works(&["ext2", "check", text(&image)]);
@@ -471,4 +474,27 @@ fn wrong_input_is_named() {
         assert!(told.contains(message) && told.lines().count() == 1, "{arguments:?}: {told}");
         assert_eq!(found, code, "{arguments:?}: {told}");
     }
+}
+
+/// The same command makes the same bytes for every user.
+#[test]
+fn a_profile_is_the_same_for_every_user() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        let test = "a_profile_is_the_same_for_every_user";
+        return fslab_vfs::testing::skip::skip(test, "not root, so that nobody else can be");
+    }
+    let scratch = TempDir::new_in("/tmp").unwrap();
+    let program = scratch.path().join("fslab");
+    copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
+    std::os::unix::fs::chown(scratch.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let [root, nobody] = [0, NOBODY].map(|user| {
+        let output = scratch.path().join(user.to_string());
+        let mut command = Command::new(&program);
+        command.args(["age", "profile", "smith97", "--volume", "32MiB", "--days", "2", "-o"]);
+        let done = command.arg(&output).uid(user).gid(user).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        std::fs::read(output).unwrap()
+    });
+    assert!(root == nobody, "the files differ");
 }

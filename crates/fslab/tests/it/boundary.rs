@@ -162,7 +162,9 @@ const WITH_OWN_DEVICE: &str = r#"
 /// What an ordinary user does.
 const AS_A_USER: &str = r#"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
-        "$PROGRAM" mount -l null "$LOWER" "$POINT"
+        # What is normal for a user is not worth a word.
+        "$PROGRAM" mount -l null "$LOWER" "$POINT" 2>"$LOWER/said"
+        test ! -s "$LOWER/said"
         echo through the mount >"$POINT/file"
         mkdir "$POINT/directory"
         mv "$POINT/file" "$POINT/directory/moved"
@@ -170,6 +172,17 @@ const AS_A_USER: &str = r#"
         grep " $POINT " /proc/mounts
     '
     # Others, root among them, are not let in.
+    # What could not be served is refused, what is not granted is said.
+    mkdir -m 700 "$SCRATCH/closed"
+    setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c '
+        try() { "$PROGRAM" mount "$@" 2>&1; echo "code $?"; }
+        try "$SCRATCH/closed" "$SECOND"
+        chmod 500 "$SECOND"
+        try "$LOWER" "$SECOND"
+        chmod 700 "$SECOND"
+        try -o suid,dev "$LOWER" "$SECOND"
+        "$PROGRAM" umount "$SECOND"
+    ' >"$SCRATCH/answers"
     ! ls "$POINT" 2>/dev/null
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
         "$PROGRAM" umount "$POINT"
@@ -213,7 +226,9 @@ fn with_own_device(test: &str, script: &str) -> Option<String> {
     let place = Place::new();
     let scratch = place.lower.parent().unwrap().to_owned();
     fs::create_dir(scratch.join("dev")).unwrap();
-    for owned in [&place.lower, &place.point] {
+    let second = scratch.join("second");
+    fs::create_dir(&second).unwrap();
+    for owned in [&place.lower, &place.point, &second] {
         chown(owned, Some(65_534), Some(65_534)).unwrap();
     }
     // The folder of builds may be closed to others.
@@ -224,6 +239,7 @@ fn with_own_device(test: &str, script: &str) -> Option<String> {
         .env("SCRATCH", &scratch)
         .env("LOWER", &place.lower)
         .env("POINT", &place.point)
+        .env("SECOND", &second)
         .env("PROGRAM", &program)
         .output()
         .unwrap();
@@ -247,6 +263,14 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         assert!(lines[1].contains(option), "{}", lines[1]);
     }
     assert!(!lines[1].contains("allow_other"), "{}", lines[1]);
+    let answers = fs::read_to_string(scratch.join("answers")).unwrap();
+    let answers: Vec<_> = answers.lines().collect();
+    let [unreadable, "code 3", unwritable, "code 3", said, "code 0"] = answers[..] else {
+        panic!("{answers:#?}");
+    };
+    assert!(unreadable.contains("closed: user 65534 may not read it"), "{unreadable}");
+    assert!(unwritable.contains("second: user 65534 may not write to it"), "{unwritable}");
+    assert!(said.contains("this mount is nosuid and nodev"), "{said}");
 }
 
 #[test]
@@ -343,6 +367,7 @@ fn mounts_lie_over_mounts() {
         place.umount();
         let log = fs::read_to_string(place.point.parent().unwrap().join("log")).unwrap();
         assert_eq!(log.matches("refuses passthrough").count(), 1, "said once: {log}");
+        assert!(!log.contains('\x1b'), "colours in a file: {log}");
     }
     bottom.umount();
 }

@@ -12,16 +12,49 @@ fn refused(arguments: &[&str], code: i32, part: &str) {
     let (found, message) = run(arguments);
     assert_eq!(found, code, "{arguments:?}: {message}");
     assert!(message.contains(part), "{arguments:?}: {message}");
-    if code != USAGE {
-        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    assert!(message.starts_with("fslab: "), "{message}");
+}
+
+/// The same trouble has the same code, however it is found out.
+#[test]
+fn what_can_not_be_used_has_its_code() {
+    let place = Place::new();
+    let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
+    let image = place.lower.join("image");
+    assert_eq!(run(&["ext2", "mkfs", image.to_str().unwrap(), "1MiB"]).0, 0);
+    let mistyped = format!("ext2:{}?polcy=x", image.display());
+    for (arguments, part) in [
+        (["mount", "-l", "zstd:level=99", lower, point].as_slice(), "level=99"),
+        (&["mount", "-l", "zstd:chunk=5000", lower, point], "chunk"),
+        (&["mount", "ext2:/no/such", point], "the image /no/such does not exist"),
+        (&["mount", mistyped.as_str(), point], "'polcy=x' is nothing"),
+        (&["ext2", "info", "/no/such"], "the image /no/such does not exist"),
+        (&["umount", "/no/such"], "/no/such does not exist"),
+        (&["stats", "/no/such"], "/no/such does not exist"),
+        (&["age", "simulate", "--profile", "smith97", "--days", "20x"], "it is no whole number"),
+        (&["reproduce", "hitree"], "'hitree'"),
+    ] {
+        refused(arguments, BAD_INPUT, part);
     }
+    for (arguments, part) in [
+        (["mount", "--no-such", lower, point].as_slice(), "'--no-such'"),
+        (&["mount", "-l"], "a value is required"),
+        (&["mount", lower, point, "third"], "'third'"),
+        (&["mont"], "'mont'"),
+    ] {
+        refused(arguments, USAGE, part);
+    }
+    let (code, told) = run(&["ext2"]);
+    assert!(code == USAGE && told.contains("Usage:"), "help where nothing was asked for: {told}");
+    assert!(!is_mounted(&place.point));
 }
 
 #[test]
 fn wrong_layers_and_options_are_named() {
     let place = Place::new();
     let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
-    refused(&["mount", "-l", "nul", lower, point], USAGE, "did you mean 'null'?");
+    refused(&["mount", "-l", "nul", lower, point], BAD_INPUT, "did you mean 'null'?");
     refused(
         &["mount", "-o", "layer=nul", lower, point],
         BAD_INPUT,
@@ -111,6 +144,7 @@ fn a_wrong_filter_of_messages_is_named() {
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && message.contains("FSLAB_LOG=fslab=nonsense"), "{message}");
+    assert!(!message.contains('\x1b'), "colours where no terminal is: {message}");
     place.umount();
 }
 
@@ -132,5 +166,10 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     assert!(String::from_utf8(completions.stdout).unwrap().contains("umount"));
     let place = Place::new();
     assert_eq!(run(&["man", place.lower.to_str().unwrap()]).0, 0);
-    assert!(Path::new(&place.lower).join("fslab-mount.1").exists());
+    let page = std::fs::read_to_string(Path::new(&place.lower).join("fslab-mount.1")).unwrap();
+    assert!(page.contains("[\\fB\\-o\\fR|\\fB\\-\\-options\\fR]"), "{page}");
+    let (_, notes) = page.split_once(".SH NOTES\n.nf\nMount options").unwrap();
+    assert!(notes.contains("\n  ro, rw ") && notes.contains("\n.fi\n.SH VERSION"), "{page}");
+    let list = crate::support::fslab(&["list"]).env("COLUMNS", "500").output().unwrap();
+    assert!(String::from_utf8(list.stdout).unwrap().contains("(idle, close, off)"));
 }

@@ -156,6 +156,7 @@ fn a_resumed_comparison_goes_on_with_its_choice() {
     let scratch = Scratch::new();
     let choice = ["--only-target", "memory", "--work-dir", "work", "--reruns", "0"];
     let begin = ["compare", "plan.toml", "--out", "out", "--rounds", "2"];
+    fs::create_dir(scratch.path("work")).unwrap();
     scratch.done(&[&begin[..], &choice[..]].concat());
     let file = scratch.path("out/samples.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
@@ -185,11 +186,58 @@ fn wrong_choices_are_named() {
     let scratch = Scratch::new();
     let plan = scratch.path("plan.toml");
     let (code, message) = run(&["compare", &plan, "--cells", "5/4"]);
-    assert!(code == 2 && message.contains("written K/N"), "{message}");
+    assert!(code == BAD_INPUT && message.contains("written K/N"), "{message}");
     let (code, message) = run(&["compare", &plan, "--only-rounds", "0-3"]);
-    assert!(code == 2 && message.contains("counted from 1"), "{message}");
+    assert!(code == BAD_INPUT && message.contains("counted from 1"), "{message}");
     let (code, _, message) =
         scratch.fslab(&["compare", "plan.toml", "--dry-run", "--only-workload", "straem"]);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("no workload is named `straem`; nearest: `stream`"), "{message}");
+}
+
+/// Nothing is made where a directory is mistyped, and nothing is mixed with what is others'.
+#[test]
+fn mistyped_directories_are_refused() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("mine")).unwrap();
+    fs::write(scratch.path("mine/report.html"), "mine").unwrap();
+    fs::create_dir(scratch.path("empty")).unwrap();
+    let compare = ["compare", "plan.toml", "--out"];
+    let reproduce = ["reproduce", "htree", "--quick", "--out"];
+    for command in [compare.as_slice(), &reproduce] {
+        for (places, part) in [
+            (["new", "--work-dir", "nope"].as_slice(), "--work-dir nope: there is no such"),
+            (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is no directory"),
+            (&["mine"], "--out mine: it holds report.html, which is of no report"),
+            (&["plan.toml"], "--out plan.toml: it is no directory"),
+        ] {
+            let (code, _, message) = scratch.fslab(&[command, places].concat());
+            assert_eq!(code, BAD_INPUT, "{message}");
+            assert!(message.contains(part), "{message}");
+        }
+    }
+    let names = fs::read_dir(scratch.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["empty", "mine", "plan.toml"], "something was made");
+    assert_eq!(fs::read_to_string(scratch.path("mine/report.html")).unwrap(), "mine");
+    assert_eq!(fs::read_dir(scratch.path("mine")).unwrap().count(), 1);
+    scratch.done(&["compare", "plan.toml", "--rounds", "1", "--out", "empty"]);
+}
+
+/// What a target could not do is told by the code too; the others are measured.
+#[test]
+fn a_comparison_in_which_a_target_fails_fails() {
+    let scratch = Scratch::new();
+    let failing = "[[target]]\nname = \"broken\"\n\
+                   in_process = \"fault:rules=write error EIO / mem:\"\n";
+    fs::write(scratch.path("plan.toml"), format!("{PLAN}{failing}")).unwrap();
+    let (code, told, message) =
+        scratch.fslab(&["compare", "plan.toml", "--rounds", "1", "--out", "out"]);
+    assert_eq!(code, 1, "{message}");
+    assert!(
+        message.ends_with("fslab: failed: broken; the report has what was measured, and why\n")
+    );
+    assert!(told.contains("memory under null"), "{told}");
+    assert!(Path::new(&scratch.path("out/report.html")).exists());
 }

@@ -450,3 +450,22 @@ fn a_directory_emptied_while_mounted_is_small_again() {
     place.umount();
     check(&image);
 }
+
+/// What is not to be lost is not cut short either; sizes that don't do are named.
+#[test]
+fn an_image_is_refused_before_it_gets_another_size() {
+    let place = Place::new();
+    let path = image(&place, "4MiB");
+    let before = std::fs::read(&path).unwrap();
+    let again = ["ext2", "mkfs", path.to_str().unwrap(), "64"];
+    let (code, message) = run(&again);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.contains("use --force to lose it"), "{message}");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    let (code, message) = run(&[&again[..], &["--force"]].concat());
+    assert_eq!(code, BAD_INPUT);
+    assert!(
+        message.contains("image, 64 B: no such file system can be made: the device is too small"),
+        "{message}"
+    );
+}

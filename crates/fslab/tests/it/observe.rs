@@ -531,8 +531,12 @@ fn wrong_traces_and_filters_are_named() {
     for (arguments, code, part) in [
         (vec!["trace", "show", path], 3, "is no trace"),
         (vec!["trace", "show", "/no/such"], 3, "/no/such: No such file"),
-        (vec!["trace", "show", "-o", "chmod", path], 2, "there is no operation 'chmod'"),
-        (vec!["trace", "show", "--errno", "ENONE", path], 2, "there is no error 'ENONE'"),
+        (
+            vec!["trace", "show", "-o", "chmod", path],
+            3,
+            "there is no operation 'chmod'; there are lookup, ",
+        ),
+        (vec!["trace", "show", "--errno", "ENONE", path], 3, "there is no error 'ENONE'"),
         (vec!["trace", "replay", path, "mem:"], 3, "is no trace"),
     ] {
         let (found, message) = run(&arguments);

@@ -73,6 +73,11 @@ fn ordinary_users_are_answered() {
     std::os::unix::fs::chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let path = directory.path().to_str().unwrap();
     let answers = answers(&program, &[path], Some(NOBODY));
+    let mut command = Command::new(&program);
+    let refused = command.args(["probe", path, "--timing", "--drop-caches"]).uid(NOBODY).output();
+    let refused = refused.unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(4) && message.contains("only root may"), "{message}");
     let known = |name: &str| {
         answers.iter().any(|[attribute, answer, _]| attribute == name && !answer.is_null())
     };

@@ -1,10 +1,13 @@
 //! `fslab reproduce` as a user meets it.
 
 use std::fs;
+use std::process::Stdio;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::support::{fslab, run};
+use crate::mounting::send;
+use crate::support::{fslab, run, soon};
 
 const BAD_INPUT: i32 = 3;
 
@@ -40,7 +43,7 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
 fn wrong_choices_are_named() {
     let place = TempDir::new().unwrap();
     let (code, message) = run(&["reproduce", "htre"]);
-    assert!(code == 2 && message.contains("'htree'"), "{message}");
+    assert!(code == BAD_INPUT && message.contains("'htree'"), "{message}");
     let empty = place.path().to_str().unwrap();
     let (code, message) = run(&["reproduce", "--samples", empty]);
     assert!(code == BAD_INPUT && message.contains("no samples of any plan"), "{message}");
@@ -136,13 +139,13 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
 fn a_campaign_in_which_plans_fail_fails() {
     let place = TempDir::new().unwrap();
     let mut command = fslab(&["reproduce", "htree", "--quick", "--out", "papers"]);
-    command.args(["--work-dir", "/proc/no-such-place"]).current_dir(place.path());
+    command.args(["--work-dir", "/proc"]).current_dir(place.path());
     let output = command.env("FSLAB_CACHE", place.path()).output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{messages}");
     assert!(messages.contains("fslab: failed: plan names, plan names-millions;"), "{messages}");
     let page = fs::read_to_string(place.path().join("papers/htree.html")).unwrap();
-    assert!(page.contains("not run: ") && page.contains("no-such-place"), "{page}");
+    assert!(page.contains("not run: ") && page.contains("/proc"), "{page}");
 }
 
 /// What claims read is where the command says it: a few simulated days fill every claim and chart
@@ -169,6 +172,25 @@ fn every_simulated_claim_finds_its_figure() {
     assert!(read > 30, "{read}");
     let drawn = fs::read_dir(place.path().join("figures")).unwrap().count();
     assert_eq!(drawn, 10, "charts that are simulated or modelled");
+}
+
+/// A signal in the middle of the work leaves nothing of it.
+#[test]
+fn recovery_that_is_ended_leaves_nothing() {
+    let place = TempDir::new().unwrap();
+    let mut command =
+        fslab(&["sca", "recovery", "--layer", "copy", "--size", "1GiB", "--dir", "."]);
+    let working = command.current_dir(place.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let written = || {
+        let found = fs::read_dir(place.path()).unwrap().next()?.unwrap().path().join("file");
+        Some(found.metadata().ok()?.len())
+    };
+    soon("something was written", || written().is_some_and(|bytes| bytes > 0));
+    send(working.id(), Signal::TERM);
+    let ended = working.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; nothing is left\n");
+    assert_eq!(written(), None, "the file is left");
 }
 
 /// The command behind the claims on recovery: it finds the same file both times, leaves nothing,

@@ -1,5 +1,6 @@
 //! What encoding a tree would gain, from samples of its files. Nothing is written.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::{FileKind, FileSystem, HostFs, HostOptions, Ino, Name, Request, Result};
@@ -51,6 +52,7 @@ pub fn estimate(root: &Path, layer: &LayerChoice, tell: &dyn Fn(&Path)) -> crate
         request: own_request(),
         settings,
         estimate: Estimate::default(),
+        linked: HashSet::new(),
         tell,
     };
     samples.directory(Ino::ROOT, &PathBuf::new()).map_err(failed)?;
@@ -71,6 +73,9 @@ struct Samples<'a> {
     request: Request,
     settings: Settings,
     estimate: Estimate,
+    /// Files of several names that were looked at, by whichever name. They stay remembered, so that
+    /// no other gets the number of one.
+    linked: HashSet<Ino>,
     tell: &'a dyn Fn(&Path),
 }
 
@@ -81,6 +86,7 @@ impl Samples<'_> {
             let (attr, path) = (entry.attr, path.join(&name));
             match attr.kind {
                 FileKind::Directory => self.directory(attr.ino, &path)?,
+                FileKind::Regular if attr.links > 1 && !self.linked.insert(attr.ino) => {}
                 FileKind::Regular => {
                     (self.tell)(&path);
                     if self.file(attr.ino, attr.size, attr.blocks * 512).is_err() {
@@ -89,7 +95,9 @@ impl Samples<'_> {
                 }
                 _ => {}
             }
-            self.lower.forget(attr.ino, 1);
+            if !self.linked.contains(&attr.ino) {
+                self.lower.forget(attr.ino, 1);
+            }
         }
         Ok(())
     }

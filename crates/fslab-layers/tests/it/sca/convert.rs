@@ -102,6 +102,9 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     until_unused(root).unwrap();
     let expected = estimate(root, &LAYER.parse().unwrap(), &|_| ()).unwrap();
     assert_eq!((expected.already, expected.unreadable), (1, 0));
+    let inodes: std::collections::HashSet<_> =
+        NAMES.iter().map(|name| fs::metadata(root.join(name)).unwrap().ino()).collect();
+    assert_eq!(expected.files, inodes.len() as u64, "each once");
     let told = on_host(root, Direction::Encode);
     let (mut plain_bytes, mut encoded_bytes) = (0, 0);
     for (path, outcome) in &told {

@@ -10,6 +10,10 @@ use fslab_vfs::Size;
 
 use crate::units::bytes;
 
+/// Whose files workloads make, whoever makes the workload: the same command makes the same bytes.
+/// A replay by another user than root makes files of that user.
+const OWNER: (u32, u32) = (0, 0);
+
 /// Arguments of `fslab age profile`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -56,19 +60,17 @@ pub(super) struct Chosen {
 impl Chosen {
     /// The generator of a profile of this name.
     pub fn generator(&self, name: &str) -> Result<Generator> {
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Ok(Generator::new(self.profile(name)?, self.seed, owner)?)
+        Ok(Generator::new(self.profile(name)?, self.seed, OWNER)?)
     }
 
     /// The generator of distributions of Geriatrix.
     fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let ageing = Ageing {
             volume_bytes: self.volume.map_or(1 << 30, |size| size.bytes()),
             utilisation: self.utilisation.unwrap_or(0.8),
             days: self.days.unwrap_or(180),
             seed: self.seed,
-            owner,
+            owner: OWNER,
         };
         Ok(GeriatrixGenerator::read(directory, ageing)?)
     }

@@ -21,7 +21,7 @@ use super::score::Place;
 use super::tables::{Series, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
 use crate::exit::{Code, Coded};
-use crate::units::{bytes, duration};
+use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
 A checkpoint lets a replay that was ended or killed go on: give the same --checkpoint again. As
@@ -191,7 +191,7 @@ impl Args {
         for (day, score) in scores {
             let sums = score.total;
             let value = sums.score().map_or("-".to_owned(), |score| format!("{score:.4}"));
-            say!("day {day}: layout score {value}, {} files", sums.files);
+            say!("day {day}: layout score {value}, {}", counted(sums.files, "file"));
         }
         if let Some(equal) = verdict {
             say!("tree: {}", if equal { "as the workload makes it" } else { "different" });

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use fslab_age::DAY_NS;
-use fslab_age::workload::{Member, OperationKind, Population, WorkloadReader, hash_of_file};
+use fslab_age::workload::{
+    Member, Operation, OperationKind, Population, WorkloadReader, brief_source, hash_of_file,
+};
 
 use crate::output::output;
 use crate::units::bytes;
@@ -32,14 +34,19 @@ impl Args {
         }
         let reader = WorkloadReader::open(&self.workload)?;
         let told = reader.provenance().clone();
-        say!("source: {}\nseed: {}\nmade by: {}", told.source, told.seed, told.made_by);
+        say!(
+            "source: {}\nseed: {}\nmade by: {}",
+            brief_source(&told.source),
+            told.seed,
+            told.made_by
+        );
         say!("volume: {}\nhash: {}", bytes(told.volume_bytes), hash_of_file(&self.workload)?);
         let mut population = Population::default();
         let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
         for (index, operation) in reader.enumerate() {
             let operation = operation?;
             if index < self.operations {
-                say!("{index} {operation:?}");
+                say!("{index} {}", line(&operation));
             }
             population.apply(&operation)?;
             counts[operation.kind as usize - 1] += 1;
@@ -81,4 +88,22 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// An operation for people: its day and time, what it is, and the numbers that it has.
+fn line(operation: &Operation) -> String {
+    let Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, .. } =
+        operation;
+    let day = *time_ns as f64 / DAY_NS as f64;
+    let made =
+        if kind.makes() { format!(" mode={mode:o} owner={uid}:{gid}") } else { String::new() };
+    let name = String::from_utf8_lossy(&operation.name_of()).escape_debug().to_string();
+    let place = match kind {
+        OperationKind::Write | OperationKind::Truncate => {
+            format!("offset={offset} length={length}")
+        }
+        OperationKind::Remove | OperationKind::RemoveDirectory => String::new(),
+        _ => format!("directory={directory} name={name} length={length}"),
+    };
+    format!("day {day:.4} {} file={file} {place}{made}", kind.name()).trim_end().to_owned()
 }

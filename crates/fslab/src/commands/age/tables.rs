@@ -11,7 +11,7 @@ use fslab_age::simulate::BySize;
 use serde_json::{Value, json};
 
 use super::simulate::Row;
-use crate::units::{bytes, duration};
+use crate::units::{bytes, counted, duration};
 
 /// A line of a chart.
 pub(super) struct Series {
@@ -217,7 +217,7 @@ pub(super) fn print_score(value: &Score) {
     say!("{table}");
     say!("blocks of {} bytes", value.block_bytes);
     for (reason, count) in &value.untold {
-        say!("left out: {count} files, {reason}");
+        say!("left out: {}, {reason}", counted(*count, "file"));
     }
     if value.shared_bytes > 0 {
         say!("shared: {} count for every file that has them", bytes(value.shared_bytes));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_age::image::{AgedImage, is_aged_image};
+use fslab_age::workload::brief_source;
 use fslab_layers::{Foreign, LayerChoice, Stack};
 use fslab_measure::{Host, HostError, Unpacked};
 use fslab_vfs::FileSystem;
@@ -56,7 +57,8 @@ impl Host for Binary {
         let image = AgedImage::open(recorded)?;
         let identity = image.identity().clone();
         image.unpack(to, &File::create(to)?)?;
-        let told = |key: &str| identity.facts.get(key).map(|value| format!(", {value}"));
+        let told =
+            |key: &str| identity.facts.get(key).map(|value| format!(", {}", brief_source(value)));
         let details: String = ["source", "policy", "data"].into_iter().filter_map(told).collect();
         let description = format!("aged by the workload {}{details}", &identity.workload);
         Ok(Some(Unpacked { workload: identity.workload, description }))

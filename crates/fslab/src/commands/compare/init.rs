@@ -30,7 +30,12 @@ const FILE_SYSTEMS: [Candidate; 3] = [
 /// File systems in user space: name, programme, how it is mounted.
 const FOREIGN: [(&str, &str, &str); 2] = [
     ("bindfs", "bindfs", "[\"bindfs\", \"{lower}\", \"{mountpoint}\"]"),
-    ("mergerfs", "mergerfs", "[\"mergerfs\", \"{lower}\", \"{mountpoint}\"]"),
+    // It otherwise keeps 4 GiB free, of which an image has less.
+    (
+        "mergerfs",
+        "mergerfs",
+        "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]",
+    ),
 ];
 
 pub(super) fn write(path: &Path) -> Result<()> {
@@ -251,5 +256,7 @@ mod tests {
         let text = plan(&machine(true, &["mkfs.ext4"]));
         assert!(text.contains("# Left out: mkfs.xfs is not installed.\n# [[target]]"), "{text}");
         assert!(text.contains("does not list xfs, btrfs"), "{text}");
+        let text = plan(&machine(true, &["mkfs.ext4", "mergerfs"]));
+        assert!(text.contains("minfreespace=0"), "images are smaller than what it keeps: {text}");
     }
 }

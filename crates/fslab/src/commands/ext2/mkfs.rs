@@ -92,12 +92,14 @@ impl Args {
     }
 
     fn make(&self, options: &MkfsOptions) -> Result<()> {
+        if !self.force && Part::parse(&self.image).file.exists() {
+            // Before the file gets another size.
+            refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)?;
+        }
         self.set_size()?;
         let device = open_device(&self.image, false)?;
-        if !self.force {
-            refuse_to_overwrite(&self.image, &device)?;
-        }
-        mkfs(&device, options).with_context(|| self.image.display().to_string())
+        mkfs(&device, options)
+            .with_context(|| format!("{}, {}", self.image.display(), Size::of(device.size())))
     }
 
     fn options(&self) -> Result<MkfsOptions> {

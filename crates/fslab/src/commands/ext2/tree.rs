@@ -49,7 +49,7 @@ impl ImportArgs {
                 .with_context(|| self.source.display().to_string()),
         });
         let closed = image.close();
-        answer?;
+        answer.with_context(|| format!("importing into {}", self.image.display()))?;
         closed
     }
 }

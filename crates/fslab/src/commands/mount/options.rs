@@ -125,14 +125,9 @@ fn unknown(word: &str) -> anyhow::Error {
     Coded { code: Code::BadInput, message }.into()
 }
 
-/// A duration such as `10m`, `1.5s`; a bare number means seconds.
 fn duration(text: &str) -> Result<Duration> {
-    let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
-    let parsed = with_unit.parse::<jiff::SignedDuration>().ok();
-    parsed.and_then(|duration| Duration::try_from(duration).ok()).ok_or_else(|| {
-        let message = format!("'{text}' is no duration such as 30s or 10m");
-        Coded { code: Code::BadInput, message }.into()
-    })
+    crate::units::parse_duration(text)
+        .map_err(|message| Coded { code: Code::BadInput, message }.into())
 }
 
 fn count(text: &str) -> Result<usize> {

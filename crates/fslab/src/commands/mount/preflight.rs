@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_layers::{LayerChoice, Leaf};
 use fslab_sys::mounts;
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use crate::exit::{Code, Coded};
 
@@ -15,8 +17,12 @@ use crate::exit::{Code, Coded};
 /// One line that names the place and what to do.
 pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
     let target = directory(mount_point, "the mount point")?;
+    if !rustix::process::geteuid().is_root() {
+        usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
+    }
     if let Some(path) = lower.directory() {
         let source = directory(path, "the lower directory")?;
+        usable(&source, Access::READ_OK | Access::EXEC_OK, "the lower directory")?;
         if source == target {
             return not_twice(&target);
         }
@@ -86,9 +92,22 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     }
 }
 
+/// The daemon could serve nothing of a directory that it can't read, and the helper of ordinary
+/// users mounts where they may write.
+fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
+    match rustix::fs::access(path, wanted) {
+        Err(error) if error == Errno::ACCESS || error == Errno::ROFS => refuse(format!(
+            "{role} {}: user {} may not {} it: {error}",
+            path.display(),
+            rustix::process::geteuid().as_raw(),
+            if wanted.contains(Access::WRITE_OK) { "write to" } else { "read" },
+        )),
+        checked => checked.with_context(|| format!("{role} {}", path.display())),
+    }
+}
+
 /// The kernel answers the second to requests that were on their way when the daemon died.
 fn tells_of_a_dead_daemon(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     errno == Some(Errno::NOTCONN) || errno == Some(Errno::CONNABORTED)
 }

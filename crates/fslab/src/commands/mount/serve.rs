@@ -1,6 +1,7 @@
 //! Serving one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +25,7 @@ const DEFAULT_MESSAGES: &str = "warn";
 
 /// Mounts, calls `ready` with the file for messages, and serves until unmounted.
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
-    start_messages();
+    start_messages(plan.options.log.is_some());
     raise_descriptor_limit();
     survive_file_size_limit()?;
     let Plan { stack, options, mount_point } = plan;
@@ -93,13 +94,19 @@ impl Told {
     }
 }
 
-fn start_messages() {
+/// Colours are for terminals. Where messages will go to a file, what is said before has none
+/// either.
+fn start_messages(go_to_a_file: bool) {
+    let is_coloured = std::io::stderr().is_terminal()
+        && !go_to_a_file
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let wanted = std::env::var("FSLAB_LOG").unwrap_or_else(|_unset| DEFAULT_MESSAGES.to_owned());
     let (filter, refused) = match EnvFilter::try_new(&wanted) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(DEFAULT_MESSAGES), Some(error)),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let messages = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
+    messages.with_writer(std::io::stderr).init();
     if let Some(error) = refused {
         tracing::warn!(%error, "FSLAB_LOG={wanted} is not understood; using {DEFAULT_MESSAGES}");
     }
@@ -120,6 +127,9 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     let granted = session.granted();
     if options.writeback && !granted.writeback() {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");
+    }
+    if (options.set_id || options.devices) && !rustix::process::geteuid().is_root() {
+        tracing::warn!("suid and dev are for mounts by root: this mount is nosuid and nodev");
     }
     if options.id_maps && !granted.id_maps() {
         tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use fslab_measure::Error;
 use fslab_measure::probe::original::{FOUR, Means, OnFileSystem, reproduce};
 use fslab_measure::probe::timing::Validation;
 use fslab_measure::probe::timing::validation::Extent;
@@ -26,7 +27,10 @@ pub(super) fn run(
     as_json: bool,
 ) -> Result<()> {
     let not_timed = clock.err();
-    let found = reproduce(means)?;
+    let mut found = reproduce(means)?;
+    if let Some(lacking) = lacking(&mut found) {
+        return Err(lacking.into());
+    }
     let mut answer = json!({
         "images_in": means.memory_directory,
         "file_systems": found.iter().map(|one| file_system(one, not_timed)).collect::<Vec<_>>(),
@@ -42,6 +46,18 @@ pub(super) fn run(
         say!("{}", crate::commands::reproduce::beside(PAPER, COMMAND, answer)?);
     }
     Ok(())
+}
+
+/// What this machine lacks, where that is why nothing was found on any file system.
+fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
+    let mut answers = found.iter().flat_map(|one| &one.answers);
+    let lacks = |answer: &fslab_measure::Result<_>| {
+        answer.as_ref().is_err_and(Error::is_missing_prerequisite)
+    };
+    if !answers.all(lacks) {
+        return None;
+    }
+    found.first_mut()?.answers.pop()?.err()
 }
 
 /// What was found on each file system, counted and timed.
@@ -92,4 +108,24 @@ fn cycle_counter(validation: &Validation) -> Value {
     let mut counter = json!(validation);
     counter["seconds_per_tick"] = json!(1.0 / validation.regression.ticks_per_second);
     counter
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_sys::make_file_system::Kind;
+
+    use super::*;
+
+    fn nothing(errors: [Error; 2]) -> OnFileSystem {
+        let growth = Err(Error::NoWorkers);
+        OnFileSystem { kind: Kind::Ext2, answers: errors.map(Err).into(), growth }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_told_where_nothing_was_found() {
+        let mut lacks = [(); 2].map(|()| nothing([Error::NoWorkers, Error::NoWorkers]));
+        assert!(matches!(lacking(&mut lacks), Some(Error::NoWorkers)));
+        let failed = nothing([Error::NoWorkers, Error::Interrupted]);
+        assert!(lacking(&mut [nothing([Error::NoWorkers, Error::NoWorkers]), failed]).is_none());
+    }
 }

@@ -12,7 +12,7 @@ use fslab_sys::signals::Interrupt;
 use super::asking;
 
 /// Where they are made, in the directory of a run.
-const FOLDER: &str = "prepared";
+pub(super) const FOLDER: &str = "prepared";
 
 /// Makes what is not in the current directory, in order: later ones may be of earlier ones. What
 /// can't be made says why, and is answered; the targets that need it are missing then.

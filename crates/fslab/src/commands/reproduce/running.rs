@@ -17,6 +17,7 @@ use super::super::compare::Wanted;
 use super::asking;
 use super::library::{Library, PLANS};
 use super::preparing;
+use crate::commands::places;
 use crate::exit::{Code, Coded, one_line};
 
 /// What the commands and plans of a quick run may take together, in minutes, unless told otherwise.
@@ -25,6 +26,14 @@ pub(super) const QUICK_MINUTES: u64 = 10;
 
 /// Answers of commands are kept beside the samples.
 const ANSWERS: &str = "answers.json";
+
+/// Where the plans are written that are run.
+const PLAN_FILES: &str = "plans";
+
+/// Whether a run gives such a name to what is neither a page nor the directory of a plan's samples.
+pub(super) fn is_own(name: &str) -> bool {
+    [ANSWERS, PLAN_FILES, preparing::FOLDER].contains(&name)
+}
 
 /// What was measured.
 pub(super) struct Done {
@@ -84,7 +93,7 @@ impl Campaign<'_> {
     }
 
     fn make_out(&self, library: &Library) -> Result<()> {
-        let plans = self.out.join("plans");
+        let plans = self.out.join(PLAN_FILES);
         if plans.exists() {
             let message = format!(
                 "{} holds an earlier run; choose another --out, or show that one again with \
@@ -93,6 +102,7 @@ impl Campaign<'_> {
             );
             return Err(Coded { code: Code::BadInput, message }.into());
         }
+        places::make_out(self.out, super::is_own)?;
         fs::create_dir_all(&plans).with_context(|| plans.display().to_string())?;
         for (text, _) in &library.plans {
             let path = self.plan_file(text.name);
@@ -102,7 +112,7 @@ impl Campaign<'_> {
     }
 
     fn plan_file(&self, name: &str) -> std::path::PathBuf {
-        self.out.join("plans").join(format!("{name}.toml"))
+        self.out.join(PLAN_FILES).join(format!("{name}.toml"))
     }
 
     /// A plan with the share that it may take of the time that is left after so much.

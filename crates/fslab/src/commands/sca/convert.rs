@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 
 use crate::exit::{Code, Coded};
 use crate::surroundings;
+use crate::units::counted;
 
 /// The layer that reads stored files of every codec.
 const ANY_CODEC: &str = "copy:pack=off";
@@ -77,11 +78,12 @@ fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
     })?;
     bar.finish_and_clear();
     let (before, after) = (found.before_bytes, found.after_bytes);
-    say!("{} files would be encoded, {} are as they should be", found.files, found.already);
+    let files = counted(found.files, "file");
+    say!("{files} would be encoded, as they should be: {}", found.already);
     say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
     say!("from {} of samples; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
-        say!("{} files can't be read and are not counted", found.unreadable);
+        say!("{} can't be read and not counted", counted(found.unreadable, "file"));
     }
     Ok(())
 }
@@ -120,14 +122,14 @@ impl Totals {
         let (before, after) = (self.before_bytes.into_inner(), self.after_bytes.into_inner());
         let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
         let (converted, already) = (self.converted.into_inner(), self.already.into_inner());
-        say!("{converted} files {done}, {already} were as they should be");
+        say!("{} {done}, {already} as they should be", counted(converted, "file"));
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
         let kept = self.kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if kept == 0 {
             return Ok(());
         }
         let message =
-            format!("{kept} files were kept as they were; run it again to try them again");
+            format!("{} kept as before; run it again to try again", counted(kept, "file"));
         Err(Coded { code: Code::Failure, message }.into())
     }
 }

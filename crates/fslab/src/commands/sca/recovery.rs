@@ -14,11 +14,15 @@ use anyhow::{Context, Result, ensure};
 use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_measure::stats::{RatioInterval, paired_ratio};
 use fslab_sys::residency;
+use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use fslab_vfs::Size;
 use fslab_vfs::{Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
+use indicatif::ProgressBar;
 use rustix::fs::Advice;
 use serde_json::{Value, json};
+
+use crate::exit::{Code, Coded};
 
 const NAME: &str = "file";
 
@@ -35,7 +39,7 @@ pub struct Recovery {
     /// The layer, with its options
     #[arg(short, long, default_value = "gzip")]
     layer: LayerChoice,
-    /// Size of the file
+    /// Size of the file; it is written once and read whole twice a round
     #[arg(long, default_value = "1GiB")]
     size: Size,
     /// How often each is timed
@@ -58,15 +62,19 @@ struct Round {
 impl Recovery {
     /// Makes the file, times, and tells.
     pub fn run(&self) -> Result<()> {
+        // Before there is a file that a signal could leave behind.
+        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let work = Work { asked: self, interrupt, bar: super::spinner()? };
         let directory = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let place = tempfile::Builder::new().prefix("fslab-recovery-").tempdir_in(&directory);
         let place = place.with_context(|| format!("can't use {}", directory.display()))?;
-        self.write(place.path())?;
+        work.write(place.path())?;
         let stored = place.path().join(NAME);
-        let after_kill = self.time(&stored)?;
+        let after_kill = work.time(&stored, "found after a kill")?;
         let file = File::options().write(true).open(&stored).context("opening the stored file")?;
         file.write_all_at(&[0xEE; SLOTS_BYTES], SLOTS_OFFSET).context("destroying root slots")?;
-        let without_slots = self.time(&stored)?;
+        let without_slots = work.time(&stored, "found without root slots")?;
+        work.bar.finish_and_clear();
         let answer = json!({
             "layer": self.layer.to_string(),
             "size_bytes": self.size.bytes(),
@@ -95,10 +103,36 @@ impl Recovery {
             say!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
         }
     }
+}
+
+/// The work while it goes on.
+struct Work<'a> {
+    asked: &'a Recovery,
+    interrupt: Interrupt,
+    bar: ProgressBar,
+}
+
+impl Work<'_> {
+    /// Ends the work where a signal asks for that: what was made is removed by whoever made it.
+    fn check(&self) -> Result<()> {
+        if !self.interrupt.is_raised() {
+            return Ok(());
+        }
+        let message = "interrupted; nothing is left".to_owned();
+        Err(Coded { code: Code::Failure, message }.into())
+    }
+
+    /// Tells how far it is.
+    fn go_on(&self, told: String) -> Result<()> {
+        self.check()?;
+        self.bar.set_message(told);
+        self.bar.tick();
+        Ok(())
+    }
 
     fn mount(&self, directory: &Path) -> Result<Arc<dyn FileSystem>> {
         let leaf = Leaf::parse(&directory.display().to_string(), &[]);
-        let stack = Stack { layers: vec![self.layer.clone()], leaf };
+        let stack = Stack { layers: vec![self.asked.layer.clone()], leaf };
         Ok(stack.build_in(&crate::surroundings::of_program())?)
     }
 
@@ -109,21 +143,24 @@ impl Recovery {
         let (entry, opened) = layer.create(&request, Ino::ROOT, name()?, 0o100_644, mode)?;
         let (ino, handle) = (entry.attr.ino, opened.handle);
         let mut words = Words::new();
-        for offset in (0..self.size.bytes()).step_by(REQUEST_BYTES) {
-            let length = REQUEST_BYTES.min((self.size.bytes() - offset) as usize);
+        let size = self.asked.size;
+        for offset in (0..size.bytes()).step_by(REQUEST_BYTES) {
+            self.go_on(format!("written: {} of {size}", Size::of(offset)))?;
+            let length = REQUEST_BYTES.min((size.bytes() - offset) as usize);
             write_all(&*layer, (&request, ino, handle), offset, &words.text(length))?;
         }
         Ok(())
     }
 
-    fn time(&self, stored: &Path) -> Result<Vec<Round>> {
-        let round = |_| {
+    fn time(&self, stored: &Path, what: &str) -> Result<Vec<Round>> {
+        let round = |number| {
+            self.go_on(format!("{what}: round {} of {}", number + 1, self.asked.rounds))?;
             Ok(Round {
                 recovery: self.seconds(stored, 1)?,
-                reading: self.seconds(stored, self.size.bytes())?,
+                reading: self.seconds(stored, self.asked.size.bytes())?,
             })
         };
-        (0..self.rounds).map(round).collect()
+        (0..self.asked.rounds).map(round).collect()
     }
 
     /// How long it takes a new layer to find the file and to read so much of it.
@@ -135,12 +172,8 @@ impl Recovery {
         let mut buffer = vec![0; REQUEST_BYTES];
         let start = Instant::now();
         let attr = layer.lookup(&request, Ino::ROOT, name()?)?.attr;
-        ensure!(
-            attr.size == self.size.bytes(),
-            "{} of {} bytes were found",
-            attr.size,
-            self.size.bytes()
-        );
+        let size = self.asked.size.bytes();
+        ensure!(attr.size == size, "{} of {size} bytes were found", attr.size);
         let handle = layer.open(&request, attr.ino, OpenMode::empty())?.handle;
         let mut offset = 0;
         while offset < bytes {
@@ -148,6 +181,7 @@ impl Recovery {
             let read = layer.read(&request, attr.ino, handle, offset, &mut buffer[..wanted])?;
             ensure!(read > 0, "the file ends at {offset}");
             offset += read as u64;
+            self.check()?;
         }
         let seconds = start.elapsed().as_secs_f64();
         layer.release(&request, attr.ino, handle)?;

@@ -27,9 +27,11 @@ fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     } else if layer.measures.is_empty() {
         writeln!(text, "  nothing yet")?;
     }
+    let longest = layer.measures.iter().map(|measure| measure.name.chars().count()).max();
+    let width = longest.unwrap_or_default().max(16);
     for measure in &layer.measures {
         let (name, help) = (plain(&measure.name), plain(&measure.help));
-        writeln!(text, "  {name:16} {:>16}  {help}", measure.value)?;
+        writeln!(text, "  {name:width$} {:>16}  {help}", measure.value)?;
     }
     for note in &layer.notes {
         writeln!(text, "  note: {}", plain(note))?;
@@ -101,7 +103,10 @@ mod tests {
             position: 1,
             layer: "stats\u{1b}[2J".into(),
             operations: vec![lookup],
-            measures: vec![Measure::counter("records", "operations recorded", 7)],
+            measures: vec![
+                Measure::counter("records", "operations recorded", 7),
+                Measure::counter("records_that_were_lost", "not recorded", 0),
+            ],
             notes: vec!["reads are not counted".into()],
         };
         let text = render(&[layer]);
@@ -110,6 +115,8 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let column = |help| text.lines().find_map(|line| line.find(help)).unwrap();
+        assert_eq!(column("operations recorded"), column("not recorded"), "{text}");
         assert!(render(&[Report::default()]).contains("nothing yet"));
     }
 }

@@ -9,7 +9,7 @@ use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings
 use fslab_vfs::{Credentials, FileSystem};
 
 use crate::commands::mount::{parse_layer, parse_leaf};
-use crate::units::{bytes, duration};
+use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
 The operations are done one by one, in the order in which they ended. With a trace of data=full the
@@ -67,7 +67,7 @@ impl Args {
             inventory.learn(&record?);
         }
         let made = inventory.make(target, &owner(), &mut fill)?;
-        say!("made {made} files that the trace found");
+        say!("made {} that the trace found", counted(made as u64, "file"));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use fslab_vfs::{Operation, errno_from_name};
 use serde_json::Value;
 
 use crate::output::output;
+use crate::units::parse_duration;
 
 const HELP: &str = "\
 A line has: number, seconds since the trace began, duration, serving thread, calling thread and
@@ -47,13 +48,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = errno)]
     errno: Vec<u32>,
     /// Only what took so long or longer
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower_than: Option<Duration>,
     /// Only what began so long after the trace, or later
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     from: Option<Duration>,
     /// Only what began earlier than this
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     until: Option<Duration>,
     /// At most so many
     #[arg(long, value_name = "NUMBER")]
@@ -68,11 +69,6 @@ pub struct Args {
 fn errno(text: &str) -> Result<u32, String> {
     let errno = errno_from_name(text).ok_or_else(|| format!("there is no error '{text}'"))?;
     Ok(errno.raw_os_error().cast_unsigned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
-    Duration::try_from(parsed).map_err(|error| error.to_string())
 }
 
 impl Args {
