@@ -78,8 +78,10 @@ impl Args {
         if dry_run {
             Ok(())
         } else if daemon {
+            serve::start_messages(true);
             serve::serve(plan, daemon::report_ready)
         } else if foreground {
+            serve::start_messages(plan.options.log.is_some());
             serve::serve(plan, |log| serve::send_messages_to(log).and_then(|()| notify::ready()))
         } else {
             daemon::start()

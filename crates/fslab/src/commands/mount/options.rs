@@ -26,7 +26,7 @@ Mount options (-o):
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
   layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
-  log=FILE                  append the daemon's messages to a file
+  log=FILE                  append the daemon's messages to a file, not to the system's log
 Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
 
 /// What was asked with `-o`.

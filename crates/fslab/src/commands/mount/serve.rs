@@ -25,7 +25,6 @@ const DEFAULT_MESSAGES: &str = "warn";
 
 /// Mounts, calls `ready` with the file for messages, and serves until unmounted.
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
-    start_messages(plan.options.log.is_some());
     raise_descriptor_limit();
     survive_file_size_limit()?;
     let Plan { stack, options, mount_point } = plan;
@@ -94,11 +93,11 @@ impl Told {
     }
 }
 
-/// Colours are for terminals. Where messages will go to a file, what is said before has none
-/// either.
-fn start_messages(go_to_a_file: bool) {
+/// Colours are for terminals. Where messages will leave it, for a file or the system's log, what is
+/// said before has none either.
+pub fn start_messages(leave_the_terminal: bool) {
     let is_coloured = std::io::stderr().is_terminal()
-        && !go_to_a_file
+        && !leave_the_terminal
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let wanted = std::env::var("FSLAB_LOG").unwrap_or_else(|_unset| DEFAULT_MESSAGES.to_owned());
     let (filter, refused) = match EnvFilter::try_new(&wanted) {
