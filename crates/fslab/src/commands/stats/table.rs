@@ -27,9 +27,11 @@ fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     } else if layer.measures.is_empty() {
         writeln!(text, "  nothing yet")?;
     }
+    let width = layer.measures.iter().map(|measure| measure.name.chars().count()).max();
+    let width = width.unwrap_or_default().max(16);
     for measure in &layer.measures {
         let (name, help) = (plain(&measure.name), plain(&measure.help));
-        writeln!(text, "  {name:16} {:>16}  {help}", measure.value)?;
+        writeln!(text, "  {name:width$} {:>16}  {help}", measure.value)?;
     }
     for note in &layer.notes {
         writeln!(text, "  note: {}", plain(note))?;
@@ -111,5 +113,14 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(render(&[Report::default()]).contains("nothing yet"));
+    }
+
+    #[test]
+    fn figures_stand_below_each_other_however_long_their_names_are() {
+        let names = ["records", "repacked_bundles_of_files"];
+        let measures = names.map(|name| Measure::counter(name, "help", 7)).to_vec();
+        let text = render(&[Report { measures, ..Report::default() }]);
+        let places: Vec<_> = text.lines().filter_map(|line| line.find("7  help")).collect();
+        assert!(places.len() == 2 && places[0] == places[1], "{text}");
     }
 }
