@@ -330,6 +330,43 @@ fn mistakes_are_refused_in_one_line() {
     tiered.place.umount();
 }
 
+/// The bytes that were released read as zeros there, and whoever releases some is told.
+#[test]
+fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let mut data = noise(9, 3 * MIB + 100);
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "file");
+    assert!(tiered.of("release", "file").contains("read as zeros"));
+    tiered.place.umount();
+    let below = fs::File::options().write(true).open(tiered.place.lower.join("file")).unwrap();
+    for (bytes, offset) in [(&b"XXXX"[..], MIB + 1000), (b"more", data.len())] {
+        below.write_all_at(bytes, offset as u64).unwrap();
+        data.resize(data.len().max(offset + bytes.len()), 0);
+        data[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+    drop(below);
+    tiered.place.mount(&["-l", "tier"]);
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    tiered.of("archive", "file");
+    tiered.of("release", "file");
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    tiered.place.umount();
+}
+
+#[test]
+fn it_is_said_that_there_is_nothing_to_say() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    fs::create_dir(tiered.path("directory")).unwrap();
+    assert_eq!(tiered.of("state", ""), "no files there; -r for those below\n");
+    assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
+    let point = tiered.path("");
+    assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);
+    tiered.place.umount();
+}
+
 #[test]
 fn a_policy_decides_and_says_what_it_would_do() {
     require_mounting!();
