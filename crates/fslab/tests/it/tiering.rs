@@ -219,7 +219,6 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     tiered.of("archive", "late");
     tiered.place.umount();
     let (new, home) = (tiered.beside.join("new"), tiered.beside.join("home-again"));
-    fs::create_dir(&new).unwrap();
     let said = tiered.ok(&[
         "rebuild",
         "--archive",
@@ -353,6 +352,27 @@ fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
     tiered.of("release", "file");
     assert!(fs::read(tiered.path("file")).unwrap() == data);
     tiered.place.umount();
+}
+
+#[test]
+fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let missing = tiered.beside.join("missing");
+    let (home, tree) = (tiered.beside.join("home2"), tiered.beside.join("tree2"));
+    fs::create_dir(&tree).unwrap();
+    let [archive, home, tree] =
+        [&missing.join("archive"), &home, &tree].map(|path| path.to_str().unwrap().to_owned());
+    let (code, message) = run(&["tier", "init", "--archive", &archive, "--home", &home, &tree]);
+    assert!(code != 0 && message.contains("is its disk mounted?"), "{code} {message}");
+    assert!(!missing.exists() && !Path::new(&home).exists());
+    fs::create_dir(&missing).unwrap();
+    let said = tiered.ok(&["init", "--archive", &archive, "--home", &home, &tree]);
+    assert!(said.contains("is on the file system of the tree"), "{said}");
+    fs::rename(tiered.archive(), tiered.beside.join("aside")).unwrap();
+    let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
+    assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");
+    assert!(!message.contains("left out"), "{message}");
 }
 
 #[test]
