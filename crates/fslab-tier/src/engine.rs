@@ -2,9 +2,9 @@
 //!
 //! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `behind`: what was written to them by others. `archiving`, `bundling`, `releasing`: the way out. `settling`,
-//! `repacking`: what a crash left, and what nobody needs any more. `docs/formats/tier.md` has the
-//! protocols and why they are safe.
+//! files that are partly elsewhere. `behind`: what others wrote to these below. `archiving`,
+//! `bundling`, `releasing`: the way out. `settling`, `repacking`: what a crash left, and what
+//! nobody needs any more. `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.

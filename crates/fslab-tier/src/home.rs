@@ -111,6 +111,21 @@ pub struct Wish {
     pub key: Option<PathBuf>,
 }
 
+impl Wish {
+    /// With the usual settings.
+    #[must_use]
+    pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
+        Self {
+            archives,
+            copies: 1,
+            zstd_level: usual_level(),
+            bundled: usual_bundled(),
+            keep: Duration::from_secs(usual_keep()),
+            key,
+        }
+    }
+}
+
 impl Home {
     /// Makes a home, its archives, and the mark of the tree: a new tier.
     ///

@@ -16,16 +16,11 @@ use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
 
-/// The usual settings of a tier.
-const ZSTD_LEVEL: i32 = 3;
-const BUNDLED_BYTES: u64 = 64 << 10;
-const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
-
 /// What a new tier is to be.
 #[derive(Debug, clap::Args)]
 struct Wanted {
-    /// A directory that becomes an archive, on another disk; it is made where it is not there, but
-    /// not what it lies in. Several may be given
+    /// A directory that becomes an archive, on another disk; it is made where it is not there,
+    /// but not what it lies in. Several may be given
     #[arg(long = "archive", value_name = "DIR", required = true)]
     archives: Vec<PathBuf>,
     /// Where settings and catalogue are kept: a new directory outside of the tree
@@ -35,7 +30,7 @@ struct Wanted {
     #[arg(long, default_value_t = 1)]
     copies: usize,
     /// Level of zstd for what is archived; 0 to leave it as it is
-    #[arg(long, default_value_t = ZSTD_LEVEL, value_parser = clap::value_parser!(i32).range(0..=19))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(0..=19))]
     zstd_level: i32,
     /// Files up to this size go out together, in one object; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
@@ -181,14 +176,8 @@ impl Rebuild {
     fn wish(&self) -> Result<Wish> {
         let places = self.archives.iter().chain([&self.home]).chain(&self.key);
         must_lie_outside(&self.tree, places)?;
-        Ok(Wish {
-            archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
-            copies: 1,
-            zstd_level: ZSTD_LEVEL,
-            bundled: BUNDLED_BYTES,
-            keep: KEEP,
-            key: self.key.as_deref().map(resolved).transpose()?,
-        })
+        let archives = self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?;
+        Ok(Wish::usual(archives, self.key.as_deref().map(resolved).transpose()?))
     }
 }
 
