@@ -2,16 +2,16 @@
 //!
 //! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `archiving`, `bundling`, `releasing`: the way out. `settling`,
-//! `repacking`: what a crash left, and what nobody needs any more. `docs/formats/tier.md` has the
-//! protocols and why they are safe.
+//! files that are partly elsewhere. `behind`: what others wrote to these below. `archiving`,
+//! `bundling`, `releasing`: the way out. `settling`, `repacking`: what a crash left, and what
+//! nobody needs any more. `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
@@ -32,6 +32,7 @@ use crate::surroundings::Surroundings;
 
 mod archiving;
 mod asking;
+mod behind;
 mod bundling;
 mod changing;
 mod copies;
@@ -146,6 +147,8 @@ pub struct Tier {
     recall_limit: Option<Arc<Limit>>,
     /// The last use did not end in order, and not every file was looked at since.
     in_doubt: AtomicBool,
+    /// The tree below tells holes from data, once that was asked.
+    tells_holes: OnceLock<bool>,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
     has_acted: AtomicBool,
 }
@@ -188,6 +191,7 @@ impl Tier {
             archive_limit,
             recall_limit,
             in_doubt: AtomicBool::new(true),
+            tells_holes: OnceLock::new(),
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;

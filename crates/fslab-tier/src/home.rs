@@ -111,6 +111,21 @@ pub struct Wish {
     pub key: Option<PathBuf>,
 }
 
+impl Wish {
+    /// With the usual settings.
+    #[must_use]
+    pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
+        Self {
+            archives,
+            copies: 1,
+            zstd_level: usual_level(),
+            bundled: usual_bundled(),
+            keep: Duration::from_secs(usual_keep()),
+            key,
+        }
+    }
+}
+
 impl Home {
     /// Makes a home, its archives, and the mark of the tree: a new tier.
     ///
@@ -132,6 +147,7 @@ impl Home {
         let tier = around.identities.make();
         // Before anything is made.
         wish.key.as_deref().map(Key::read).transpose()?;
+        wish.archives.iter().try_for_each(|archive| DirectoryArchive::check_place(archive))?;
         let attached = |path: &PathBuf| Attached {
             id: around.identities.make(),
             path: path.clone(),
@@ -263,6 +279,7 @@ impl Home {
         let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         if !archive.join("archive.toml").exists() {
+            DirectoryArchive::check_place(archive)?;
             init_archive(archive, id, self.description.tier, key.as_deref())?;
         }
         let found = DirectoryArchive::describe(archive)?;
@@ -310,20 +327,21 @@ impl Home {
     /// Where none can be opened.
     pub fn archives(&self, identities: &Arc<dyn Identities>) -> Result<Vec<Arc<dyn Archive>>> {
         let mut opened: Vec<Arc<dyn Archive>> = Vec::new();
-        let mut problem = None;
+        let mut problems = Vec::new();
         for attached in &self.description.archives {
             match self.open_archive(attached, identities) {
                 Ok(archive) => opened.push(archive),
-                Err(error) => {
-                    tracing::warn!("an archive is left out: {error}");
-                    problem = Some(error);
-                }
+                Err(error) => problems.push(error),
             }
         }
-        match problem {
-            Some(problem) if opened.is_empty() => Err(problem),
-            _ => Ok(opened),
+        if opened.is_empty()
+            && let Some(problem) = problems.pop()
+        {
+            problems.iter().for_each(|error| tracing::warn!("an archive can't be used: {error}"));
+            return Err(problem);
         }
+        problems.iter().for_each(|error| tracing::warn!("an archive is left out: {error}"));
+        Ok(opened)
     }
 
     fn open_archive(

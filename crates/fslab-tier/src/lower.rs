@@ -1,6 +1,7 @@
 //! The tree below: files opened by the engine itself, and inodes found by path.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -199,6 +200,20 @@ impl OwnFile {
     /// What the file system below answers.
     pub fn next_hole(&self, from: u64) -> Result<Option<u64>> {
         self.seek(from, SeekTo::Hole, None)
+    }
+
+    /// The next bytes at or behind an offset that are no hole, and up to where they go.
+    ///
+    /// # Errors
+    /// What the file system below answers, also where it can't tell.
+    pub fn next_run(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let ask = |at, to| self.fs.lseek(&self.request(), self.ino, self.handle, at, to);
+        let start = match ask(from, SeekTo::Data) {
+            Err(error) if error.errno() == Errno::NXIO => return Ok(None),
+            start => start?,
+        };
+        // Somebody may have made a hole of it since.
+        Ok(Some(start..ask(start, SeekTo::Hole)?.max(start + 1)))
     }
 
     fn seek(&self, from: u64, to: SeekTo, unknown: Option<u64>) -> Result<Option<u64>> {

@@ -91,7 +91,12 @@ impl DirectoryArchive {
     }
 
     fn make(root: &Path, description: &Description) -> Result<()> {
-        fs::create_dir_all(root).map_err(Error::file(root))?;
+        match fs::create_dir(root) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(Error::file(root)(error));
+            }
+            _ => {}
+        }
         if root.join(SETTINGS).exists() {
             let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
@@ -110,6 +115,22 @@ impl DirectoryArchive {
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
+    /// Checks that a directory can be made, or is there. Those that it would lie in are not made:
+    /// where one is missing, the disk that the archive is meant for may not be mounted.
+    ///
+    /// # Errors
+    /// Where the directory that it would lie in is not there.
+    pub fn check_place(root: &Path) -> Result<()> {
+        let is_there = |place: &Path| place.as_os_str().is_empty() || place.is_dir();
+        match root.parent() {
+            Some(parent) if !is_there(parent) => Err(Error::NoArchive {
+                path: root.to_owned(),
+                what: format!("{} is not there: is its disk mounted?", parent.display()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads what a directory says of itself.
     ///
     /// # Errors
@@ -118,6 +139,9 @@ impl DirectoryArchive {
         let path = root.join(SETTINGS);
         let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
         let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound if !root.exists() => {
+                no_archive("the archive is not there: is its disk mounted?".to_owned())
+            }
             ErrorKind::NotFound => no_archive("is no archive: it has no archive.toml".to_owned()),
             _ => Error::File { path: path.clone(), source: error },
         })?;

@@ -11,6 +11,7 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Tier;
+use super::behind::Pieces;
 use super::recall::Recall;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
@@ -68,6 +69,8 @@ pub struct Known {
     pub offline: Runs,
     /// The xattr was written and not synced.
     pub unsynced: bool,
+    /// What was written behind the mount to offline blocks, once that was looked for.
+    pub behind: Option<Pieces>,
 }
 
 impl Known {
@@ -220,8 +223,17 @@ impl Tier {
         let mut offline = recorded.offline.clone();
         offline.cut(crate::stored::format::blocks_of(attr.size));
         // Who had the file open before may have left the xattr to be synced.
-        let mut known = Known { recorded, offline, unsynced: true };
+        let mut known = Known { recorded, offline, unsynced: true, behind: None };
+        if !self.find_behind(ino, &attr, &mut known)? {
+            tracing::error!(
+                "{}: changed behind the mount while its bytes are in an archive, and the file \
+                 system below can't tell what was written: it can't be used",
+                self.name(ino)
+            );
+            return Ok(Loaded::Damaged);
+        }
         self.repair_times(ino, &attr, &mut known)?;
+        self.record_rewritten(ino, &mut known)?;
         Ok(Loaded::Tiered(Box::new(known)))
     }
 

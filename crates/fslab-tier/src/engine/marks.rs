@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Attr, Ino, Result};
 
 use super::Tier;
+use super::behind::is_same;
 use super::file::{FileState, Known, TieredFile};
 use crate::lower::OwnFile;
 use crate::runs::Runs;
@@ -130,7 +131,7 @@ impl Tier {
     pub(super) fn repair_times(&self, ino: Ino, attr: &Attr, known: &mut Known) -> Result<()> {
         let recorded = &known.recorded;
         let (modified, size) = (recorded.version.modified, recorded.version.size);
-        let is_same = (attr.modified, attr.size) == (modified, size);
+        let is_same = is_same(recorded, attr);
         if !recorded.moving && (recorded.changed || is_same) {
             return Ok(());
         }
@@ -149,7 +150,12 @@ impl Tier {
         Ok(())
     }
 
-    fn repair(&self, own: &OwnFile, known: &mut Known, residency: Residency) -> Result<()> {
+    pub(super) fn repair(
+        &self,
+        own: &OwnFile,
+        known: &mut Known,
+        residency: Residency,
+    ) -> Result<()> {
         self.write_residency(own.ino(), &residency)?;
         own.sync()?;
         known.recorded = residency;

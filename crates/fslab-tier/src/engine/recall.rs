@@ -398,13 +398,14 @@ impl Tier {
         if !is_wanted(state) {
             return Ok(());
         }
+        let kept = self.kept_of(file, state, block, &bytes)?;
         self.mark_moving(file, state)?;
         let own = state.own(self, file.ino())?;
         let before = own.attr()?;
         let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
-        let written = fill(own, offset, &bytes);
+        let written = fill(own, offset, &bytes, &kept);
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
             // Who waits may go on: nobody has more rights for it.
@@ -432,8 +433,22 @@ impl Tier {
 /// Pieces of zeros of this size stay holes.
 const PIECE: usize = 4096;
 
-/// Puts a block into its place, where nothing is of use, and leaves holes where it has zeros.
-fn fill(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
+/// Puts a block into its place, but for what must stay there. Where that is nothing, zeros are left
+/// as holes.
+fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result<()> {
+    if kept.is_empty() {
+        return fill_whole(own, offset, bytes);
+    }
+    let end = bytes.len() as u64;
+    let starts = std::iter::once(0).chain(kept.iter().map(|piece| piece.end.min(end)));
+    let ends = kept.iter().map(|piece| piece.start.min(end)).chain([end]);
+    let mut gaps = starts.zip(ends).filter(|(start, end)| start < end);
+    gaps.try_for_each(|(start, end)| {
+        own.write(offset + start, &bytes[start as usize..end as usize])
+    })
+}
+
+fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
     // What an earlier recall or a torn write left there.
     if own.has_data(offset, offset + BLOCK_BYTES)? {
         own.punch(offset, BLOCK_BYTES)?;

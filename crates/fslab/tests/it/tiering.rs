@@ -219,7 +219,6 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     tiered.of("archive", "late");
     tiered.place.umount();
     let (new, home) = (tiered.beside.join("new"), tiered.beside.join("home-again"));
-    fs::create_dir(&new).unwrap();
     let said = tiered.ok(&[
         "rebuild",
         "--archive",
@@ -327,6 +326,64 @@ fn mistakes_are_refused_in_one_line() {
     tiered.place.mount(&["-l", "tier"]);
     let (code, message) = run(&["tier", "scan", &lower]);
     assert!(code == 3 && message.contains("in use by another fslab"), "{code} {message}");
+    tiered.place.umount();
+}
+
+/// The bytes that were released read as zeros there, and whoever releases some is told.
+#[test]
+fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let mut data = noise(9, 3 * MIB + 100);
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "file");
+    assert!(tiered.of("release", "file").contains("read as zeros"));
+    tiered.place.umount();
+    let below = fs::File::options().write(true).open(tiered.place.lower.join("file")).unwrap();
+    for (bytes, offset) in [(&b"XXXX"[..], MIB + 1000), (b"more", data.len())] {
+        below.write_all_at(bytes, offset as u64).unwrap();
+        data.resize(data.len().max(offset + bytes.len()), 0);
+        data[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+    drop(below);
+    tiered.place.mount(&["-l", "tier"]);
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    tiered.of("archive", "file");
+    tiered.of("release", "file");
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    tiered.place.umount();
+}
+
+#[test]
+fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let missing = tiered.beside.join("missing");
+    let (home, tree) = (tiered.beside.join("home2"), tiered.beside.join("tree2"));
+    fs::create_dir(&tree).unwrap();
+    let [archive, home, tree] =
+        [&missing.join("archive"), &home, &tree].map(|path| path.to_str().unwrap().to_owned());
+    let (code, message) = run(&["tier", "init", "--archive", &archive, "--home", &home, &tree]);
+    assert!(code != 0 && message.contains("is its disk mounted?"), "{code} {message}");
+    assert!(!missing.exists() && !Path::new(&home).exists());
+    fs::create_dir(&missing).unwrap();
+    let said = tiered.ok(&["init", "--archive", &archive, "--home", &home, &tree]);
+    assert!(said.contains("is on the file system of the tree"), "{said}");
+    fs::rename(tiered.archive(), tiered.beside.join("aside")).unwrap();
+    let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
+    assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");
+    assert!(!message.contains("left out"), "{message}");
+}
+
+#[test]
+fn it_is_said_that_there_is_nothing_to_say() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    fs::create_dir(tiered.path("directory")).unwrap();
+    assert_eq!(tiered.of("state", ""), "no files there; -r for those below\n");
+    assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
+    let point = tiered.path("");
+    assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);
     tiered.place.umount();
 }
 

@@ -19,7 +19,8 @@ use crate::layers::{around, home_of};
 /// What a new tier is to be.
 #[derive(Debug, clap::Args)]
 struct Wanted {
-    /// A directory that becomes an archive, on another disk; several may be given
+    /// A directory that becomes an archive, on another disk; it is made where it is not there,
+    /// but not what it lies in. Several may be given
     #[arg(long = "archive", value_name = "DIR", required = true)]
     archives: Vec<PathBuf>,
     /// Where settings and catalogue are kept: a new directory outside of the tree
@@ -37,8 +38,7 @@ struct Wanted {
     /// How long versions that were replaced or removed can come back
     #[arg(long, default_value = "720h", value_parser = parse_time)]
     keep: Duration,
-    /// Encrypt what is archived with the key in a file, which `fslab tier key` makes; to rebuild,
-    /// the key of archives that are encrypted
+    /// Encrypt what is archived with the key in a file, which `fslab tier key` makes
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
@@ -75,7 +75,7 @@ impl Init {
         let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
         say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
-        Ok(())
+        self.wanted.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
     }
 }
 
@@ -121,32 +121,73 @@ impl Attach {
         let mut home = Home::read(&home_of(&*tree)?)?;
         let id = around(&crate::surroundings::of_program()).identities.make();
         let key = self.key.as_deref().map(resolved).transpose()?;
-        Ok(home.attach(&self.archive, id, key)?)
+        home.attach(&self.archive, id, key)?;
+        say_if_beside(&self.archive, &self.tree)
     }
+}
+
+/// Says where releasing files frees nothing, and one disk that fails takes both.
+fn say_if_beside(archive: &Path, tree: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| -> Result<u64> {
+        Ok(path.metadata().with_context(|| path.display().to_string())?.dev())
+    };
+    if device(archive)? == device(tree)? {
+        let archive = archive.display();
+        say!("{archive} is on the file system of the tree: what is released frees no space there");
+    }
+    Ok(())
 }
 
 /// Arguments of `fslab tier rebuild`.
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
-    #[command(flatten)]
-    wanted: Wanted,
-    /// The directory in which the tree is made; what is there already stays
+    /// An archive of the tier; several may be given
+    #[arg(long = "archive", value_name = "DIR", required = true)]
+    archives: Vec<PathBuf>,
+    /// Where settings, the usual ones, and a new catalogue are kept: a new directory outside of the
+    /// tree, or the tier's home that is left
+    #[arg(long, value_name = "DIR")]
+    home: PathBuf,
+    /// The file with the key of archives that are encrypted
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The directory in which the tree is made, and which is made where it is not there; what is
+    /// in it already stays
     tree: PathBuf,
 }
 
 impl Rebuild {
     /// Makes the tree again.
     pub fn run(self, json: bool) -> Result<()> {
+        let wish = self.wish()?;
+        make_directory(&self.tree)?;
         let tree = claimed(&self.tree)?;
-        let wish = self.wanted.wish(&self.tree)?;
         let around = around(&crate::surroundings::of_program());
-        let home = home_again(&self.wanted.home, &tree, &wish, around.marks)?;
+        let home = home_again(&self.home, &tree, &wish, around.marks)?;
         let archives = home.archives(&around.identities)?;
         let catalogue = home.catalogue()?;
         let tier = home.description.tier;
         let request = own_request();
         let made = rebuild::rebuild(&tree, &archives, &catalogue, &around, tier, &request)?;
         report(&made, json)
+    }
+
+    fn wish(&self) -> Result<Wish> {
+        let places = self.archives.iter().chain([&self.home]).chain(&self.key);
+        must_lie_outside(&self.tree, places)?;
+        let archives = self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?;
+        Ok(Wish::usual(archives, self.key.as_deref().map(resolved).transpose()?))
+    }
+}
+
+/// Makes a directory unless it is there, but none that it lies in.
+fn make_directory(path: &Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("can't make {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -217,7 +258,7 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
 
 /// What a tier needs must not go to its own archives; a key least of all.
 fn must_lie_outside<'a>(tree: &Path, places: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
-    let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;
+    let tree = resolved(tree)?;
     for place in places {
         let place = resolved(place)?;
         if place.starts_with(&tree) || tree.starts_with(&place) {

@@ -12,13 +12,31 @@ use crate::units;
 
 /// Asks and shows what is told.
 pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
-    let mut shown = Shown { json, problems: 0, error: None, failed: None };
+    let mut shown = Shown { json, told: 0, problems: 0, error: None, failed: None };
     access.ask(command, &mut |event| shown.show(event))?;
+    if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && !json) {
+        say!("{note}");
+    }
+    if matches!(command, Command::Release { .. }) && shown.told > shown.problems && !json {
+        say!("without the mount, files that were released read as zeros");
+    }
     shown.end()
+}
+
+/// What it means that nothing was told.
+fn nothing_in(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::State { recursive: false, .. } => Some("no files there; -r for those below"),
+        Command::State { .. } => Some("no files there"),
+        Command::Queue => Some("no recall is waiting"),
+        _ => None,
+    }
 }
 
 struct Shown {
     json: bool,
+    /// Things that were told, but for the end.
+    told: u64,
     problems: u64,
     error: Option<String>,
     failed: Option<std::io::Error>,
@@ -31,6 +49,7 @@ impl Shown {
             Event::End { error } => self.error.clone_from(error),
             _ => {}
         }
+        self.told += u64::from(!matches!(&event, Event::End { error: None }));
         let line = if self.json { serde_json::to_string(&event).ok() } else { as_line(&event) };
         let written = match (&event, line) {
             (Event::Problem { .. }, Some(line)) if !self.json => {
