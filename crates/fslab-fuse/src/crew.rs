@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::interrupts::EarlyInterrupts;
+
 /// Consecutive reads that found a request waiting, after which one more reader is let in.
 const WIDEN_AFTER: u32 = 16;
 /// Consecutive reads that had to wait, after which a reader too many leaves.
@@ -35,6 +37,7 @@ pub(crate) struct Crew {
     threads_max: usize,
     readers_max: usize,
     epoch: Instant,
+    early: EarlyInterrupts,
 }
 
 #[derive(Debug)]
@@ -80,6 +83,7 @@ impl Crew {
             threads_max,
             readers_max: processors.min(threads_max),
             epoch: Instant::now(),
+            early: EarlyInterrupts::default(),
         }
     }
 
@@ -220,16 +224,16 @@ impl Crew {
         state.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
     }
 
-    /// Marks a request as to be given up; `false` when no thread serves it.
-    pub fn cancel(&self, unique: u64) -> bool {
+    /// Has a request given up; at its beginning, if no thread serves it yet.
+    pub fn cancel(&self, unique: u64) {
         let state = self.state.lock();
-        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
-        match state.workers.iter().find(serving) {
-            Some(worker) => {
-                worker.cancelled.store(unique, Ordering::SeqCst);
-                true
-            }
-            None => false,
+        if state.cancel(unique) {
+            return;
+        }
+        self.early.keep(unique);
+        // Who began meanwhile has either seen it there or is seen here.
+        if state.cancel(unique) {
+            self.early.take(unique);
         }
     }
 
@@ -259,11 +263,23 @@ impl Crew {
     }
 }
 
+impl State {
+    /// Marks a request as to be given up; `false` when no thread serves it.
+    fn cancel(&self, unique: u64) -> bool {
+        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
+        let worker = self.workers.iter().find(serving);
+        worker.inspect(|worker| worker.cancelled.store(unique, Ordering::SeqCst)).is_some()
+    }
+}
+
 impl Worker {
     /// Notes the beginning of a request and answers where its cancellation will be seen.
     pub fn begin(&self, unique: u64, arrived: Instant, crew: &Crew) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(crew.clock_ns(arrived), Ordering::SeqCst);
+        if crew.early.take(unique) {
+            self.cancelled.store(unique, Ordering::SeqCst);
+        }
         Arc::clone(&self.cancelled)
     }
 
@@ -312,11 +328,49 @@ mod tests {
         let crew = Crew::new(1);
         let worker = crew.enlist().unwrap();
         let cancelled = worker.begin(7, Instant::now(), &crew);
-        assert!(!crew.cancel(8));
-        assert!(crew.cancel(7));
+        crew.cancel(8);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 0);
+        crew.cancel(7);
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         worker.finish();
-        assert!(!crew.cancel(7));
+    }
+
+    /// The kernel tells another thread, and does so once.
+    #[test]
+    fn a_request_can_be_cancelled_before_it_begins() {
+        let crew = Crew::new(2);
+        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        crew.cancel(7);
+        let other = second.begin(8, Instant::now(), &crew);
+        let cancelled = first.begin(7, Instant::now(), &crew);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        assert_eq!(other.load(Ordering::SeqCst), 0);
+    }
+
+    /// Whichever comes first, neither may miss the other.
+    #[test]
+    fn no_interrupt_is_lost_between_reading_and_beginning() {
+        let crew = Crew::new(1);
+        let worker = crew.enlist().unwrap();
+        let together = std::sync::Barrier::new(2);
+        let mut lost = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for unique in 1..=2000 {
+                    together.wait();
+                    crew.cancel(unique);
+                    together.wait();
+                }
+            });
+            for unique in 1..=2000 {
+                together.wait();
+                let cancelled = worker.begin(unique, Instant::now(), &crew);
+                together.wait();
+                lost.extend((cancelled.load(Ordering::SeqCst) != unique).then_some(unique));
+                worker.finish();
+            }
+        });
+        assert_eq!(lost, [0; 0]);
     }
 
     #[test]

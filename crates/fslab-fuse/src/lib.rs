@@ -21,6 +21,7 @@ mod error;
 mod extension;
 mod features;
 mod incoming;
+mod interrupts;
 mod monitor;
 mod negotiate;
 mod notices;

@@ -130,11 +130,10 @@ impl Server {
         let mut experience = Experience::default();
         while self.crew.may_read(worker) {
             let Some(next) = self.next(&mut reader, &mut buffer) else { break };
-            if self.crew.learn(worker, next.waited, &mut experience) {
-                self.add_thread_or_say();
-            }
             match Incoming::parse(&buffer[..next.length]) {
-                Ok(incoming) => self.serve(worker, &next, incoming, &mut output),
+                Ok(incoming) => {
+                    self.serve(worker, &next, incoming, &mut output, &mut experience);
+                }
                 Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
         }
@@ -157,9 +156,10 @@ impl Server {
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        &Next { channel, arrived, .. }: &Next<'_>,
+        &Next { channel, arrived, waited, .. }: &Next<'_>,
         incoming: Incoming<'_>,
         output: &mut Output,
+        experience: &mut Experience,
     ) {
         let header = incoming.header;
         let Some(opcode) = Opcode::from_number(header.opcode) else {
@@ -168,10 +168,13 @@ impl Server {
         };
         self.activity.store(true, Ordering::Relaxed);
         if opcode == Opcode::Interrupt {
-            return self.interrupt(incoming, &**channel);
+            return self.interrupt(incoming);
         }
         let cancelled = worker.begin(header.unique, arrived, &self.crew);
         self.monitor.wake_if_asleep();
+        if self.crew.learn(worker, waited, experience) {
+            self.add_thread_or_say();
+        }
         if opcode.is_slow() && self.crew.hand_off(worker) {
             self.add_thread_or_say();
         }
@@ -194,7 +197,8 @@ impl Server {
         output: &mut Output,
     ) {
         let worker = self.crew.enlist().unwrap();
-        self.serve(&worker, &Next::arriving(channel), incoming, output);
+        let experience = &mut Experience::default();
+        self.serve(&worker, &Next::arriving(channel), incoming, output, experience);
         self.crew.discharge(&worker);
     }
 
@@ -243,12 +247,12 @@ impl Server {
         Errno::TIMEDOUT
     }
 
-    /// The caller of a request was signalled. If no thread serves it yet, the kernel must ask
-    /// again, because another thread may just be taking it.
-    pub fn interrupt(&self, mut incoming: Incoming<'_>, channel: &dyn Channel) {
-        let Ok(interrupt) = incoming.body.take::<InterruptIn>() else { return };
-        if !self.crew.cancel(interrupt.unique) {
-            answer(channel, incoming.header.unique, Err(Errno::AGAIN));
+    /// The caller of a request was signalled. The kernel waits for no answer; it could be asked to
+    /// tell once more, but only by the descriptor that the request itself came by, and it would
+    /// then do so before anything else, again and again where the request waits for others.
+    pub fn interrupt(&self, mut incoming: Incoming<'_>) {
+        if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
+            self.crew.cancel(interrupt.unique);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use fslab_vfs::Errno;
 
-use super::script::{BY_ROOT, Record};
 use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
@@ -34,9 +33,7 @@ fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
     let before = count(&subject);
     *subject.script.refusal.lock() = refusal;
     for (opcode, rest) in giving() {
-        let opcode_number = opcode as u8;
-        let record = Record { flags: BY_ROOT, opcode: opcode_number, node: 1, extensions: 0, rest };
-        subject.serve(&record.to_request());
+        subject.ask(opcode, 1, &rest);
         let replied = subject.script.replies.lock().last().copied();
         assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
     }
