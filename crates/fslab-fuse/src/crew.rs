@@ -40,7 +40,7 @@ pub(crate) struct Crew {
     early: EarlyInterrupts,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     workers: Vec<Arc<Worker>>,
     /// Threads that read, or serve and will read again.
@@ -48,12 +48,16 @@ struct State {
     /// How many of them there should be.
     wanted: usize,
     parked: usize,
+    /// Threads that are being started, and will take a place as soon as they run.
+    starting: usize,
     over: bool,
 }
 
 /// One thread, as the others see it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Worker {
+    /// Whether the thread runs by now.
+    has_started: AtomicBool,
     /// Whether the thread may read when it has served its request.
     reads: AtomicBool,
     /// When the present request came, in nanoseconds of the crew's clock; 0 between requests.
@@ -75,9 +79,8 @@ impl Crew {
     /// A crew of at most so many threads.
     pub fn new(threads_max: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let state = State { workers: Vec::new(), readers: 0, wanted: 1, parked: 0, over: false };
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State { wanted: 1, ..State::default() }),
             place_free: Condvar::new(),
             ended: Condvar::new(),
             threads_max,
@@ -93,19 +96,16 @@ impl Crew {
         if state.over || state.workers.len() >= self.threads_max {
             return None;
         }
-        let worker = Arc::new(Worker {
-            reads: AtomicBool::new(false),
-            busy_since_ns: AtomicU64::new(0),
-            unique: AtomicU64::new(0),
-            cancelled: Arc::default(),
-        });
+        let worker = Arc::new(Worker::default());
         state.workers.push(Arc::clone(&worker));
+        state.starting += 1;
         Some(worker)
     }
 
-    /// A thread's end.
+    /// A thread's end, or that it could not be started.
     pub fn discharge(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
+        state.note_start(worker);
         state.workers.retain(|other| !Arc::ptr_eq(other, worker));
         if worker.reads.swap(false, Ordering::SeqCst) {
             state.readers -= 1;
@@ -120,6 +120,7 @@ impl Crew {
             return true;
         }
         let mut state = self.state.lock();
+        state.note_start(worker);
         loop {
             if state.over {
                 return false;
@@ -148,7 +149,7 @@ impl Crew {
         }
         state.readers -= 1;
         self.place_free.notify_one();
-        state.parked == 0
+        state.missing() > 0
     }
 
     /// Takes note of how long a read took; `true` when a new thread must be started.
@@ -174,7 +175,7 @@ impl Crew {
         }
         state.wanted += 1;
         self.place_free.notify_one();
-        state.parked == 0
+        state.missing() > 0
     }
 
     fn narrow(&self, worker: &Worker) {
@@ -188,13 +189,16 @@ impl Crew {
     }
 
     /// Gives the places of readers that have been busy for too long to others; answers how many
-    /// threads must be started.
+    /// threads must be started, those included that could not be before.
     pub fn relieve(&self, busy_max: Duration) -> usize {
         let workers = self.state.lock().workers.clone();
         let is_late = |worker: &&Arc<Worker>| {
             self.busy_for(worker) > busy_max && worker.reads.load(Ordering::SeqCst)
         };
-        workers.iter().filter(is_late).filter(|worker| self.hand_off(worker)).count()
+        for worker in workers.iter().filter(is_late) {
+            self.hand_off(worker);
+        }
+        self.state.lock().missing()
     }
 
     /// Has requests given up that have been served for too long.
@@ -264,6 +268,18 @@ impl Crew {
 }
 
 impl State {
+    /// How many places are free that no thread is on its way to.
+    fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.readers + self.parked + self.starting)
+    }
+
+    /// Takes note that a thread is no longer on its way to its first place.
+    fn note_start(&mut self, worker: &Worker) {
+        if !worker.has_started.swap(true, Ordering::SeqCst) {
+            self.starting -= 1;
+        }
+    }
+
     /// Marks a request as to be given up; `false` when no thread serves it.
     fn cancel(&self, unique: u64) -> bool {
         let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
@@ -321,6 +337,23 @@ mod tests {
         assert!(crew.may_read(&only));
         assert!(!crew.hand_off(&only));
         assert!(crew.may_read(&only), "still the reader");
+    }
+
+    #[test]
+    fn a_place_whose_thread_could_not_start_is_offered_again() {
+        const LONG: Duration = Duration::from_secs(60);
+        let crew = Crew::new(4);
+        let first = crew.enlist().unwrap();
+        assert!(crew.may_read(&first));
+        first.begin(1, Instant::now(), &crew);
+        assert!(crew.hand_off(&first), "there is nobody else yet");
+        let second = crew.enlist().unwrap();
+        assert_eq!(crew.relieve(LONG), 0, "one is on its way");
+        crew.discharge(&second);
+        assert_eq!(crew.relieve(LONG), 1, "nobody reads");
+        first.finish();
+        assert!(crew.may_read(&first), "who comes back takes the place");
+        assert_eq!(crew.relieve(LONG), 0);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub notices: Notices,
     /// Whether anything was asked since somebody looked.
     activity: AtomicBool,
+    /// Whether the last thread to be started could not be.
+    is_short_of_threads: AtomicBool,
     channel: Arc<dyn Channel>,
     crew: Crew,
     monitor: Monitor,
@@ -62,6 +64,7 @@ impl Server {
             backing: BackingFiles::new(Arc::clone(&channel)),
             notices,
             activity: AtomicBool::default(),
+            is_short_of_threads: AtomicBool::default(),
             channel,
             crew: Crew::new(options.thread_count()),
             patience: granted.request_time_max.map(patience),
@@ -104,20 +107,22 @@ impl Server {
     }
 
     fn add_thread_or_say(self: &Arc<Self>) {
-        if let Err(error) = self.add_thread() {
-            tracing::warn!(%error, "can't start one more thread; requests wait for the others");
+        let started = self.add_thread();
+        let has_failed_before = self.is_short_of_threads.swap(started.is_err(), Ordering::Relaxed);
+        if let Err(error) = started
+            && !has_failed_before
+        {
+            tracing::warn!(%error, "can't start one more thread; requests wait, and it is tried on");
         }
     }
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.crew.enlist() else { return Ok(()) };
-        let reader = Reader::new(&*self.channel, self.options.poll).map_err(io::Error::from);
-        let started = reader.and_then(|reader| {
-            let (server, worker) = (Arc::clone(self), Arc::clone(&worker));
-            std::thread::Builder::new()
-                .name("fslab-fuse".to_owned())
-                .spawn(move || server.work(&worker, reader))
-        });
+        let reader = Reader::new(&self.channel, self.options.poll);
+        let (server, own) = (Arc::clone(self), Arc::clone(&worker));
+        let started = std::thread::Builder::new()
+            .name("fslab-fuse".to_owned())
+            .spawn(move || server.work(&own, reader));
         if started.is_err() {
             self.crew.discharge(&worker);
         }

@@ -1,4 +1,5 @@
-//! Replies that the kernel does not take: nothing they hand over may be lost.
+//! What the kernel does not take or give: nothing that replies hand over may be lost, and no mount
+//! stands for want of a descriptor.
 
 use fslab_vfs::Errno;
 
@@ -48,4 +49,13 @@ fn what_a_refused_reply_hands_over_is_taken_back() {
     }
     let [before, after] = counts(None);
     assert!(after.0 > before.0 && after.1 > before.1, "else nothing was tried: {after:?}");
+}
+
+#[test]
+fn a_thread_without_descriptors_of_its_own_reads_all_the_same() {
+    let subject = Subject::new(&MountOptions::default());
+    *subject.script.refusal.lock() = Some(Errno::MFILE);
+    subject.server.start().unwrap();
+    // The first read finds that the mount is gone.
+    subject.server.wait().unwrap();
 }

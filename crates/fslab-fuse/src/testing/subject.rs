@@ -197,7 +197,7 @@ fn populate(memory: &MemFs) {
 /// A way to a kernel that asks nothing and notes what it is told.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptedChannel {
-    /// How every reply is refused, if it is.
+    /// How every reply is refused, and one more way, if they are.
     pub refusal: Mutex<Option<Errno>>,
     /// What was replied: the payload's length, or an error.
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
@@ -218,7 +218,8 @@ impl Channel for ScriptedChannel {
     }
 
     fn another(&self, _: Reading) -> Result<Arc<dyn Channel>, Errno> {
-        Ok(Arc::new(Self::default()))
+        let refusal = *self.refusal.lock();
+        refusal.map_or_else(|| Ok(Arc::new(Self::default()) as Arc<dyn Channel>), Err)
     }
 
     fn register_backing(&self, _: BorrowedFd<'_>) -> Result<i32, Errno> {
