@@ -8,6 +8,10 @@
 //! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
 //! - when requests are waiting already each time a reader comes back (`widen`), up to one a
 //!   processor; readers that come back to an empty queue again and again leave (`narrow`).
+//!
+//! Somebody must always read, if only to learn that those who wait are signalled: a request can
+//! wait for a tape. So where a mount's threads all wait there are more of them (`has_room`), which
+//! end as soon as others are idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +27,14 @@ const WIDEN_AFTER: u32 = 16;
 const NARROW_AFTER: u32 = 64;
 /// A read that took less found its request waiting.
 const WAITING_MAX: Duration = Duration::from_micros(5);
+/// Where all threads have been busy for so long, one more is let in.
+const STALLED_MIN: Duration = Duration::from_millis(100);
+/// Surplus threads for each of which, so many, one thread may be busy for less than that.
+const SURPLUS_PER_MOVING: usize = 4;
+/// A thread that has been busy for so long is one that waits, and another serves in its place.
+const STUCK_MIN: Duration = Duration::from_secs(2);
+/// Threads of one mount, with those that wait.
+const THREADS_MAX: usize = 256;
 /// A parked thread beyond the readers and one spare ends after this.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
@@ -56,6 +68,8 @@ struct State {
 /// One thread, as the others see it.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
+    /// Whether the thread is there because others wait.
+    pub is_surplus: bool,
     /// Whether the thread runs by now.
     has_started: AtomicBool,
     /// Whether the thread may read when it has served its request.
@@ -93,10 +107,11 @@ impl Crew {
     /// A new thread's entry; `None` where there are enough.
     pub fn enlist(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
-        if state.over || state.workers.len() >= self.threads_max {
+        if state.over || !self.has_room(&state) {
             return None;
         }
-        let worker = Arc::new(Worker::default());
+        let is_surplus = state.workers.len() >= self.threads_max;
+        let worker = Arc::new(Worker { is_surplus, ..Worker::default() });
         state.workers.push(Arc::clone(&worker));
         state.starting += 1;
         Some(worker)
@@ -114,16 +129,35 @@ impl Crew {
         self.ended.notify_all();
     }
 
+    /// Whether one more thread may be started.
+    fn has_room(&self, state: &State) -> bool {
+        let count = state.workers.len();
+        let busy = |least| {
+            let is_busy = |worker: &&Arc<Worker>| self.busy_for(worker) >= least;
+            state.workers.iter().filter(is_busy).count()
+        };
+        let are_stuck = || count - busy(STUCK_MIN) < self.threads_max;
+        // The more of them wait already, the surer it is that they do, and are not at work: then
+        // they may come faster than one by one.
+        let are_stalled =
+            || (count - busy(STALLED_MIN)) * SURPLUS_PER_MOVING <= count - self.threads_max;
+        count < self.threads_max || (count < THREADS_MAX && (are_stuck() || are_stalled()))
+    }
+
     /// Waits until the thread may read; `false` when it is no longer needed.
     pub fn may_read(&self, worker: &Worker) -> bool {
-        if worker.reads.load(Ordering::SeqCst) {
+        let reads = || worker.reads.load(Ordering::SeqCst);
+        if reads() && !worker.is_surplus {
             return true;
         }
         let mut state = self.state.lock();
         state.note_start(worker);
         loop {
-            if state.over {
+            if state.over || (worker.is_surplus && state.parked > 0) {
                 return false;
+            }
+            if reads() {
+                return true;
             }
             if state.readers < state.wanted {
                 state.readers += 1;
@@ -143,8 +177,8 @@ impl Crew {
     /// thread must be started for it.
     pub fn hand_off(&self, worker: &Worker) -> bool {
         let mut state = self.state.lock();
-        let can_start = state.workers.len() < self.threads_max;
-        if (state.parked == 0 && !can_start) || !worker.reads.swap(false, Ordering::SeqCst) {
+        let can_go_on = state.parked > 0 || self.has_room(&state);
+        if !can_go_on || !worker.reads.swap(false, Ordering::SeqCst) {
             return false;
         }
         state.readers -= 1;
@@ -220,6 +254,12 @@ impl Crew {
                 Duration::from_nanos(self.clock_ns(Instant::now()).saturating_sub(since_ns))
             }
         }
+    }
+
+    /// Whether no more threads are left than a mount has that nobody uses.
+    pub fn is_at_rest(&self) -> bool {
+        let state = self.state.lock();
+        !state.over && state.workers.len() <= state.wanted + 1
     }
 
     /// Whether any thread serves a request.
@@ -337,6 +377,61 @@ mod tests {
         assert!(crew.may_read(&only));
         assert!(!crew.hand_off(&only));
         assert!(crew.may_read(&only), "still the reader");
+    }
+
+    /// A crew that has been there for some time.
+    fn experienced(threads_max: usize) -> Crew {
+        let epoch = Instant::now().checked_sub(STUCK_MIN * 2).unwrap();
+        Crew { epoch, ..Crew::new(threads_max) }
+    }
+
+    /// However long the test takes.
+    fn not_long_ago() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    #[test]
+    fn where_all_wait_one_more_reads_and_leaves_as_soon_as_others_can() {
+        let crew = experienced(1);
+        let stalled = || Instant::now().checked_sub(STALLED_MIN).unwrap();
+        let first = crew.enlist().unwrap();
+        assert!(crew.may_read(&first));
+        first.begin(1, not_long_ago(), &crew);
+        assert!(!crew.hand_off(&first), "there is one thread");
+        first.begin(1, stalled(), &crew);
+        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads");
+        let second = crew.enlist().unwrap();
+        assert!(second.is_surplus && crew.enlist().is_none(), "one at a time");
+        assert!(crew.may_read(&second));
+        second.begin(2, stalled(), &crew);
+        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads again");
+        let third = crew.enlist().unwrap();
+        assert!(crew.may_read(&third));
+        first.finish();
+        std::thread::scope(|scope| {
+            let returned = scope.spawn(|| crew.may_read(&first));
+            while crew.state.lock().parked == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!crew.may_read(&third), "it is needed no more");
+            crew.discharge(&third);
+            assert!(returned.join().unwrap());
+        });
+        assert!(crew.is_at_rest());
+    }
+
+    #[test]
+    fn threads_that_wait_are_replaced_within_bounds() {
+        let crew = experienced(2);
+        let (stuck, busy) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        stuck.begin(1, crew.epoch, &crew);
+        busy.begin(2, not_long_ago(), &crew);
+        assert!(crew.enlist().is_some_and(|third| third.is_surplus));
+        assert!(crew.enlist().is_none(), "two do not wait");
+        let crew = experienced(1);
+        let enlist =
+            |number| crew.enlist().map(|worker| drop(worker.begin(number, crew.epoch, &crew)));
+        assert_eq!((1..).map_while(enlist).count(), THREADS_MAX);
     }
 
     #[test]

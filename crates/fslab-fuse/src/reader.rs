@@ -49,7 +49,8 @@ impl Reader {
         })
     }
 
-    fn sharing(connection: &Arc<dyn Channel>) -> Self {
+    /// A reader on the connection's own descriptor, which takes no other and never looks.
+    pub fn sharing(connection: &Arc<dyn Channel>) -> Self {
         let patience = Patience::new(Duration::ZERO);
         Self { waiting: Arc::clone(connection), looking: None, patience }
     }

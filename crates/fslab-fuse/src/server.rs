@@ -118,7 +118,12 @@ impl Server {
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.crew.enlist() else { return Ok(()) };
-        let reader = Reader::new(&self.channel, self.options.poll);
+        // There can be many of the others, for as long as they wait.
+        let reader = if worker.is_surplus {
+            Reader::sharing(&self.channel)
+        } else {
+            Reader::new(&self.channel, self.options.poll)
+        };
         let (server, own) = (Arc::clone(self), Arc::clone(&worker));
         let started = std::thread::Builder::new()
             .name("fslab-fuse".to_owned())
@@ -129,7 +134,15 @@ impl Server {
         started.map(|_detached| ())
     }
 
-    fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, reader: Reader) {
+        self.serve_while_needed(worker, reader);
+        self.crew.discharge(worker);
+        if self.crew.is_at_rest() {
+            fslab_sys::freed_memory::give_back();
+        }
+    }
+
+    fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
@@ -142,7 +155,6 @@ impl Server {
                 Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
         }
-        self.crew.discharge(worker);
     }
 
     /// The next request; `None` at the end of the mount, which all threads then learn of.
