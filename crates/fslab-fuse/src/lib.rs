@@ -12,6 +12,7 @@
 //! granted is said, never silently replaced. This crate knows no layer and no leaf.
 
 mod anchor;
+mod answer;
 mod backing;
 mod channel;
 mod connect;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Creation, Credentials, Errno, Error, FileSystem, Request};
+use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
 use parking_lot::Mutex;
 
+use crate::answer::{answer, guarded};
 use crate::backing::BackingFiles;
 use crate::channel::Channel;
-use crate::convert::to_errno;
 use crate::crew::{Crew, Experience, Worker};
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
@@ -250,7 +250,10 @@ impl Server {
             }
         };
         if !arrived {
-            self.take_back(&to_request(header, Cancellation::default()), output);
+            let request = to_request(header, Cancellation::default());
+            if catch_unwind(AssertUnwindSafe(|| self.take_back(&request, output))).is_err() {
+                tracing::error!(?header, "the file system panicked; it keeps what nobody has");
+            }
         }
     }
 
@@ -274,17 +277,6 @@ impl Server {
     }
 }
 
-/// Whether the answer arrived.
-fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], Errno>) -> bool {
-    let sent = channel.reply(unique, answer);
-    match sent {
-        // The request was aborted meanwhile: nobody waits for the answer.
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
-    }
-    sent.is_ok()
-}
-
 fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
     Request {
         credentials: Credentials { uid: header.uid, gid: header.gid },
@@ -293,30 +285,5 @@ fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation,
-    }
-}
-
-/// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
-fn guarded(
-    opcode: Opcode,
-    header: InHeader,
-    body: impl FnOnce() -> fslab_vfs::Result<Answer>,
-) -> Result<Answer, Errno> {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            if matches!(error, Error::Damaged { .. }) {
-                tracing::error!(operation = opcode.name(), %error, "damaged");
-            }
-            Err(to_errno(opcode.name(), &error))
-        }
-        Err(_) => {
-            tracing::error!(
-                operation = opcode.name(),
-                ?header,
-                "the file system panicked; this request fails with EIO"
-            );
-            Err(Errno::IO)
-        }
     }
 }

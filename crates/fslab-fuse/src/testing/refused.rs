@@ -1,7 +1,9 @@
 //! What the kernel does not take or give: nothing that replies hand over may be lost, and no mount
 //! stands for want of a descriptor.
 
-use fslab_vfs::Errno;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs};
 
 use super::subject::Subject;
 use crate::options::MountOptions;
@@ -58,4 +60,28 @@ fn a_thread_without_descriptors_of_its_own_reads_all_the_same() {
     subject.server.start().unwrap();
     // The first read finds that the mount is gone.
     subject.server.wait().unwrap();
+}
+
+/// Panics at whatever is to be forgotten.
+struct Panicking(Arc<MemFs>);
+
+impl FileSystem for Panicking {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn forget(&self, _: Ino, _: u64) {
+        panic!("planted")
+    }
+}
+
+#[test]
+fn a_panic_while_it_is_taken_back_ends_no_thread() {
+    let options = MountOptions::default();
+    let mut subject = Subject::over(&options, |memory| Arc::new(Panicking(memory)));
+    *subject.script.refusal.lock() = Some(Errno::NOENT);
+    for _ in 0..2 {
+        subject.ask(Opcode::Lookup, 1, b"a\0");
+    }
+    assert_eq!(*subject.script.replies.lock(), [Ok(128); 2]);
 }
