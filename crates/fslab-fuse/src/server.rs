@@ -112,7 +112,7 @@ impl Server {
         if let Err(error) = started
             && !has_failed_before
         {
-            tracing::warn!(%error, "can't start one more thread; requests wait, and it is tried on");
+            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
         }
     }
 
