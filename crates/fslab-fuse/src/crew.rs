@@ -8,6 +8,10 @@
 //! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
 //! - when requests are waiting already each time a reader comes back (`widen`), up to one a
 //!   processor; readers that come back to an empty queue again and again leave (`narrow`).
+//!
+//! Somebody must always read, if only to learn that those who wait are signalled: a request can
+//! wait for a tape. So where a mount's threads all wait there are more of them (`has_room`), which
+//! end as soon as others are idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,12 +19,22 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::interrupts::EarlyInterrupts;
+
 /// Consecutive reads that found a request waiting, after which one more reader is let in.
 const WIDEN_AFTER: u32 = 16;
 /// Consecutive reads that had to wait, after which a reader too many leaves.
 const NARROW_AFTER: u32 = 64;
 /// A read that took less found its request waiting.
 const WAITING_MAX: Duration = Duration::from_micros(5);
+/// Where all threads have been busy for so long, one more is let in.
+const STALLED_MIN: Duration = Duration::from_millis(100);
+/// Surplus threads for each of which, so many, one thread may be busy for less than that.
+const SURPLUS_PER_MOVING: usize = 4;
+/// A thread that has been busy for so long is one that waits, and another serves in its place.
+const STUCK_MIN: Duration = Duration::from_secs(2);
+/// Threads of one mount, with those that wait.
+const THREADS_MAX: usize = 256;
 /// A parked thread beyond the readers and one spare ends after this.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
@@ -35,9 +49,10 @@ pub(crate) struct Crew {
     threads_max: usize,
     readers_max: usize,
     epoch: Instant,
+    early: EarlyInterrupts,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     workers: Vec<Arc<Worker>>,
     /// Threads that read, or serve and will read again.
@@ -45,12 +60,18 @@ struct State {
     /// How many of them there should be.
     wanted: usize,
     parked: usize,
+    /// Threads that are being started, and will take a place as soon as they run.
+    starting: usize,
     over: bool,
 }
 
 /// One thread, as the others see it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Worker {
+    /// Whether the thread is there because others wait.
+    pub is_surplus: bool,
+    /// Whether the thread runs by now.
+    has_started: AtomicBool,
     /// Whether the thread may read when it has served its request.
     reads: AtomicBool,
     /// When the present request came, in nanoseconds of the crew's clock; 0 between requests.
@@ -72,36 +93,34 @@ impl Crew {
     /// A crew of at most so many threads.
     pub fn new(threads_max: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let state = State { workers: Vec::new(), readers: 0, wanted: 1, parked: 0, over: false };
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State { wanted: 1, ..State::default() }),
             place_free: Condvar::new(),
             ended: Condvar::new(),
             threads_max,
             readers_max: processors.min(threads_max),
             epoch: Instant::now(),
+            early: EarlyInterrupts::default(),
         }
     }
 
     /// A new thread's entry; `None` where there are enough.
     pub fn enlist(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
-        if state.over || state.workers.len() >= self.threads_max {
+        if state.over || !self.has_room(&state) {
             return None;
         }
-        let worker = Arc::new(Worker {
-            reads: AtomicBool::new(false),
-            busy_since_ns: AtomicU64::new(0),
-            unique: AtomicU64::new(0),
-            cancelled: Arc::default(),
-        });
+        let is_surplus = state.workers.len() >= self.threads_max;
+        let worker = Arc::new(Worker { is_surplus, ..Worker::default() });
         state.workers.push(Arc::clone(&worker));
+        state.starting += 1;
         Some(worker)
     }
 
-    /// A thread's end.
+    /// A thread's end, or that it could not be started.
     pub fn discharge(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
+        state.note_start(worker);
         state.workers.retain(|other| !Arc::ptr_eq(other, worker));
         if worker.reads.swap(false, Ordering::SeqCst) {
             state.readers -= 1;
@@ -110,15 +129,35 @@ impl Crew {
         self.ended.notify_all();
     }
 
+    /// Whether one more thread may be started.
+    fn has_room(&self, state: &State) -> bool {
+        let count = state.workers.len();
+        let busy = |least| {
+            let is_busy = |worker: &&Arc<Worker>| self.busy_for(worker) >= least;
+            state.workers.iter().filter(is_busy).count()
+        };
+        let are_stuck = || count - busy(STUCK_MIN) < self.threads_max;
+        // The more of them wait already, the surer it is that they do, and are not at work: then
+        // they may come faster than one by one.
+        let are_stalled =
+            || (count - busy(STALLED_MIN)) * SURPLUS_PER_MOVING <= count - self.threads_max;
+        count < self.threads_max || (count < THREADS_MAX && (are_stuck() || are_stalled()))
+    }
+
     /// Waits until the thread may read; `false` when it is no longer needed.
     pub fn may_read(&self, worker: &Worker) -> bool {
-        if worker.reads.load(Ordering::SeqCst) {
+        let reads = || worker.reads.load(Ordering::SeqCst);
+        if reads() && !worker.is_surplus {
             return true;
         }
         let mut state = self.state.lock();
+        state.note_start(worker);
         loop {
-            if state.over {
+            if state.over || (worker.is_surplus && state.parked > 0) {
                 return false;
+            }
+            if reads() {
+                return true;
             }
             if state.readers < state.wanted {
                 state.readers += 1;
@@ -138,13 +177,13 @@ impl Crew {
     /// thread must be started for it.
     pub fn hand_off(&self, worker: &Worker) -> bool {
         let mut state = self.state.lock();
-        let can_start = state.workers.len() < self.threads_max;
-        if (state.parked == 0 && !can_start) || !worker.reads.swap(false, Ordering::SeqCst) {
+        let can_go_on = state.parked > 0 || self.has_room(&state);
+        if !can_go_on || !worker.reads.swap(false, Ordering::SeqCst) {
             return false;
         }
         state.readers -= 1;
         self.place_free.notify_one();
-        state.parked == 0
+        state.missing() > 0
     }
 
     /// Takes note of how long a read took; `true` when a new thread must be started.
@@ -170,7 +209,7 @@ impl Crew {
         }
         state.wanted += 1;
         self.place_free.notify_one();
-        state.parked == 0
+        state.missing() > 0
     }
 
     fn narrow(&self, worker: &Worker) {
@@ -184,13 +223,16 @@ impl Crew {
     }
 
     /// Gives the places of readers that have been busy for too long to others; answers how many
-    /// threads must be started.
+    /// threads must be started, those included that could not be before.
     pub fn relieve(&self, busy_max: Duration) -> usize {
         let workers = self.state.lock().workers.clone();
         let is_late = |worker: &&Arc<Worker>| {
             self.busy_for(worker) > busy_max && worker.reads.load(Ordering::SeqCst)
         };
-        workers.iter().filter(is_late).filter(|worker| self.hand_off(worker)).count()
+        for worker in workers.iter().filter(is_late) {
+            self.hand_off(worker);
+        }
+        self.state.lock().missing()
     }
 
     /// Has requests given up that have been served for too long.
@@ -214,22 +256,28 @@ impl Crew {
         }
     }
 
+    /// Whether no more threads are left than a mount has that nobody uses.
+    pub fn is_at_rest(&self) -> bool {
+        let state = self.state.lock();
+        !state.over && state.workers.len() <= state.wanted + 1
+    }
+
     /// Whether any thread serves a request.
     pub fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
     }
 
-    /// Marks a request as to be given up; `false` when no thread serves it.
-    pub fn cancel(&self, unique: u64) -> bool {
+    /// Has a request given up; at its beginning, if no thread serves it yet.
+    pub fn cancel(&self, unique: u64) {
         let state = self.state.lock();
-        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
-        match state.workers.iter().find(serving) {
-            Some(worker) => {
-                worker.cancelled.store(unique, Ordering::SeqCst);
-                true
-            }
-            None => false,
+        if state.cancel(unique) {
+            return;
+        }
+        self.early.keep(unique);
+        // Who began meanwhile has either seen it there or is seen here.
+        if state.cancel(unique) {
+            self.early.take(unique);
         }
     }
 
@@ -259,11 +307,35 @@ impl Crew {
     }
 }
 
+impl State {
+    /// How many places are free that no thread is on its way to.
+    fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.readers + self.parked + self.starting)
+    }
+
+    /// Takes note that a thread is no longer on its way to its first place.
+    fn note_start(&mut self, worker: &Worker) {
+        if !worker.has_started.swap(true, Ordering::SeqCst) {
+            self.starting -= 1;
+        }
+    }
+
+    /// Marks a request as to be given up; `false` when no thread serves it.
+    fn cancel(&self, unique: u64) -> bool {
+        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
+        let worker = self.workers.iter().find(serving);
+        worker.inspect(|worker| worker.cancelled.store(unique, Ordering::SeqCst)).is_some()
+    }
+}
+
 impl Worker {
     /// Notes the beginning of a request and answers where its cancellation will be seen.
     pub fn begin(&self, unique: u64, arrived: Instant, crew: &Crew) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(crew.clock_ns(arrived), Ordering::SeqCst);
+        if crew.early.take(unique) {
+            self.cancelled.store(unique, Ordering::SeqCst);
+        }
         Arc::clone(&self.cancelled)
     }
 
@@ -307,16 +379,126 @@ mod tests {
         assert!(crew.may_read(&only), "still the reader");
     }
 
+    /// A crew that has been there for some time.
+    fn experienced(threads_max: usize) -> Crew {
+        let epoch = Instant::now().checked_sub(STUCK_MIN * 2).unwrap();
+        Crew { epoch, ..Crew::new(threads_max) }
+    }
+
+    /// However long the test takes.
+    fn not_long_ago() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    #[test]
+    fn where_all_wait_one_more_reads_and_leaves_as_soon_as_others_can() {
+        let crew = experienced(1);
+        let stalled = || Instant::now().checked_sub(STALLED_MIN).unwrap();
+        let first = crew.enlist().unwrap();
+        assert!(crew.may_read(&first));
+        first.begin(1, not_long_ago(), &crew);
+        assert!(!crew.hand_off(&first), "there is one thread");
+        first.begin(1, stalled(), &crew);
+        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads");
+        let second = crew.enlist().unwrap();
+        assert!(second.is_surplus && crew.enlist().is_none(), "one at a time");
+        assert!(crew.may_read(&second));
+        second.begin(2, stalled(), &crew);
+        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads again");
+        let third = crew.enlist().unwrap();
+        assert!(crew.may_read(&third));
+        first.finish();
+        std::thread::scope(|scope| {
+            let returned = scope.spawn(|| crew.may_read(&first));
+            while crew.state.lock().parked == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!crew.may_read(&third), "it is needed no more");
+            crew.discharge(&third);
+            assert!(returned.join().unwrap());
+        });
+        assert!(crew.is_at_rest());
+    }
+
+    #[test]
+    fn threads_that_wait_are_replaced_within_bounds() {
+        let crew = experienced(2);
+        let (stuck, busy) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        stuck.begin(1, crew.epoch, &crew);
+        busy.begin(2, not_long_ago(), &crew);
+        assert!(crew.enlist().is_some_and(|third| third.is_surplus));
+        assert!(crew.enlist().is_none(), "two do not wait");
+        let crew = experienced(1);
+        let enlist =
+            |number| crew.enlist().map(|worker| drop(worker.begin(number, crew.epoch, &crew)));
+        assert_eq!((1..).map_while(enlist).count(), THREADS_MAX);
+    }
+
+    #[test]
+    fn a_place_whose_thread_could_not_start_is_offered_again() {
+        const LONG: Duration = Duration::from_secs(60);
+        let crew = Crew::new(4);
+        let first = crew.enlist().unwrap();
+        assert!(crew.may_read(&first));
+        first.begin(1, Instant::now(), &crew);
+        assert!(crew.hand_off(&first), "there is nobody else yet");
+        let second = crew.enlist().unwrap();
+        assert_eq!(crew.relieve(LONG), 0, "one is on its way");
+        crew.discharge(&second);
+        assert_eq!(crew.relieve(LONG), 1, "nobody reads");
+        first.finish();
+        assert!(crew.may_read(&first), "who comes back takes the place");
+        assert_eq!(crew.relieve(LONG), 0);
+    }
+
     #[test]
     fn only_the_present_request_is_cancelled() {
         let crew = Crew::new(1);
         let worker = crew.enlist().unwrap();
         let cancelled = worker.begin(7, Instant::now(), &crew);
-        assert!(!crew.cancel(8));
-        assert!(crew.cancel(7));
+        crew.cancel(8);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 0);
+        crew.cancel(7);
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         worker.finish();
-        assert!(!crew.cancel(7));
+    }
+
+    /// The kernel tells another thread, and does so once.
+    #[test]
+    fn a_request_can_be_cancelled_before_it_begins() {
+        let crew = Crew::new(2);
+        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        crew.cancel(7);
+        let other = second.begin(8, Instant::now(), &crew);
+        let cancelled = first.begin(7, Instant::now(), &crew);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        assert_eq!(other.load(Ordering::SeqCst), 0);
+    }
+
+    /// Whichever comes first, neither may miss the other.
+    #[test]
+    fn no_interrupt_is_lost_between_reading_and_beginning() {
+        let crew = Crew::new(1);
+        let worker = crew.enlist().unwrap();
+        let together = std::sync::Barrier::new(2);
+        let mut lost = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for unique in 1..=2000 {
+                    together.wait();
+                    crew.cancel(unique);
+                    together.wait();
+                }
+            });
+            for unique in 1..=2000 {
+                together.wait();
+                let cancelled = worker.begin(unique, Instant::now(), &crew);
+                together.wait();
+                lost.extend((cancelled.load(Ordering::SeqCst) != unique).then_some(unique));
+                worker.finish();
+            }
+        });
+        assert_eq!(lost, [0; 0]);
     }
 
     #[test]

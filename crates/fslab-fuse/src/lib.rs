@@ -12,6 +12,7 @@
 //! granted is said, never silently replaced. This crate knows no layer and no leaf.
 
 mod anchor;
+mod answer;
 mod backing;
 mod channel;
 mod connect;
@@ -21,6 +22,7 @@ mod error;
 mod extension;
 mod features;
 mod incoming;
+mod interrupts;
 mod monitor;
 mod negotiate;
 mod notices;

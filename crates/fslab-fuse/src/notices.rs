@@ -46,7 +46,8 @@ pub(crate) fn queue() -> (Notices, Pending) {
 
 impl Notices {
     /// Has the kernel write an inode's dirty pages back, which arrives as ordinary requests, and
-    /// then runs `next`, on the thread of the notices.
+    /// then runs `next`, on the thread of the notices, which must not panic: all others wait for
+    /// that thread.
     pub fn write_back_then(&self, ino: Ino, next: impl FnOnce() + Send + 'static) {
         self.send(Notice::WriteBack(ino, Box::new(next)));
     }

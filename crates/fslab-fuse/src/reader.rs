@@ -40,8 +40,22 @@ impl<'a> Next<'a> {
 }
 
 impl Reader {
-    /// A reader of a connection that stays awake for at most `poll` between requests.
-    pub fn new(connection: &dyn Channel, poll: Duration) -> Result<Self, Errno> {
+    /// A reader of a connection that stays awake for at most `poll` between requests. Where there
+    /// are no more descriptors, it shares the connection's own: slower, but no request waits.
+    pub fn new(connection: &Arc<dyn Channel>, poll: Duration) -> Self {
+        Self::with_own_ways(&**connection, poll).unwrap_or_else(|error| {
+            tracing::info!(%error, "a thread shares the descriptor of its mount");
+            Self::sharing(connection)
+        })
+    }
+
+    /// A reader on the connection's own descriptor, which takes no other and never looks.
+    pub fn sharing(connection: &Arc<dyn Channel>) -> Self {
+        let patience = Patience::new(Duration::ZERO);
+        Self { waiting: Arc::clone(connection), looking: None, patience }
+    }
+
+    fn with_own_ways(connection: &dyn Channel, poll: Duration) -> Result<Self, Errno> {
         let patience = Patience::new(poll);
         let looks = !patience.now().is_zero();
         let looking = looks.then(|| connection.another(Reading::Looks)).transpose()?;

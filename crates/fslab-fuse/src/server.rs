@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Creation, Credentials, Errno, Error, FileSystem, Request};
+use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
 use parking_lot::Mutex;
 
+use crate::answer::{answer, guarded};
 use crate::backing::BackingFiles;
 use crate::channel::Channel;
-use crate::convert::to_errno;
 use crate::crew::{Crew, Experience, Worker};
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub notices: Notices,
     /// Whether anything was asked since somebody looked.
     activity: AtomicBool,
+    /// Whether the last thread to be started could not be.
+    is_short_of_threads: AtomicBool,
     channel: Arc<dyn Channel>,
     crew: Crew,
     monitor: Monitor,
@@ -62,6 +64,7 @@ impl Server {
             backing: BackingFiles::new(Arc::clone(&channel)),
             notices,
             activity: AtomicBool::default(),
+            is_short_of_threads: AtomicBool::default(),
             channel,
             crew: Crew::new(options.thread_count()),
             patience: granted.request_time_max.map(patience),
@@ -104,41 +107,54 @@ impl Server {
     }
 
     fn add_thread_or_say(self: &Arc<Self>) {
-        if let Err(error) = self.add_thread() {
-            tracing::warn!(%error, "can't start one more thread; requests wait for the others");
+        let started = self.add_thread();
+        let has_failed_before = self.is_short_of_threads.swap(started.is_err(), Ordering::Relaxed);
+        if let Err(error) = started
+            && !has_failed_before
+        {
+            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
         }
     }
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.crew.enlist() else { return Ok(()) };
-        let reader = Reader::new(&*self.channel, self.options.poll).map_err(io::Error::from);
-        let started = reader.and_then(|reader| {
-            let (server, worker) = (Arc::clone(self), Arc::clone(&worker));
-            std::thread::Builder::new()
-                .name("fslab-fuse".to_owned())
-                .spawn(move || server.work(&worker, reader))
-        });
+        // There can be many of the others, for as long as they wait.
+        let reader = if worker.is_surplus {
+            Reader::sharing(&self.channel)
+        } else {
+            Reader::new(&self.channel, self.options.poll)
+        };
+        let (server, own) = (Arc::clone(self), Arc::clone(&worker));
+        let started = std::thread::Builder::new()
+            .name("fslab-fuse".to_owned())
+            .spawn(move || server.work(&own, reader));
         if started.is_err() {
             self.crew.discharge(&worker);
         }
         started.map(|_detached| ())
     }
 
-    fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, reader: Reader) {
+        self.serve_while_needed(worker, reader);
+        self.crew.discharge(worker);
+        if self.crew.is_at_rest() {
+            fslab_sys::freed_memory::give_back();
+        }
+    }
+
+    fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
         while self.crew.may_read(worker) {
             let Some(next) = self.next(&mut reader, &mut buffer) else { break };
-            if self.crew.learn(worker, next.waited, &mut experience) {
-                self.add_thread_or_say();
-            }
             match Incoming::parse(&buffer[..next.length]) {
-                Ok(incoming) => self.serve(worker, &next, incoming, &mut output),
+                Ok(incoming) => {
+                    self.serve(worker, &next, incoming, &mut output, &mut experience);
+                }
                 Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
         }
-        self.crew.discharge(worker);
     }
 
     /// The next request; `None` at the end of the mount, which all threads then learn of.
@@ -157,9 +173,10 @@ impl Server {
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        &Next { channel, arrived, .. }: &Next<'_>,
+        &Next { channel, arrived, waited, .. }: &Next<'_>,
         incoming: Incoming<'_>,
         output: &mut Output,
+        experience: &mut Experience,
     ) {
         let header = incoming.header;
         let Some(opcode) = Opcode::from_number(header.opcode) else {
@@ -168,10 +185,13 @@ impl Server {
         };
         self.activity.store(true, Ordering::Relaxed);
         if opcode == Opcode::Interrupt {
-            return self.interrupt(incoming, &**channel);
+            return self.interrupt(incoming);
         }
         let cancelled = worker.begin(header.unique, arrived, &self.crew);
         self.monitor.wake_if_asleep();
+        if self.crew.learn(worker, waited, experience) {
+            self.add_thread_or_say();
+        }
         if opcode.is_slow() && self.crew.hand_off(worker) {
             self.add_thread_or_say();
         }
@@ -194,7 +214,8 @@ impl Server {
         output: &mut Output,
     ) {
         let worker = self.crew.enlist().unwrap();
-        self.serve(&worker, &Next::arriving(channel), incoming, output);
+        let experience = &mut Experience::default();
+        self.serve(&worker, &Next::arriving(channel), incoming, output, experience);
         self.crew.discharge(&worker);
     }
 
@@ -229,7 +250,10 @@ impl Server {
             }
         };
         if !arrived {
-            self.take_back(&to_request(header, Cancellation::default()), output);
+            let request = to_request(header, Cancellation::default());
+            if catch_unwind(AssertUnwindSafe(|| self.take_back(&request, output))).is_err() {
+                tracing::error!(?header, "the file system panicked; it keeps what nobody has");
+            }
         }
     }
 
@@ -243,25 +267,14 @@ impl Server {
         Errno::TIMEDOUT
     }
 
-    /// The caller of a request was signalled. If no thread serves it yet, the kernel must ask
-    /// again, because another thread may just be taking it.
-    pub fn interrupt(&self, mut incoming: Incoming<'_>, channel: &dyn Channel) {
-        let Ok(interrupt) = incoming.body.take::<InterruptIn>() else { return };
-        if !self.crew.cancel(interrupt.unique) {
-            answer(channel, incoming.header.unique, Err(Errno::AGAIN));
+    /// The caller of a request was signalled. The kernel waits for no answer; it could be asked to
+    /// tell once more, but only by the descriptor that the request itself came by, and it would
+    /// then do so before anything else, again and again where the request waits for others.
+    pub fn interrupt(&self, mut incoming: Incoming<'_>) {
+        if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
+            self.crew.cancel(interrupt.unique);
         }
     }
-}
-
-/// Whether the answer arrived.
-fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], Errno>) -> bool {
-    let sent = channel.reply(unique, answer);
-    match sent {
-        // The request was aborted meanwhile: nobody waits for the answer.
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
-    }
-    sent.is_ok()
 }
 
 fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
@@ -272,30 +285,5 @@ fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation,
-    }
-}
-
-/// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
-fn guarded(
-    opcode: Opcode,
-    header: InHeader,
-    body: impl FnOnce() -> fslab_vfs::Result<Answer>,
-) -> Result<Answer, Errno> {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            if matches!(error, Error::Damaged { .. }) {
-                tracing::error!(operation = opcode.name(), %error, "damaged");
-            }
-            Err(to_errno(opcode.name(), &error))
-        }
-        Err(_) => {
-            tracing::error!(
-                operation = opcode.name(),
-                ?header,
-                "the file system panicked; this request fails with EIO"
-            );
-            Err(Errno::IO)
-        }
     }
 }

@@ -7,6 +7,8 @@ mod subject;
 #[cfg(test)]
 mod creation;
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod refused;

@@ -7,6 +7,7 @@ pub mod block_counters;
 pub mod cycles;
 pub mod descriptor;
 pub mod file_handle;
+pub mod freed_memory;
 pub mod fuse_control;
 pub mod fuse_device;
 pub mod generation;

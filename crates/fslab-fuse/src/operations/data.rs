@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, WriteOptions};
 use rustix::fs::OFlags;
-use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
-use crate::convert::to_errno;
+use crate::answer::answer_later;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, ReadIn, WriteIn};
 use crate::server::Server;
@@ -98,14 +98,10 @@ impl Server {
             return Ok(Answer::Now);
         }
         let (file_system, request) = (Arc::clone(&self.file_system), job.request.clone());
-        let (channel, unique) = (Arc::clone(job.channel), job.incoming.header.unique);
+        let (channel, header) = (Arc::clone(job.channel), job.incoming.header);
         self.notices.write_back_then(ino, move || {
-            let found = seek(&*file_system, &request, ino, &wanted);
-            let answer = found.as_ref().map(IntoBytes::as_bytes);
-            let answer = answer.map_err(|error| to_errno("lseek", error));
-            if let Err(error) = channel.reply(unique, answer) {
-                tracing::debug!(%error, "an lseek was given up before its answer");
-            }
+            let found = || seek(&*file_system, &request, ino, &wanted);
+            answer_later(&*channel, Opcode::Lseek, header, found);
         });
         Ok(Answer::Later)
     }

@@ -1,8 +1,10 @@
-//! Replies that the kernel does not take: nothing they hand over may be lost.
+//! What the kernel does not take or give: nothing that replies hand over may be lost, and no mount
+//! stands for want of a descriptor.
 
-use fslab_vfs::Errno;
+use std::sync::Arc;
 
-use super::script::{BY_ROOT, Record};
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs};
+
 use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
@@ -34,9 +36,7 @@ fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
     let before = count(&subject);
     *subject.script.refusal.lock() = refusal;
     for (opcode, rest) in giving() {
-        let opcode_number = opcode as u8;
-        let record = Record { flags: BY_ROOT, opcode: opcode_number, node: 1, extensions: 0, rest };
-        subject.serve(&record.to_request());
+        subject.ask(opcode, 1, &rest);
         let replied = subject.script.replies.lock().last().copied();
         assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
     }
@@ -51,4 +51,37 @@ fn what_a_refused_reply_hands_over_is_taken_back() {
     }
     let [before, after] = counts(None);
     assert!(after.0 > before.0 && after.1 > before.1, "else nothing was tried: {after:?}");
+}
+
+#[test]
+fn a_thread_without_descriptors_of_its_own_reads_all_the_same() {
+    let subject = Subject::new(&MountOptions::default());
+    *subject.script.refusal.lock() = Some(Errno::MFILE);
+    subject.server.start().unwrap();
+    // The first read finds that the mount is gone.
+    subject.server.wait().unwrap();
+}
+
+/// Panics at whatever is to be forgotten.
+struct Panicking(Arc<MemFs>);
+
+impl FileSystem for Panicking {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn forget(&self, _: Ino, _: u64) {
+        panic!("planted")
+    }
+}
+
+#[test]
+fn a_panic_while_it_is_taken_back_ends_no_thread() {
+    let options = MountOptions::default();
+    let mut subject = Subject::over(&options, |memory| Arc::new(Panicking(memory)));
+    *subject.script.refusal.lock() = Some(Errno::NOENT);
+    for _ in 0..2 {
+        subject.ask(Opcode::Lookup, 1, b"a\0");
+    }
+    assert_eq!(*subject.script.replies.lock(), [Ok(128); 2]);
 }

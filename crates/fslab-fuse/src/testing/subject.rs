@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use zerocopy::FromZeros;
 
 use super::script::decode;
+#[cfg(test)]
+use super::script::{BY_ROOT, Record};
 use crate::channel::{Channel, Reading, Received};
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
@@ -61,12 +63,20 @@ impl Subject {
     /// A server over a file `a` with some bytes (inode 2, open as handle 1), a directory `d` (3)
     /// and a link `l` (4); the root is open as handle 2.
     pub fn new(options: &MountOptions) -> Self {
+        Self::over(options, |memory| memory)
+    }
+
+    /// As [`Self::new`], over what is made of the memory.
+    pub fn over(
+        options: &MountOptions,
+        file_system: impl FnOnce(Arc<MemFs>) -> Arc<dyn FileSystem>,
+    ) -> Self {
         let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
         populate(&memory);
         let script = Arc::new(ScriptedChannel::default());
         let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
         let (notices, pending) = notices::queue();
-        let shared: Arc<dyn FileSystem> = Arc::<MemFs>::clone(&memory);
+        let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
         let server = Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
         let (server, output) = (Arc::new(server), Output::default());
@@ -82,6 +92,14 @@ impl Subject {
         }
     }
 
+    /// Has a request by root about an inode answered as on a mount.
+    #[cfg(test)]
+    pub fn ask(&mut self, opcode: Opcode, node: u8, rest: &[u8]) {
+        let opcode = opcode as u8;
+        let rest = rest.to_vec();
+        self.serve(&Record { flags: BY_ROOT, opcode, node, extensions: 0, rest }.to_request());
+    }
+
     /// Has a request answered as on a mount.
     #[cfg(test)]
     pub fn serve(&mut self, request: &[u8]) {
@@ -94,7 +112,7 @@ impl Subject {
         let Ok(incoming) = Incoming::parse(request) else { return };
         let Some(opcode) = Opcode::from_number(incoming.header.opcode) else { return };
         if opcode == Opcode::Interrupt {
-            return self.server.interrupt(incoming, &*self.channel);
+            return self.server.interrupt(incoming);
         }
         let (channel, output) = (&self.channel, &mut self.output);
         let none = Cancellation::default();
@@ -179,7 +197,7 @@ fn populate(memory: &MemFs) {
 /// A way to a kernel that asks nothing and notes what it is told.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptedChannel {
-    /// How every reply is refused, if it is.
+    /// How every reply is refused, and one more way, if they are.
     pub refusal: Mutex<Option<Errno>>,
     /// What was replied: the payload's length, or an error.
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
@@ -200,7 +218,8 @@ impl Channel for ScriptedChannel {
     }
 
     fn another(&self, _: Reading) -> Result<Arc<dyn Channel>, Errno> {
-        Ok(Arc::new(Self::default()))
+        let refusal = *self.refusal.lock();
+        refusal.map_or_else(|| Ok(Arc::new(Self::default()) as Arc<dyn Channel>), Err)
     }
 
     fn register_backing(&self, _: BorrowedFd<'_>) -> Result<i32, Errno> {

@@ -1,6 +1,7 @@
 //! A caller that is signalled does not wait for an operation that may take for ever.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use crate::support::{Mounted, soon};
 const INTERRUPTS: usize = 60;
 
 /// Reading waits until the reader gives up, as for a tape that nobody mounts.
+#[derive(Default)]
 struct Waiting {
     inner: MemFs,
     begun: AtomicUsize,
@@ -47,11 +49,7 @@ impl FileSystem for Waiting {
 
 #[test]
 fn a_blocked_read_ends_with_its_reader() {
-    let waiting = Arc::new(Waiting {
-        inner: MemFs::default(),
-        begun: AtomicUsize::new(0),
-        ended: AtomicUsize::new(0),
-    });
+    let waiting = Arc::new(Waiting::default());
     let shared: Arc<dyn FileSystem> = waiting.clone();
     let test = "interrupts::a_blocked_read_ends_with_its_reader";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
@@ -71,15 +69,38 @@ fn a_blocked_read_ends_with_its_reader() {
 
 /// Answers how long the reader took to end after the signal.
 fn signalled_once(mounted: &Mounted, waiting: &Waiting, number: usize, signal: Signal) -> Duration {
-    let mut reader = Command::new("cat")
-        .arg(mounted.path().join("tape"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut reader = start_reading(&mounted.path().join("tape"));
     soon("the reader waits", || waiting.begun.load(Ordering::SeqCst) > number);
     let start = Instant::now();
     kill_process(Pid::from_child(&reader), signal).unwrap();
     assert!(!reader.wait().unwrap().success());
     start.elapsed()
+}
+
+fn start_reading(path: &Path) -> Child {
+    let (mut reader, none) = (Command::new("cat"), Stdio::null);
+    reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
+}
+
+/// More readers wait than threads serve: what they wait for may take hours.
+#[test]
+fn waits_of_all_threads_hold_up_neither_others_nor_signals() {
+    const READERS: usize = 6;
+    let waiting = Arc::new(Waiting::default());
+    let shared: Arc<dyn FileSystem> = waiting.clone();
+    let test = "interrupts::waits_of_all_threads_hold_up_neither_others_nor_signals";
+    let options = MountOptions { threads: Some(2), ..MountOptions::default() };
+    let Some(mounted) = Mounted::new(test, shared, &options) else { return };
+    let path = |number: usize| mounted.path().join(number.to_string());
+    (0..READERS).for_each(|number| std::fs::write(path(number), "far away").unwrap());
+    let mut readers: Vec<_> = (0..READERS).map(|number| start_reading(&path(number))).collect();
+    soon("all wait", || waiting.begun.load(Ordering::SeqCst) == READERS);
+    std::fs::write(mounted.path().join("near"), "x").unwrap();
+    assert_eq!(std::fs::read_dir(mounted.path()).unwrap().count(), READERS + 1);
+    for reader in &mut readers {
+        kill_process(Pid::from_child(reader), Signal::INT).unwrap();
+        assert!(!reader.wait().unwrap().success());
+    }
+    soon("nobody waits", || waiting.ended.load(Ordering::SeqCst) == READERS);
+    mounted.end();
 }

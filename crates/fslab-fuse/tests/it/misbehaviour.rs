@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use fslab_fuse::MountOptions;
 use fslab_sys::mounts::{Mount, mounted_on};
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result};
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result, SeekTo};
 use parking_lot::Mutex;
 
 use crate::support::{Mounted, PATIENCE};
 use crate::watched::{Meeting, Watched};
 
-/// Panics at every listing of extended attributes.
+/// Panics at every listing of extended attributes, and of data and holes.
 struct Panicking(MemFs);
 
 impl FileSystem for Panicking {
@@ -21,6 +21,10 @@ impl FileSystem for Panicking {
     }
 
     fn listxattr(&self, _: &Request, _: Ino) -> Result<Vec<u8>> {
+        panic!("planted")
+    }
+
+    fn lseek(&self, _: &Request, _: Ino, _: Handle, _: u64, _: SeekTo) -> Result<u64> {
         panic!("planted")
     }
 }
@@ -37,6 +41,24 @@ fn a_panic_fails_one_request() {
         assert_eq!(error, rustix::io::Errno::IO);
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
+    mounted.end();
+}
+
+/// With the writeback cache, the thread that answers is one for all.
+#[test]
+fn a_panic_of_what_is_answered_later_fails_one_request() {
+    let shared = Arc::new(Panicking(MemFs::default()));
+    let test = "misbehaviour::a_panic_of_what_is_answered_later_fails_one_request";
+    let options = MountOptions { writeback: true, ..MountOptions::default() };
+    let Some(mounted) = Mounted::new(test, shared, &options) else { return };
+    let path = mounted.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    for _ in 0..2 {
+        let error = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap_err();
+        assert_eq!(error, rustix::io::Errno::IO);
+    }
+    drop(file);
     mounted.end();
 }
 

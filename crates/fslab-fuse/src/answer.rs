@@ -1,0 +1,58 @@
+//! Answers to requests, whatever the file system does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fslab_vfs::{Errno, Error};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::channel::Channel;
+use crate::convert::to_errno;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::request::InHeader;
+
+/// Whether the answer arrived.
+pub(crate) fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], Errno>) -> bool {
+    let sent = channel.reply(unique, answer);
+    match sent {
+        // The request was aborted meanwhile: nobody waits for the answer.
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
+    }
+    sent.is_ok()
+}
+
+/// Does what is left of a request whose thread went on to others, and answers it.
+pub(crate) fn answer_later<T: IntoBytes + Immutable>(
+    channel: &dyn Channel,
+    opcode: Opcode,
+    header: InHeader,
+    body: impl FnOnce() -> fslab_vfs::Result<T>,
+) {
+    let done = guarded(opcode, header, body);
+    answer(channel, header.unique, done.as_ref().map(IntoBytes::as_bytes).map_err(|error| *error));
+}
+
+/// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
+pub(crate) fn guarded<T>(
+    opcode: Opcode,
+    header: InHeader,
+    body: impl FnOnce() -> fslab_vfs::Result<T>,
+) -> Result<T, Errno> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            if matches!(error, Error::Damaged { .. }) {
+                tracing::error!(operation = opcode.name(), %error, "damaged");
+            }
+            Err(to_errno(opcode.name(), &error))
+        }
+        Err(_) => {
+            tracing::error!(
+                operation = opcode.name(),
+                ?header,
+                "the file system panicked; this request fails with EIO"
+            );
+            Err(Errno::IO)
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Callers that are signalled, at every moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, Request, Result};
+
+use super::subject::Subject;
+use crate::options::MountOptions;
+use crate::protocol::opcode::Opcode;
+
+/// Notes whether the caller of the last request still waited.
+struct Noting {
+    inner: Arc<MemFs>,
+    was_cancelled: Arc<AtomicBool>,
+}
+
+impl FileSystem for Noting {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.inner)
+    }
+
+    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
+        self.was_cancelled.store(request.cancellation.is_cancelled(), Ordering::SeqCst);
+        self.inner.getattr(request, ino, handle)
+    }
+}
+
+/// The number that every request of a conversation has.
+const UNIQUE: [u8; 8] = 2_u64.to_ne_bytes();
+
+#[test]
+fn an_interrupt_before_its_request_is_not_lost() {
+    let was_cancelled = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&was_cancelled);
+    let mut subject = Subject::over(&MountOptions::default(), |inner| {
+        Arc::new(Noting { inner, was_cancelled: noted })
+    });
+    for expected in [true, false] {
+        if expected {
+            subject.ask(Opcode::Interrupt, 0, &UNIQUE);
+        }
+        subject.ask(Opcode::Getattr, 1, &[0; 16]);
+        assert_eq!(was_cancelled.load(Ordering::SeqCst), expected);
+    }
+}
+
+/// The kernel would tell once more before anything else, while the answer waits for just that.
+#[test]
+fn an_interrupt_of_a_request_that_is_answered_later_is_not_asked_for_again() {
+    let mut subject = Subject::new(&MountOptions { writeback: true, ..MountOptions::default() });
+    // Data of the file from its beginning on, by its handle.
+    let seek: Vec<u8> = [1_u64, 0, 3].into_iter().flat_map(u64::to_ne_bytes).collect();
+    subject.ask(Opcode::Lseek, 2, &seek);
+    subject.ask(Opcode::Interrupt, 0, &UNIQUE);
+    assert_eq!(*subject.script.replies.lock(), []);
+}
