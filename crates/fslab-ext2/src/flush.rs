@@ -56,10 +56,18 @@ impl Volume {
 
     /// Makes durable what the device was given, if it was given something.
     fn barrier(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.data_written) {
+        if self.data_written {
             self.cache.device().flush()?;
+            // Not before: where it failed, the next one is asked for it again.
+            (self.data_written, self.reuse_waits) = (false, false);
         }
         Ok(())
+    }
+
+    /// Before something is taken: what was freed may be used again only when the device has
+    /// confirmed that nothing leads to it.
+    pub(crate) fn confirm_freed(&mut self) -> Result<()> {
+        if self.reuse_waits { self.barrier() } else { Ok(()) }
     }
 
     fn write_role(&mut self, role: Role) -> Result<()> {
@@ -121,6 +129,7 @@ impl Volume {
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
         // The device may reorder this with the inodes: bitmaps are made again from inodes.
+        self.reuse_waits |= self.space.is_waiting();
         self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
         self.write_counts()
@@ -133,10 +142,11 @@ impl Volume {
     /// Writes the first copy of the descriptors and the superblock. The others are for repair and
     /// keep the counts they had, as with the kernel.
     fn write_counts(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.space.changed) {
+        if self.space.changed {
             let geometry = self.geometry();
             let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
             self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
+            self.space.changed = false;
         }
         self.write_superblock(false)
     }

@@ -82,6 +82,8 @@ pub(crate) struct Volume {
     pub(crate) may_say_clean: bool,
     /// Bytes of files were written that no barrier has made durable.
     pub(crate) data_written: bool,
+    /// What was freed looks usable, and no barrier yet stands behind what led to it.
+    pub(crate) reuse_waits: bool,
 }
 
 impl Volume {
@@ -115,6 +117,7 @@ impl Volume {
             says_clean: is_clean,
             may_say_clean: is_clean,
             data_written: false,
+            reuse_waits: false,
         };
         if !volume.options.read_only {
             volume.release_orphans()?;
@@ -151,6 +154,7 @@ impl Volume {
 
     /// Makes sure that so many blocks can be taken.
     pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
+        self.confirm_freed()?;
         if !self.space.has_blocks(blocks, privileged) {
             return Err(Errno::NOSPC.into());
         }
@@ -217,6 +221,7 @@ impl Volume {
     /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
     /// generation it is to have.
     pub fn take_inode(&mut self, parent: InodeNo, kind: FileKind) -> Result<(InodeNo, u32)> {
+        self.confirm_freed()?;
         if self.space.must_settle_for_inode() {
             self.flush_within_operation()?;
         }

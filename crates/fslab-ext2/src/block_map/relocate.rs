@@ -52,6 +52,7 @@ impl Volume {
         let Some(old) = self.addresses(no, inode, range.clone())? else { return Ok(None) };
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
         let Some(request) = self.request_of_mapped(no, inode, &range)? else { return Ok(None) };
+        self.confirm_freed()?;
         let Some(run) = self.space.take_cluster(&mut self.cache, no, &request, (*first, *last))?
         else {
             return Ok(None);
