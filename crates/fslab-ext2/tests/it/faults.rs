@@ -1,6 +1,7 @@
 //! A device that fails: what was promised is not taken back, and nothing is promised that is not so.
 
-use fslab_ext2::{MkfsOptions, VolumeOptions};
+use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
+use fslab_ext2::{MkfsOptions, Superblock, VolumeOptions};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Errno, FileSystem, Ino};
 
@@ -63,4 +64,33 @@ fn what_was_freed_is_not_used_again_before_the_device_confirmed_it() {
         client.file(Ino::ROOT, "newer", &[8; 1000 * BLOCK]).unwrap();
     }
     assert!((3..FLUSHES_MAX).contains(&failed), "{failed} orders in one sync");
+}
+
+/// What the superblock on the device says: whether all is in order, and whether errors were seen.
+fn state(device: &FaultyDevice) -> (bool, bool) {
+    let state = Superblock::read(device).unwrap().raw().s_state.get();
+    (state & STATE_CLEAN != 0, state & STATE_ERRORS != 0)
+}
+
+#[test]
+fn orphans_that_can_not_be_freed_keep_nobody_from_the_other_files() {
+    // Of `s_last_orphan` within the superblock.
+    const LAST_ORPHAN: u64 = 232;
+    // One that was never used, a reserved one, one that doesn't exist.
+    for no in [100_u32, 7, 1 << 30] {
+        let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
+        let ext2 = device.open(VolumeOptions::default());
+        Client::new(&ext2).file(Ino::ROOT, "file", b"bytes").unwrap();
+        ext2.shutdown().unwrap();
+        assert_eq!(state(&device), (true, false));
+        device.write_at(SUPERBLOCK_OFFSET + LAST_ORPHAN, &no.to_le_bytes()).unwrap();
+        let ext2 = device.open(VolumeOptions::default());
+        let client = Client::new(&ext2);
+        let file = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        assert_eq!(client.contents(file).unwrap(), b"bytes");
+        drop(client);
+        ext2.shutdown().unwrap();
+        assert_eq!(state(&device), (false, true), "inode {no}");
+        assert_eq!(Superblock::read(&*device).unwrap().raw().s_last_orphan.get(), 0);
+    }
 }

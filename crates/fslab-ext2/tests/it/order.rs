@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::{seed, seed_or};
-use fslab_vfs::{BlockDevice, Ino, OpenMode};
+use fslab_vfs::{Attr, BlockDevice, Ino, OpenMode};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -316,4 +316,56 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
         }
     });
     assert!(rounded > 0, "no cut fell between the pointers and the size");
+}
+
+/// The superblock never names an inode as an orphan that is none: one that was deleted, or that the
+/// device has only with its name or not at all.
+#[test]
+fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
+    let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
+    let client = Client::new(&ext2);
+    let orphan = || client.tmpfile(Ino::ROOT, 0o600, OpenMode::READ_WRITE).unwrap();
+    let named = |name: &str| {
+        client.create(Ino::ROOT, name, 0o600, OpenMode::EXCLUSIVE).map(|(_, file)| file).unwrap()
+    };
+    let end = |(attr, file): (Attr, File<'_>)| {
+        file.close().unwrap();
+        client.forget(attr.ino);
+    };
+    ext2.sync().unwrap();
+    let begin = device.position();
+    let (first, second, third) = (orphan(), orphan(), orphan());
+    let unlinked = named("unlinked");
+    ext2.sync().unwrap();
+    // One in the middle of the list goes, and new ones come.
+    end(second);
+    client.unlink(Ino::ROOT, "unlinked").unwrap();
+    let fourth = orphan();
+    ext2.sync().unwrap();
+    // The newest goes while others come, and then all.
+    end(fourth);
+    let fifth = orphan();
+    ext2.sync().unwrap();
+    unlinked.close().unwrap();
+    [first, third, fifth].into_iter().for_each(end);
+    ext2.sync().unwrap();
+    let (log, mut seen) = (device.log(), 0);
+    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let mut see = |state: &DeviceState| {
+        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+        let head = ext2.superblock().raw().s_last_orphan.get();
+        if head == 0 {
+            return Ok(());
+        }
+        seen += 1;
+        match Client::new(&ext2).attr(Ino(head.into())) {
+            Ok(attr) if attr.links == 0 => Ok(()),
+            Ok(attr) => Err(format!("inode {head} has {} links", attr.links)),
+            Err(error) => Err(format!("inode {head}: {error}")),
+        }
+    };
+    log.for_each_state(&plan, &|point| point > begin, &mut see)
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    assert!(seen > 20, "only {seen} states had a list");
 }
