@@ -2,7 +2,7 @@
 //! decides.
 //!
 //! The bytes are copied before a pointer changes, and what is left is free only when nothing on the
-//! device leads to it: whichever of the two a power cut leaves a pointer at holds the same bytes.
+//! device leads to it, so that the inode is stored with the move: whichever of the two a power cut leaves a pointer at holds the same bytes.
 
 use std::ops::Range;
 
@@ -62,6 +62,9 @@ impl Volume {
         if answer.is_err() {
             self.untake_unused(no, inode, range, run)?;
         }
+        // The rest of the write may flush and then take the old places: nothing that is written
+        // must lead there.
+        self.store_inode(no, inode)?;
         answer?;
         Ok(run.blocks().last())
     }

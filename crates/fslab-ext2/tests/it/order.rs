@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::{seed, seed_or};
-use fslab_vfs::{Attr, BlockDevice, Ino, OpenMode};
+use fslab_vfs::{Attr, BlockDevice, Extent, FileSystem, Ino, OpenMode};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -22,10 +23,18 @@ const CUTS: usize = 16;
 
 /// A new file system on a device that records.
 fn recorded(bytes: u64, options: &MkfsOptions) -> (Arc<CrashDevice>, Ext2) {
+    recorded_with(bytes, options, VolumeOptions::default())
+}
+
+fn recorded_with(
+    bytes: u64,
+    options: &MkfsOptions,
+    volume: VolumeOptions,
+) -> (Arc<CrashDevice>, Ext2) {
     let device = Arc::new(CrashDevice::new(bytes, BLOCK as u64).unwrap());
     mkfs(&*device, options).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    (device, Ext2::open(shared, VolumeOptions::default()).unwrap())
+    (device, Ext2::open(shared, volume).unwrap())
 }
 
 /// Looks at what power cuts after `begin` leave, repaired; answers how many there were.
@@ -368,4 +377,51 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     log.for_each_state(&plan, &|point| point > begin, &mut see)
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
     assert!(seen > 20, "only {seen} states had a list");
+}
+
+/// A write moves the file's blocks together, and then needs the places where they lay: those are not
+/// written over while the device leads there for what was synced.
+#[test]
+fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
+    const KEPT: usize = 5;
+    const ADDED: usize = 6;
+    let smart = VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() };
+    let small = MkfsOptions { reserved_percent: 0, ..options(BLOCK as u32) };
+    let (device, ext2) = recorded_with(2 << 20, &small, smart);
+    let client = Client::new(&ext2);
+    let (attr, kept) = client.create(Ino::ROOT, "kept", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    kept.write_all(0, &[b'k'; KEPT * BLOCK]).unwrap();
+    // One block is added, and then all are moved; nothing is left for the next ones.
+    let room = client.file(Ino::ROOT, "room", &[b'r'; (KEPT + 2) * BLOCK]).unwrap();
+    let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    let mut size = 0;
+    while let Ok(length) = filler.write(size, &[b'f'; BLOCK]) {
+        size += length as u64;
+    }
+    client.forget(room);
+    client.unlink(Ino::ROOT, "room").unwrap();
+    ext2.sync().unwrap();
+    let places = || ext2.layout().unwrap().extents(attr.ino).unwrap();
+    let (begin, before) = (device.position(), places());
+    kept.write_all((KEPT * BLOCK) as u64, &[b'a'; ADDED * BLOCK]).unwrap();
+    let overlap = |one: &Extent, other: &Extent| one.physical.abs_diff(other.physical) < one.length;
+    let after = places();
+    let moved = after[0].physical != before[0].physical;
+    assert!(moved && after[1..].iter().any(|place| overlap(&before[0], place)), "{after:?}");
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let mut see = |state: &DeviceState| {
+        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+        let client = Client::new(&ext2);
+        let ino = client.lookup(Ino::ROOT, "kept").map_err(|error| error.to_string())?.ino;
+        let contents = client.contents(ino).map_err(|error| error.to_string())?;
+        match contents[..KEPT * BLOCK] == [b'k'; KEPT * BLOCK] {
+            true => Ok(()),
+            false => Err("synced bytes were written over".to_owned()),
+        }
+    };
+    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
+    device
+        .log()
+        .for_each_state(&plan, &|point| point > begin, &mut see)
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
 }
