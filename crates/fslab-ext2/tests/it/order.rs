@@ -62,6 +62,24 @@ fn after_cuts(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
+/// Looks at what power cuts at all points after `begin` leave, as it is.
+#[track_caller]
+fn in_all_states(
+    device: &CrashDevice,
+    begin: usize,
+    look: &mut dyn FnMut(&Ext2) -> Result<(), String>,
+) {
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let mut see = |state: &DeviceState| {
+        look(&Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap())
+    };
+    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
+    device
+        .log()
+        .for_each_state(&plan, &|point| point > begin, &mut see)
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+}
+
 /// Leaves are joined all the time then, and gaps filled from the directory's end.
 #[test]
 fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
@@ -358,24 +376,19 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     unlinked.close().unwrap();
     [first, third, fifth].into_iter().for_each(end);
     ext2.sync().unwrap();
-    let (log, mut seen) = (device.log(), 0);
-    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
-    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
-    let mut see = |state: &DeviceState| {
-        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+    let mut seen = 0;
+    in_all_states(&device, begin, &mut |ext2| {
         let head = ext2.superblock().raw().s_last_orphan.get();
         if head == 0 {
             return Ok(());
         }
         seen += 1;
-        match Client::new(&ext2).attr(Ino(head.into())) {
+        match Client::new(ext2).attr(Ino(head.into())) {
             Ok(attr) if attr.links == 0 => Ok(()),
             Ok(attr) => Err(format!("inode {head} has {} links", attr.links)),
             Err(error) => Err(format!("inode {head}: {error}")),
         }
-    };
-    log.for_each_state(&plan, &|point| point > begin, &mut see)
-        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    });
     assert!(seen > 20, "only {seen} states had a list");
 }
 
@@ -408,20 +421,46 @@ fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     let after = places();
     let moved = after[0].physical != before[0].physical;
     assert!(moved && after[1..].iter().any(|place| overlap(&before[0], place)), "{after:?}");
-    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
-    let mut see = |state: &DeviceState| {
-        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
-        let client = Client::new(&ext2);
+    in_all_states(&device, begin, &mut |ext2| {
+        let client = Client::new(ext2);
         let ino = client.lookup(Ino::ROOT, "kept").map_err(|error| error.to_string())?.ino;
         let contents = client.contents(ino).map_err(|error| error.to_string())?;
         match contents[..KEPT * BLOCK] == [b'k'; KEPT * BLOCK] {
             true => Ok(()),
             false => Err("synced bytes were written over".to_owned()),
         }
-    };
-    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
-    device
-        .log()
-        .for_each_state(&plan, &|point| point > begin, &mut see)
-        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    });
+}
+
+/// An attribute that lies in a block, and for which the inode has room by now, is there with its old
+/// or new value at every point: whether it stays in the block or has to leave it.
+#[test]
+fn attributes_that_change_are_there_at_every_power_cut() {
+    let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
+    let client = Client::new(&ext2);
+    let file = client.file(Ino::ROOT, "file", b"").unwrap();
+    client.setxattr(file, "user.a", &[b'a'; 60]).unwrap();
+    client.setxattr(file, "user.b", &[1; 12]).unwrap();
+    client.setxattr(file, "user.c", &[b'c'; 900]).unwrap();
+    client.removexattr(file, "user.a").unwrap();
+    ext2.sync().unwrap();
+    let begin = device.position();
+    // The last one fits the block no more.
+    let values = [vec![1; 12], vec![2; 12], vec![3; 60]];
+    for value in &values[1..] {
+        client.setxattr(file, "user.b", value).unwrap();
+        ext2.sync().unwrap();
+    }
+    assert_eq!(client.getxattr(file, "user.b").unwrap(), values[2]);
+    in_all_states(&device, begin, &mut |ext2| {
+        let client = Client::new(ext2);
+        let file = client.lookup(Ino::ROOT, "file").map_err(|error| error.to_string())?.ino;
+        let value =
+            |name: &str| client.getxattr(file, name).map_err(|error| format!("{name}: {error}"));
+        let (changed, other) = (value("user.b")?, value("user.c")?);
+        match values.contains(&changed) && other == [b'c'; 900] {
+            true => Ok(()),
+            false => Err(format!("{} and {} bytes", changed.len(), other.len())),
+        }
+    });
 }
