@@ -41,7 +41,7 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Only used by who has the space alone; the lock makes the space one that can be shared.
+    /// Whoever has the space alone needs no lock.
     placement: Mutex<Placement>,
     /// Whether descriptors differ from those on the device.
     pub changed: bool,
@@ -236,8 +236,14 @@ impl Space {
     }
 
     /// The policy may forget what it knows of a file.
-    pub fn closed(&mut self, no: InodeNo) {
-        self.placement.get_mut().closed(no);
+    pub fn closed(&self, no: InodeNo) {
+        self.placement.lock().closed(no);
+    }
+
+    /// How many files the policy remembers something of.
+    #[cfg(test)]
+    pub fn files_known(&self) -> usize {
+        self.placement.lock().files_known()
     }
 
     /// Gives a block back.

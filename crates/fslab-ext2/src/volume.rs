@@ -256,6 +256,7 @@ impl Volume {
             self.store_inode(no, &inode)?;
             answer?;
         }
+        self.space.closed(no);
         let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
         self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&mut self.cache, no, inode.kind)
