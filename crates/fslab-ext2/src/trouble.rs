@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// A note that is never taken back while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,14 @@ impl Trouble {
 
     pub fn note(&self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Passes an answer on, and takes note of damage.
+    pub fn see<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(Error::Damaged(_)) = &answer {
+            self.note();
+        }
+        answer
     }
 
     /// Notes and logs what went wrong after the first change of an operation, where the caller is

@@ -71,18 +71,18 @@ impl Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let (no, handle) = match volume.search(parent, name)? {
+        let (no, handle) = match self.see(volume.search(parent, name))? {
             Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
                 return Err(Errno::EXIST.into());
             }
             Search::Found(found) => {
-                let no = volume.check_named(parent, found.inode())?;
-                (no, self.open_in(&mut volume, request, no, flags)?)
+                let no = self.see(volume.check_named(parent, found.inode()))?;
+                (no, self.see(self.open_in(&mut volume, request, no, flags))?)
             }
             Search::Absent(vacancy) => {
                 volume.begin(request.now)?;
                 let new = New::of_kind(FileKind::Regular, mode);
-                let no = volume.create_at(request, parent, name, &new, &vacancy)?;
+                let no = self.see(volume.create_at(request, parent, name, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
                 (no, self.add_handle(&volume, Open::File { no, mode: flags }))
             }
@@ -99,7 +99,7 @@ impl Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let no = volume.create_unnamed(request, parent, mode)?;
+        let no = self.see(volume.create_unnamed(request, parent, mode))?;
         volume.known.lock().unnamed(no, !flags.contains(OpenMode::EXCLUSIVE));
         let handle = self.add_handle(&volume, Open::File { no, mode: flags - OpenMode::TRUNCATE });
         Ok((self.enter(&volume, no)?, handle))
@@ -135,7 +135,7 @@ impl Ext2 {
             (length, access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
-            self.volume.write().touch_access(no, request.now)?;
+            self.volume.write().touch_access(no, request.now);
         }
         Ok(length)
     }
