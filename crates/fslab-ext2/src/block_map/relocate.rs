@@ -2,7 +2,8 @@
 //! decides.
 //!
 //! The bytes are copied before a pointer changes, and what is left is free only when nothing on the
-//! device leads to it, so that the inode is stored with the move: whichever of the two a power cut leaves a pointer at holds the same bytes.
+//! device leads to it, so that the inode is stored with the move: whichever of the two a power cut
+//! leaves a pointer at holds the same bytes.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! A device that fails: what was promised is not taken back, and nothing is promised that is not so.
+//! A device that fails: what was promised is not taken back, and nothing is promised that is not
+//! so.
 
 use fslab_ext2::check::check;
 use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
@@ -96,8 +97,8 @@ fn orphans_that_can_not_be_freed_keep_nobody_from_the_other_files() {
     }
 }
 
-/// Moving a name back and forth makes the device durable in between; where that fails, all names are
-/// as they were, and lead where they led.
+/// Moving a name back and forth makes the device durable in between; where that fails, all names
+/// are as they were, and lead where they led.
 #[test]
 fn a_rename_that_fails_changes_no_name() {
     for replaces in [false, true] {

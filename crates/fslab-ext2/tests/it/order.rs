@@ -392,8 +392,8 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     assert!(seen > 20, "only {seen} states had a list");
 }
 
-/// A write moves the file's blocks together, and then needs the places where they lay: those are not
-/// written over while the device leads there for what was synced.
+/// A write moves the file's blocks together, and then needs the places where they lay: those are
+/// not written over while the device leads there for what was synced.
 #[test]
 fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     const KEPT: usize = 5;
@@ -432,8 +432,8 @@ fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     });
 }
 
-/// An attribute that lies in a block, and for which the inode has room by now, is there with its old
-/// or new value at every point: whether it stays in the block or has to leave it.
+/// An attribute that lies in a block, and for which the inode has room by now, is there with its
+/// old or new value at every point: whether it stays in the block or has to leave it.
 #[test]
 fn attributes_that_change_are_there_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
