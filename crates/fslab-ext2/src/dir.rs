@@ -38,7 +38,7 @@ pub use find::{Found, Search, Vacancy, find};
 pub use hash::{HashVersion, Hasher, NameHash};
 pub use insert::insert;
 pub use list::{Cookie, InodeOrder, Listed, list};
-pub use remove::remove;
+pub use remove::{Removed, give_back, remove};
 pub use vector::VectorBlocks;
 
 use crate::error::{Error, Place, Result};

@@ -1,7 +1,8 @@
 //! Writing what was changed, in an order in which a power cut at any point leaves what a checker
 //! can put right without loss.
 //!
-//! 1. The superblock stops saying that all is in order.
+//! 1. The superblock stops saying that all is in order, and names no orphan that 5 deletes or that
+//!    the device doesn't have yet.
 //! 2. New blocks and pointers ([`Role::Map`]): nothing on the device leads to what is new.
 //! 3. Inodes: they lead to what 2 wrote. Those that lose something wait until 5.
 //! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave, in
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
-use crate::format::{STATE_CLEAN, SUPERBLOCK_OFFSET};
+use crate::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::group::descriptor_table;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
@@ -26,10 +27,13 @@ impl Volume {
     /// Makes everything durable.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
-        if !self.says_clean && self.may_say_clean && self.orphans.is_empty() {
-            self.write_superblock(true)?;
+        let is_clean = self.was_clean && !self.trouble.is_noted() && self.orphans.is_empty();
+        if is_clean == self.says_clean || self.options.read_only {
+            return Ok(());
         }
-        Ok(())
+        self.write_superblock(is_clean, self.orphans.head())?;
+        // That a check is due must not be forgotten.
+        if is_clean { Ok(()) } else { self.barrier() }
     }
 
     /// As [`flush`](Self::flush), within an operation: what is written may not be in order.
@@ -40,14 +44,17 @@ impl Volume {
         if !self.has_changes() {
             return self.barrier();
         }
-        if self.says_clean {
-            self.write_superblock(false)?;
+        let head = self.orphans.settled_head();
+        if self.says_clean || head != self.superblock.raw().s_last_orphan.get() {
+            self.write_superblock(false, head)?;
         }
         self.data_written = true;
         self.barrier()?;
         self.write_early()?;
         self.write_late()?;
-        self.barrier()
+        self.barrier()?;
+        self.orphans.settled();
+        Ok(())
     }
 
     fn has_changes(&self) -> bool {
@@ -56,10 +63,19 @@ impl Volume {
 
     /// Makes durable what the device was given, if it was given something.
     fn barrier(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.data_written) {
-            self.cache.device().flush()?;
+        if self.data_written {
+            // What a device dropped that failed so, nobody can tell.
+            self.cache.device().flush().inspect_err(|_| self.trouble.note())?;
+            // Not before: where it failed, the next one is asked for it again.
+            (self.data_written, self.reuse_waits) = (false, false);
         }
         Ok(())
+    }
+
+    /// Before something is taken: what was freed may be used again only when the device has
+    /// confirmed that nothing leads to it.
+    pub(crate) fn confirm_freed(&mut self) -> Result<()> {
+        if self.reuse_waits { self.barrier() } else { Ok(()) }
     }
 
     fn write_role(&mut self, role: Role) -> Result<()> {
@@ -121,6 +137,7 @@ impl Volume {
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
         // The device may reorder this with the inodes: bitmaps are made again from inodes.
+        self.reuse_waits |= self.space.is_waiting();
         self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
         self.write_counts()
@@ -133,26 +150,30 @@ impl Volume {
     /// Writes the first copy of the descriptors and the superblock. The others are for repair and
     /// keep the counts they had, as with the kernel.
     fn write_counts(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.space.changed) {
+        if self.space.changed {
             let geometry = self.geometry();
             let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
             self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
+            self.space.changed = false;
         }
-        self.write_superblock(false)
+        self.write_superblock(false, self.orphans.head())
     }
 
-    fn write_superblock(&mut self, clean: bool) -> Result<()> {
+    fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
         let totals = self.space.totals();
-        let head = self.orphans.head();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
-        let raw = self.superblock.raw_mut();
+        // What could not be written is not what the device says.
+        let mut superblock = self.superblock.clone();
+        let raw = superblock.raw_mut();
         let state = raw.s_state.get() & !STATE_CLEAN;
-        raw.s_state = (state | if clean { STATE_CLEAN } else { 0 }).into();
+        let trouble = if self.trouble.is_noted() { STATE_ERRORS } else { 0 };
+        raw.s_state = (state | trouble | if clean { STATE_CLEAN } else { 0 }).into();
         raw.s_free_blocks_count = (totals.free_blocks as u32).into();
         raw.s_free_inodes_count = (totals.free_inodes as u32).into();
-        raw.s_last_orphan = head.into();
+        raw.s_last_orphan = orphan.into();
         raw.s_wtime = raw.s_wtime.get().max(now).into();
-        self.cache.device().write_at(SUPERBLOCK_OFFSET, self.superblock.as_bytes())?;
+        self.cache.device().write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+        self.superblock = superblock;
         self.says_clean = clean;
         self.data_written = true;
         Ok(())

@@ -23,6 +23,7 @@ use crate::names::New;
 use crate::numbers::{FileBlock, InodeNo};
 use crate::rename::NamePlace;
 use crate::superblock::Superblock;
+use crate::trouble::Trouble;
 use crate::volume::{Volume, VolumeOptions};
 
 mod files;
@@ -47,6 +48,8 @@ pub struct Ext2 {
     volume: RwLock<Volume>,
     handles: RwLock<Handles>,
     sync_on_close: bool,
+    /// The volume's: whoever reads may find damage, too.
+    trouble: Trouble,
 }
 
 impl Ext2 {
@@ -57,7 +60,9 @@ impl Ext2 {
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
         let sync_on_close = options.sync_on_close;
         let volume = Volume::open(device, options)?;
-        Ok(Self { volume: RwLock::new(volume), handles: RwLock::default(), sync_on_close })
+        let trouble = volume.trouble.clone();
+        let volume = RwLock::new(volume);
+        Ok(Self { volume, handles: RwLock::default(), sync_on_close, trouble })
     }
 
     /// The volume, for reading.
@@ -71,7 +76,7 @@ impl Ext2 {
     /// # Errors
     /// Those of the device; what could not be written is tried again next time.
     pub fn sync(&self) -> Result<()> {
-        self.volume.write().flush()
+        self.see(self.volume.write().flush())
     }
 
     /// The superblock as it was when the file system was opened, with its later counts.
@@ -92,9 +97,14 @@ impl Ext2 {
         (self.volume.read().known.lock().len(), self.handles.read().len())
     }
 
+    /// Passes an answer on; after damage the image is not called clean any more.
+    fn see<T>(&self, answer: Result<T>) -> Result<T> {
+        self.trouble.see(answer)
+    }
+
     /// Makes an entry of an inode and counts a lookup.
     fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
-        let inode = volume.inode(no)?;
+        let inode = self.see(volume.inode(no))?;
         volume.known.lock().remember(no);
         Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation: inode.generation.into() })
     }
@@ -107,7 +117,7 @@ impl Ext2 {
         new: &New<'_>,
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
-        let no = volume.create(request, to_no(parent)?, name, new)?;
+        let no = self.see(volume.create(request, to_no(parent)?, name, new))?;
         Ok(self.enter(&volume, no)?)
     }
 
@@ -119,7 +129,7 @@ impl Ext2 {
         if !is_unused {
             return Ok(());
         }
-        self.volume.write().delete_inode(no)
+        self.see(self.volume.write().delete_inode(no))
     }
 }
 
@@ -143,19 +153,19 @@ impl FileSystem for Ext2 {
 
     fn shutdown(&self) -> VfsResult<()> {
         let mut volume = self.volume.write();
-        let unnamed = volume.known.lock().all_unnamed();
-        if !volume.options.read_only {
-            for no in unnamed {
-                volume.delete_inode(no)?;
-            }
-        }
-        Ok(volume.flush()?)
+        let mut unnamed = volume.known.lock().all_unnamed();
+        unnamed.retain(|_| !volume.options.read_only);
+        let deleted: Vec<_> =
+            unnamed.into_iter().map(|no| self.see(volume.delete_inode(no))).collect();
+        // One that can't be deleted keeps nothing else from the device.
+        self.see(volume.flush())?;
+        Ok(deleted.into_iter().collect::<Result<()>>()?)
     }
 
     fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> VfsResult<Entry> {
         let volume = self.volume.read();
-        let no = volume.child(to_no(parent)?, name)?;
-        volume.named_inode(no)?;
+        let no = self.see(volume.child(to_no(parent)?, name))?;
+        self.see(volume.named_inode(no))?;
         Ok(self.enter(&volume, no)?)
     }
 
@@ -191,7 +201,7 @@ impl FileSystem for Ext2 {
 
     fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> VfsResult<Attr> {
         let volume = self.volume.read();
-        let inode = volume.inode(to_no(ino)?)?;
+        let inode = self.see(volume.inode(to_no(ino)?))?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -204,8 +214,8 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<Attr> {
         let mut volume = self.volume.write();
         let no = to_no(ino)?;
-        volume.set_attributes(request, no, changes)?;
-        let inode = volume.inode(no)?;
+        self.see(volume.set_attributes(request, no, changes))?;
+        let inode = self.see(volume.inode(no))?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -213,11 +223,11 @@ impl FileSystem for Ext2 {
         let no = to_no(ino)?;
         let (target, is_due) = {
             let volume = self.volume.read();
-            let inode = volume.inode(no)?;
-            (volume.target(no, &inode)?, access_is_due(&inode, request.now))
+            let inode = self.see(volume.inode(no))?;
+            (self.see(volume.target(no, &inode))?, access_is_due(&inode, request.now))
         };
         if is_due {
-            self.volume.write().touch_access(no, request.now)?;
+            self.volume.write().touch_access(no, request.now);
         }
         Ok(OsString::from_vec(target))
     }
@@ -256,11 +266,11 @@ impl FileSystem for Ext2 {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.volume.write().unlink(request, to_no(parent)?, name)?)
+        Ok(self.see(self.volume.write().unlink(request, to_no(parent)?, name))?)
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.volume.write().rmdir(request, to_no(parent)?, name)?)
+        Ok(self.see(self.volume.write().rmdir(request, to_no(parent)?, name))?)
     }
 
     fn rename(
@@ -274,7 +284,7 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<()> {
         let from = NamePlace { parent: to_no(parent)?, name };
         let to = NamePlace { parent: to_no(new_parent)?, name: new_name };
-        Ok(self.volume.write().rename(request, from, to, mode)?)
+        Ok(self.see(self.volume.write().rename(request, from, to, mode))?)
     }
 
     fn link(
@@ -286,12 +296,12 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
         let no = to_no(ino)?;
-        volume.link(request, no, to_no(new_parent)?, new_name)?;
+        self.see(volume.link(request, no, to_no(new_parent)?, new_name))?;
         Ok(self.enter(&volume, no)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
-        Ok(self.open_file(request, to_no(ino)?, mode).map(|handle| self.opened(handle))?)
+        Ok(self.opened(self.see(self.open_file(request, to_no(ino)?, mode))?))
     }
 
     fn create(
@@ -325,7 +335,7 @@ impl FileSystem for Ext2 {
         offset: u64,
         buffer: &mut [u8],
     ) -> VfsResult<usize> {
-        Ok(self.read_file(request, handle, offset, buffer)?)
+        Ok(self.see(self.read_file(request, handle, offset, buffer))?)
     }
 
     fn write(
@@ -337,7 +347,7 @@ impl FileSystem for Ext2 {
         data: &[u8],
         options: WriteOptions,
     ) -> VfsResult<usize> {
-        Ok(self.write_file(request, handle, offset, data, options)?)
+        Ok(self.see(self.write_file(request, handle, offset, data, options))?)
     }
 
     fn flush(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
@@ -358,7 +368,7 @@ impl FileSystem for Ext2 {
     fn opendir(&self, _: &Request, ino: Ino) -> VfsResult<Handle> {
         let no = to_no(ino)?;
         let volume = self.volume.read();
-        if volume.inode(no)?.kind != FileKind::Directory {
+        if self.see(volume.inode(no))?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
         Ok(self.add_handle(&volume, Open::Directory { no }))
@@ -373,7 +383,7 @@ impl FileSystem for Ext2 {
         sink: &mut DirectorySink<'_>,
     ) -> VfsResult<()> {
         let no = self.handles.read().directory(handle)?;
-        Ok(self.list(request, no, offset, sink)?)
+        Ok(self.see(self.list(request, no, offset, sink))?)
     }
 
     fn releasedir(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
@@ -412,11 +422,11 @@ impl FileSystem for Ext2 {
         let namespace = Namespace::of(name)?;
         let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = volume.inode(no)?;
+        let inode = self.see(volume.inode(no))?;
         if namespace.is_acl() {
             namespace.check_kind(inode.kind)?;
         }
-        volume.xattr(no, &inode, name)?.ok_or_else(|| Errno::NODATA.into())
+        self.see(volume.xattr(no, &inode, name))?.ok_or_else(|| Errno::NODATA.into())
     }
 
     fn setxattr(
@@ -427,18 +437,19 @@ impl FileSystem for Ext2 {
         value: &[u8],
         mode: XattrMode,
     ) -> VfsResult<()> {
-        Ok(self.volume.write().change_xattr(request, to_no(ino)?, name, value, mode)?)
+        let mut volume = self.volume.write();
+        Ok(self.see(volume.change_xattr(request, to_no(ino)?, name, value, mode))?)
     }
 
     fn listxattr(&self, _: &Request, ino: Ino) -> VfsResult<Vec<u8>> {
         let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = volume.inode(no)?;
-        Ok(volume.xattr_names(no, &inode)?)
+        let inode = self.see(volume.inode(no))?;
+        Ok(self.see(volume.xattr_names(no, &inode))?)
     }
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
-        Ok(self.volume.write().drop_xattr(request, to_no(ino)?, name)?)
+        Ok(self.see(self.volume.write().drop_xattr(request, to_no(ino)?, name))?)
     }
 
     fn fallocate(
@@ -450,7 +461,7 @@ impl FileSystem for Ext2 {
         length: u64,
         mode: FallocateMode,
     ) -> VfsResult<()> {
-        Ok(self.allocate(request, handle, offset, length, mode)?)
+        Ok(self.see(self.allocate(request, handle, offset, length, mode))?)
     }
 
     fn lseek(
@@ -463,9 +474,9 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<u64> {
         let no = self.handles.read().get(handle)?.no();
         let volume = self.volume.read();
-        let inode = volume.inode(no)?;
+        let inode = self.see(volume.inode(no))?;
         crate::attributes::check_regular(&inode)?;
-        Ok(volume.seek(no, &inode, offset, to)?)
+        Ok(self.see(volume.seek(no, &inode, offset, to))?)
     }
 
     fn copy_file_range(
@@ -475,7 +486,8 @@ impl FileSystem for Ext2 {
         target: (Ino, Handle, u64),
         length: u64,
     ) -> VfsResult<u64> {
-        Ok(self.copy(request, (source.1, source.2), (target.1, target.2), length)?)
+        let (source, target) = ((source.1, source.2), (target.1, target.2));
+        Ok(self.see(self.copy(request, source, target, length))?)
     }
 }
 
@@ -483,8 +495,8 @@ impl Layout for Ext2 {
     fn extents(&self, ino: Ino) -> VfsResult<Vec<Extent>> {
         let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = volume.inode(no)?;
-        Ok(volume.extents(no, &inode)?)
+        let inode = self.see(volume.inode(no))?;
+        Ok(self.see(volume.extents(no, &inode))?)
     }
 }
 

@@ -43,6 +43,7 @@ mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tools;
+mod trouble;
 mod tune;
 mod undelete;
 mod volume;

@@ -299,14 +299,19 @@ impl Volume {
         self.add_name(parent, name, &vacancy, no, kind, privileged)
     }
 
-    /// Takes a name away.
+    /// Takes a name away. Where that fails, it is there; what fails behind it is for a check.
     pub(crate) fn remove_name(&mut self, parent: InodeNo, name: Name<'_>) -> Result<()> {
         let Search::Found(found) = self.search(parent, name)? else {
             return Err(Errno::NOENT.into());
         };
         let mut inode = self.inode(parent)?;
         let rules = self.rules;
-        dir::remove(&mut DirectoryEdit::new(self, parent, &mut inode, true)?, &rules, &found)
+        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
+        let removed = dir::remove(&mut edit, &rules, &found)?;
+        if let Err(error) = dir::give_back(&mut edit, &rules, &found, removed) {
+            self.trouble.log(&format!("directory {parent} could not be made smaller"), &error);
+        }
+        Ok(())
     }
 
     /// Makes a name stand for another inode.
@@ -371,14 +376,20 @@ impl Volume {
         // A name must not lead to an inode that the device has only in an older state.
         self.make_early(no)?;
         self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
+        let counted = self.count_link(no, &mut inode, parent);
+        counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;
+        self.order_link(no, parent, name)
+    }
+
+    /// An inode was given a name in a directory.
+    fn count_link(&mut self, no: InodeNo, inode: &mut Inode, parent: InodeNo) -> Result<()> {
         self.remove_orphan(no)?;
         self.known.lock().named(no);
         inode.deleted = 0;
         inode.links += 1;
-        inode.changed = request.now;
-        self.store_inode(no, &inode)?;
-        self.touch_directory(parent, 0)?;
-        self.order_link(no, parent, name)
+        inode.changed = self.now;
+        self.store_inode(no, inode)?;
+        self.touch_directory(parent, 0)
     }
 
     /// Removes the name of anything but a directory.
@@ -396,8 +407,8 @@ impl Volume {
         }
         self.order_unlink(no, parent, name)?;
         self.remove_name(parent, name)?;
-        self.touch_directory(parent, 0)?;
-        self.drop_link(no)
+        let answer = self.touch_directory(parent, 0).and_then(|()| self.drop_link(no));
+        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost a name"), error))
     }
 
     /// Removes an empty directory.
@@ -413,8 +424,8 @@ impl Volume {
         self.check_empty(no)?;
         self.order_removal(no)?;
         self.remove_name(parent, name)?;
-        self.touch_directory(parent, -1)?;
-        self.drop_link(no)
+        let answer = self.touch_directory(parent, -1).and_then(|()| self.drop_link(no));
+        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost its name"), error))
     }
 
     /// Refuses what is no directory (`ENOTDIR`) or has names (`ENOTEMPTY`).

@@ -15,12 +15,25 @@ pub(crate) struct Orphans {
     by_age: BTreeMap<u64, InodeNo>,
     ages: HashMap<InodeNo, u64>,
     next_age: u64,
+    /// Those of lower ages are on the device, each with the one added before it.
+    settled_age: u64,
 }
 
 impl Orphans {
     /// The one the superblock names; 0 for none.
     pub fn head(&self) -> u32 {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
+    }
+
+    /// The newest one of those that the device has. The superblock may name it before inodes are
+    /// written: whatever is written of them then, it leads to an orphan.
+    pub fn settled_head(&self) -> u32 {
+        self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
+    }
+
+    /// All changes of the list are durable.
+    pub fn settled(&mut self) {
+        self.settled_age = self.next_age;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -70,25 +83,40 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees what a crash left on the list.
-    pub(crate) fn release_orphans(&mut self) -> Result<()> {
+    /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and
+    /// all other files can be used.
+    pub(crate) fn release_orphans(&mut self) {
         let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
-        if next.0 != 0 {
-            self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+        if next.0 == 0 {
+            return;
         }
-        let mut budget = self.geometry().inodes();
-        while next.0 != 0 {
-            budget = budget.checked_sub(1).ok_or_else(|| {
-                Error::damaged(Place::Inode(next), "the list of orphans has no end")
-            })?;
-            let no = next;
-            let inode = self.inode(no)?;
-            next = InodeNo(inode.deleted);
-            if inode.links == 0 {
-                self.delete_inode(no)?;
+        self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+        // So that the superblock is written without the list.
+        self.space.changed = true;
+        for _ in 0..self.geometry().inodes() {
+            if next.0 == 0 {
+                return;
             }
-            self.space.changed = true;
+            next = self.release_orphan(next);
         }
-        Ok(())
+        let endless = Error::damaged(Place::Inode(next), "the list of orphans has no end");
+        self.trouble.log("some orphans stay", &endless);
+    }
+
+    /// Frees one; answers the next, or 0 where the list can't be followed.
+    fn release_orphan(&mut self, no: InodeNo) -> InodeNo {
+        let inode = match self.inode(no) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.trouble.log(&format!("the list of orphans ends at inode {no}"), &error);
+                return InodeNo(0);
+            }
+        };
+        if inode.links == 0
+            && let Err(error) = self.delete_inode(no)
+        {
+            self.trouble.log(&format!("the orphan {no} stays"), &error);
+        }
+        InodeNo(inode.deleted)
     }
 }

@@ -142,7 +142,12 @@ impl Placement {
         self.files.entry(no).or_default().cluster = cluster;
     }
 
-    /// Nobody writes the file any more, or it was cut.
+    #[cfg(test)]
+    pub fn files_known(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Nobody has the file open any more, or it was cut.
     pub fn closed(&mut self, no: InodeNo) {
         if let Some(mut state) = self.files.remove(&no) {
             self.policy.file_closed(&mut state);

@@ -146,11 +146,29 @@ impl Volume {
                 self.add_new_name(to.parent, to.name, source.no, source.kind, privileged)?;
             }
         }
-        self.remove_after_move(from, to)?;
-        self.touch_directory(from.parent, -gains)?;
-        self.touch_directory(to.parent, gains - loses)?;
-        self.moved(source, from.parent, to.parent)?;
-        target.map_or(Ok(()), |target| self.drop_link(target.no))
+        if let Err(error) = self.remove_after_move(from, to) {
+            self.take_back(to, target);
+            return Err(error);
+        }
+        let answer = self
+            .touch_directory(from.parent, -gains)
+            .and_then(|()| self.touch_directory(to.parent, gains - loses))
+            .and_then(|()| target.map_or(Ok(()), |target| self.drop_link(target.no)))
+            .and_then(|()| self.moved(source, from.parent, to.parent));
+        let no = source.no;
+        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} was moved"), error))
+    }
+
+    /// Makes a new name what it was, where the old one had to stay: two names that one link is
+    /// counted for would lead to somebody else's file when one of them is removed.
+    fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
+        let answer = match target {
+            Some(target) => self.replace_name(to.parent, to.name, target.no, target.kind),
+            None => self.remove_name(to.parent, to.name),
+        };
+        if let Err(error) = answer {
+            self.trouble.log("a name that was moved is in both places", &error);
+        }
     }
 
     fn check_replaceable(&self, source: Subject, target: Subject) -> Result<()> {
@@ -191,11 +209,13 @@ impl Volume {
             self.check_links(if gains > 0 { to.parent } else { from.parent })?;
         }
         self.replace_name(from.parent, from.name, target.no, target.kind)?;
-        self.replace_name(to.parent, to.name, source.no, source.kind)?;
-        self.touch_directory(from.parent, -gains)?;
-        self.touch_directory(to.parent, gains)?;
-        self.moved(source, from.parent, to.parent)?;
-        self.moved(target, to.parent, from.parent)
+        let answer = self
+            .replace_name(to.parent, to.name, source.no, source.kind)
+            .and_then(|()| self.touch_directory(from.parent, -gains))
+            .and_then(|()| self.touch_directory(to.parent, gains))
+            .and_then(|()| self.moved(source, from.parent, to.parent))
+            .and_then(|()| self.moved(target, to.parent, from.parent));
+        answer.inspect_err(|error| self.trouble.log("two names were exchanged", error))
     }
 
     /// An inode is now named in another directory (or by another name in the same).

@@ -41,7 +41,7 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Only used by who has the space alone; the lock makes the space one that can be shared.
+    /// Whoever has the space alone needs no lock.
     placement: Mutex<Placement>,
     /// Whether descriptors differ from those on the device.
     pub changed: bool,
@@ -53,6 +53,27 @@ struct Freed {
     inodes: Box<[u8]>,
     block_count: u32,
     inode_count: u32,
+}
+
+impl Freed {
+    /// Makes the bits of what was freed 0, all or none.
+    fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
+        let parts = [
+            (self.block_count, group.block_bitmap, &self.blocks),
+            (self.inode_count, group.inode_bitmap, &self.inodes),
+        ];
+        // What can fail comes before the first change: a bitmap that was not looked at for long
+        // is read again.
+        for (_, bitmap, _) in parts.iter().filter(|part| part.0 > 0) {
+            cache.modify(*bitmap, Role::Bitmap, |_| {})?;
+        }
+        for (_, bitmap, freed) in parts.iter().filter(|part| part.0 > 0) {
+            cache.modify(*bitmap, Role::Bitmap, |bits| {
+                bits.iter_mut().zip(freed.iter()).for_each(|(byte, freed)| *byte &= !freed);
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Counts of a whole volume.
@@ -215,8 +236,14 @@ impl Space {
     }
 
     /// The policy may forget what it knows of a file.
-    pub fn closed(&mut self, no: InodeNo) {
-        self.placement.get_mut().closed(no);
+    pub fn closed(&self, no: InodeNo) {
+        self.placement.lock().closed(no);
+    }
+
+    /// How many files the policy remembers something of.
+    #[cfg(test)]
+    pub fn files_known(&self) -> usize {
+        self.placement.lock().files_known()
     }
 
     /// Gives a block back.
@@ -328,21 +355,15 @@ impl Space {
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
-    /// Makes what was freed usable: nothing on the device leads to it any more.
+    /// Makes what was freed usable: nothing on the device leads to it any more. A group whose
+    /// bitmaps can't be read goes on waiting.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
+            if let Err(error) = freed.clear_bits(cache, &self.groups[no.0 as usize]) {
+                self.freed.insert(no, freed);
+                return Err(error);
+            }
             let group = &mut self.groups[no.0 as usize];
-            let subtract = |bits: &mut [u8], freed: &[u8]| {
-                bits.iter_mut().zip(freed).for_each(|(byte, freed)| *byte &= !freed);
-            };
-            if freed.block_count > 0 {
-                let change = |bits: &mut [u8]| subtract(bits, &freed.blocks);
-                cache.modify(group.block_bitmap, Role::Bitmap, change)?;
-            }
-            if freed.inode_count > 0 {
-                let change = |bits: &mut [u8]| subtract(bits, &freed.inodes);
-                cache.modify(group.inode_bitmap, Role::Bitmap, change)?;
-            }
             let placement = self.placement.get_mut();
             bits::each_set(&freed.blocks, |index| placement.block_released(no, index));
             bits::each_set(&freed.inodes, |index| {

@@ -22,6 +22,7 @@ use crate::order::Order;
 use crate::orphans::Orphans;
 use crate::space::{Reuse, Space};
 use crate::superblock::Superblock;
+use crate::trouble::Trouble;
 
 /// How a file system is used.
 #[derive(Clone, Debug)]
@@ -77,11 +78,16 @@ pub(crate) struct Volume {
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
     pub(crate) now: Timestamp,
-    /// Whether the superblock on the device says that all is in order, and whether it may.
+    /// Whether the superblock on the device says that all is in order, and whether it did at
+    /// first.
     pub(crate) says_clean: bool,
-    pub(crate) may_say_clean: bool,
+    pub(crate) was_clean: bool,
+    /// Why it must not say so again.
+    pub(crate) trouble: Trouble,
     /// Bytes of files were written that no barrier has made durable.
     pub(crate) data_written: bool,
+    /// What was freed looks usable, and no barrier yet stands behind what led to it.
+    pub(crate) reuse_waits: bool,
 }
 
 impl Volume {
@@ -113,11 +119,13 @@ impl Volume {
             options,
             now: Timestamp::default(),
             says_clean: is_clean,
-            may_say_clean: is_clean,
+            was_clean: is_clean,
+            trouble: Trouble::default(),
             data_written: false,
+            reuse_waits: false,
         };
         if !volume.options.read_only {
-            volume.release_orphans()?;
+            volume.release_orphans();
         }
         Ok(volume)
     }
@@ -151,6 +159,7 @@ impl Volume {
 
     /// Makes sure that so many blocks can be taken.
     pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
+        self.confirm_freed()?;
         if !self.space.has_blocks(blocks, privileged) {
             return Err(Errno::NOSPC.into());
         }
@@ -218,6 +227,7 @@ impl Volume {
     /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
     /// generation it is to have.
     pub fn take_inode(&mut self, parent: InodeNo, kind: FileKind) -> Result<(InodeNo, u32)> {
+        self.confirm_freed()?;
         if self.space.must_settle_for_inode() {
             self.flush_within_operation()?;
         }
@@ -242,8 +252,12 @@ impl Volume {
         self.drop_xattr_block(no, &mut inode)?;
         let was = Some(inode.clone());
         if self.has_map(&inode) {
-            self.unmap(no, &mut inode, 0..u64::MAX)?;
+            let answer = self.unmap(no, &mut inode, 0..u64::MAX);
+            // What was freed before a failure is not the inode's any more.
+            self.store_inode(no, &inode)?;
+            answer?;
         }
+        self.space.closed(no);
         let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
         self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&mut self.cache, no, inode.kind)

@@ -125,10 +125,12 @@ impl Volume {
             true => acl_format::to_disk(value).ok_or(Errno::INVAL)?,
             false => value.to_vec(),
         };
+        let was_in_block = attributes.block.iter().any(|attribute| name.is(attribute));
         attributes.remove(&name);
         let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
-        self.place_attribute(no, &mut attributes, new)?;
-        self.store_attributes(no, inode, attributes)
+        let is_in_block = self.place_attribute(no, &mut attributes, new, was_in_block)?;
+        // The block is written before the inode, and would have lost it by then.
+        self.store_attributes(no, inode, attributes, was_in_block && !is_in_block)
     }
 
     /// Removes an attribute; answers whether it was there.
@@ -144,7 +146,7 @@ impl Volume {
             return Ok(false);
         }
         attributes.remove(&name);
-        self.store_attributes(no, inode, attributes)?;
+        self.store_attributes(no, inode, attributes, false)?;
         Ok(true)
     }
 
@@ -157,23 +159,28 @@ impl Volume {
         Ok(in_inode || inode.xattr_block.is_some())
     }
 
-    /// Puts a new attribute where there is room: the inode, else the block.
+    /// Puts a new attribute where there is room: where it was in the block, there, else the inode,
+    /// else the block. Answers whether it is in the block.
     fn place_attribute(
         &self,
         no: InodeNo,
         attributes: &mut Attributes,
         new: Attribute,
-    ) -> Result<()> {
-        let region = self.inode_bytes(no, |bytes| {
+        was_in_block: bool,
+    ) -> Result<bool> {
+        let in_inode = self.inode_bytes(no, |bytes| {
             Inode::xattr_region(bytes).map_or(0, |start| bytes.len().saturating_sub(start))
         })?;
-        attributes.inode.push(new);
-        if Region::Inode.fits(region, &attributes.inode) {
-            return Ok(());
-        }
-        attributes.block.extend(attributes.inode.pop());
-        if Region::Block.fits(self.xattr_block_bytes(), &attributes.block) {
-            return Ok(());
+        let regions = [(Region::Inode, in_inode), (Region::Block, self.xattr_block_bytes())];
+        let order = if was_in_block { [1, 0] } else { [0, 1] };
+        for (region, length) in order.map(|at| regions[at]) {
+            let is_block = matches!(region, Region::Block);
+            let list = if is_block { &mut attributes.block } else { &mut attributes.inode };
+            list.push(new.clone());
+            if region.fits(length, list) {
+                return Ok(is_block);
+            }
+            list.pop();
         }
         Err(Errno::NOSPC.into())
     }
@@ -206,17 +213,20 @@ impl Volume {
         is_data.then_some(block).ok_or(Error::damaged(place, "can't hold attributes"))
     }
 
-    /// Stores attributes that were found to fit. The block comes first: it is what can fail.
+    /// Stores attributes that were found to fit. The block comes first: it is what can fail. Where
+    /// one `moved` from it to the inode, the others go to a new one, which comes into use together
+    /// with the inode.
     fn store_attributes(
         &mut self,
         no: InodeNo,
         inode: &mut Inode,
         mut attributes: Attributes,
+        moved: bool,
     ) -> Result<()> {
         if attributes.block.is_empty() {
             self.drop_xattr_block(no, inode)?;
         } else {
-            let block = self.own_xattr_block(no, inode)?;
+            let block = self.own_xattr_block(no, inode, moved)?;
             let region = &mut attributes.block;
             self.cache.modify(block, Role::Map, |bytes| Region::Block.write(bytes, region))?;
         }
@@ -231,9 +241,9 @@ impl Volume {
         self.store_inode(no, inode)
     }
 
-    /// The block of attributes that belongs to this inode alone.
-    fn own_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<BlockNo> {
-        if let Some(block) = inode.xattr_block {
+    /// The block of attributes that belongs to this inode alone; a new one where it is to be.
+    fn own_xattr_block(&mut self, no: InodeNo, inode: &mut Inode, new: bool) -> Result<BlockNo> {
+        if let Some(block) = inode.xattr_block.filter(|_| !new) {
             let block = self.checked_xattr_block(no, block)?;
             if reference_count(&self.cache.read(block)?) <= 1 {
                 return Ok(block);
@@ -251,10 +261,9 @@ impl Volume {
     pub(crate) fn drop_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
         match self.release_xattr_block(no, block) {
-            Err(Error::Damaged(damage)) => {
-                // It may be another file's, and it is left alone. The inode goes without it.
-                tracing::error!("damaged file system: {damage}");
-                self.may_say_clean = false;
+            // It may be another file's, and it is left alone. The inode goes without it.
+            Err(error @ Error::Damaged(_)) => {
+                self.trouble.log(&format!("inode {no} leaves a block of attributes"), &error);
             }
             answer => answer?,
         }

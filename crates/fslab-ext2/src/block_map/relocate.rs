@@ -2,7 +2,8 @@
 //! decides.
 //!
 //! The bytes are copied before a pointer changes, and what is left is free only when nothing on the
-//! device leads to it: whichever of the two a power cut leaves a pointer at holds the same bytes.
+//! device leads to it, so that the inode is stored with the move: whichever of the two a power cut
+//! leaves a pointer at holds the same bytes.
 
 use std::ops::Range;
 
@@ -52,6 +53,7 @@ impl Volume {
         let Some(old) = self.addresses(no, inode, range.clone())? else { return Ok(None) };
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
         let Some(request) = self.request_of_mapped(no, inode, &range)? else { return Ok(None) };
+        self.confirm_freed()?;
         let Some(run) = self.space.take_cluster(&mut self.cache, no, &request, (*first, *last))?
         else {
             return Ok(None);
@@ -61,6 +63,9 @@ impl Volume {
         if answer.is_err() {
             self.untake_unused(no, inode, range, run)?;
         }
+        // The rest of the write may flush and then take the old places: nothing that is written
+        // must lead there.
+        self.store_inode(no, inode)?;
         answer?;
         Ok(run.blocks().last())
     }

@@ -23,22 +23,51 @@ const STEPS: usize = 16;
 /// Blocks of a directory in which it is decided at each name after all.
 const SMALL: u32 = 4;
 
-/// Takes a name that was found out of the directory.
+/// What a leaf has when a name was taken out.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// Bytes of the name's record.
+    size: usize,
+    /// Bytes of those that are left.
+    left: usize,
+}
+
+/// Takes a name that was found out of the directory; [`give_back`] is due then.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] where the name is no longer at its place or the directory's index
-/// contradicts itself, and what the store answers.
-pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, found: &Found) -> Result<()> {
+/// [`crate::Error::Damaged`] where the name is no longer at its place, and what the store answers:
+/// nothing was changed.
+pub fn remove<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    found: &Found,
+) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
-    let (size, left) = write_checked(blocks, found.block, |bytes| {
+    write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
         if entry.inode != Some(found.spot.inode) {
             return Err("a directory record is not where it was");
         }
         let size = entry::record_size(entry.name.len());
+        // What can fail comes before the change.
+        let left = if rules.shrink { entry::live_bytes(bytes, 0)? - size } else { usize::MAX };
         entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
-        Ok((size, if rules.shrink { entry::live_bytes(bytes, 0)? } else { usize::MAX }))
-    })?;
+        Ok(Removed { size, left })
+    })
+}
+
+/// Gives back the space that a directory needs no more without a name that was removed.
+///
+/// # Errors
+/// [`crate::Error::Damaged`] where the directory's index contradicts itself, and what the store
+/// answers. The name is gone all the same.
+pub fn give_back<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    rules: &Rules,
+    found: &Found,
+    removed: Removed,
+) -> Result<()> {
+    let Removed { size, left } = removed;
     if !rules.shrink {
         return Ok(());
     }

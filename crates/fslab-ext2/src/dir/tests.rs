@@ -52,7 +52,8 @@ impl Pair {
         match find(&self.blocks, &self.rules, name).unwrap() {
             Search::Found(found) => {
                 assert!(self.model.remove(name).is_some(), "{name:?} should not be there");
-                remove(&mut self.blocks, &self.rules, &found).unwrap();
+                let removed = remove(&mut self.blocks, &self.rules, &found).unwrap();
+                give_back(&mut self.blocks, &self.rules, &found, removed).unwrap();
             }
             Search::Absent(_) => assert!(!self.model.contains_key(name), "{name:?} is not found"),
         }
@@ -426,7 +427,10 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
         for _ in 0..50 {
             let name = format!("name{}", random.random_range(0..8000)).into_bytes();
             match find(&blocks, rules, &name) {
-                Ok(Search::Found(found)) => drop(remove(&mut blocks, rules, &found)),
+                Ok(Search::Found(found)) => drop(
+                    remove(&mut blocks, rules, &found)
+                        .and_then(|removed| give_back(&mut blocks, rules, &found, removed)),
+                ),
                 Ok(Search::Absent(vacancy)) => {
                     let (inode, kind) = (InodeNo(3), EntryKind::REGULAR);
                     drop(insert(&mut blocks, rules, &vacancy, &name, inode, kind));

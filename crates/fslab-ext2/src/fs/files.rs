@@ -70,18 +70,18 @@ impl Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let (no, handle) = match volume.search(parent, name)? {
+        let (no, handle) = match self.see(volume.search(parent, name))? {
             Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
                 return Err(Errno::EXIST.into());
             }
             Search::Found(found) => {
-                let no = volume.check_named(parent, found.inode())?;
-                (no, self.open_in(&mut volume, request, no, flags)?)
+                let no = self.see(volume.check_named(parent, found.inode()))?;
+                (no, self.see(self.open_in(&mut volume, request, no, flags))?)
             }
             Search::Absent(vacancy) => {
                 volume.begin(request.now)?;
                 let new = New::of_kind(FileKind::Regular, mode);
-                let no = volume.create_at(request, parent, name, &new, &vacancy)?;
+                let no = self.see(volume.create_at(request, parent, name, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
                 (no, self.add_handle(&volume, Open::File { no, mode: flags }))
             }
@@ -98,7 +98,7 @@ impl Ext2 {
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let no = volume.create_unnamed(request, parent, mode)?;
+        let no = self.see(volume.create_unnamed(request, parent, mode))?;
         volume.known.lock().unnamed(no, !flags.contains(OpenMode::EXCLUSIVE));
         let handle = self.add_handle(&volume, Open::File { no, mode: flags - OpenMode::TRUNCATE });
         Ok((self.enter(&volume, no)?, handle))
@@ -106,15 +106,16 @@ impl Ext2 {
 
     pub(super) fn close(&self, handle: Handle) -> Result<()> {
         let open = self.handles.write().remove(handle)?;
-        let (no, wrote) = (open.no(), matches!(open, Open::File { mode, .. } if mode.writes()));
-        let (is_unused, is_open) = {
+        let no = open.no();
+        let is_unused = {
             let volume = self.volume.read();
             let mut known = volume.known.lock();
-            (known.close(no), known.is_open(no))
+            let is_unused = known.close(no);
+            if !known.is_open(no) {
+                volume.space.closed(no);
+            }
+            is_unused
         };
-        if wrote && !is_open {
-            self.volume.write().space.closed(no);
-        }
         self.delete_if(is_unused, no)
     }
 
@@ -133,7 +134,7 @@ impl Ext2 {
             (length, access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
-            self.volume.write().touch_access(no, request.now)?;
+            self.volume.write().touch_access(no, request.now);
         }
         Ok(length)
     }
@@ -237,5 +238,40 @@ impl Ext2 {
         let options = WriteOptions { kill_set_id: !is_privileged(request), append: false };
         let written = self.write_file(request, target.0, target.1, &buffer[..read], options)?;
         Ok(written as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fslab_vfs::testing::client::Client;
+    use fslab_vfs::{Ino, MemoryDevice, OpenMode};
+
+    use super::*;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::VolumeOptions;
+
+    #[test]
+    fn nothing_is_remembered_of_files_that_nobody_has_open() {
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
+        let client = Client::new(&ext2);
+        let files_known = || ext2.volume.read().space.files_known();
+        let (attr, writer) =
+            client.create(Ino::ROOT, "read last", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let reader = client.open(attr.ino, OpenMode::empty()).unwrap();
+        writer.write_all(0, b"bytes").unwrap();
+        writer.close().unwrap();
+        assert_eq!(files_known(), 1);
+        reader.close().unwrap();
+        assert_eq!(files_known(), 0);
+        let (_, writer) = client.create(Ino::ROOT, "gone", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        writer.write_all(0, b"bytes").unwrap();
+        client.unlink(Ino::ROOT, "gone").unwrap();
+        writer.close().unwrap();
+        drop(client);
+        assert_eq!(files_known(), 0);
     }
 }

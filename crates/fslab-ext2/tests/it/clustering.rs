@@ -4,9 +4,9 @@
 use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_ext2::{Ext2, MkfsOptions, Reuse, VolumeOptions};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, OpenMode};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 
-use crate::support::{Image, has, options};
+use crate::support::{Fault, FaultyDevice, Image, has, options};
 
 /// Blocks of the file that is looked at; more than the inode and one indirect block map.
 const BLOCKS: usize = 400;
@@ -83,47 +83,14 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
 /// A cluster that can't be copied stays, and what was taken for it is free again.
 #[test]
 fn a_cluster_that_can_not_be_copied_stays() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use fslab_vfs::{BlockDevice, Errno, MemoryDevice, Result};
-
-    /// Fails to read bytes of files on demand.
-    struct Failing(MemoryDevice, AtomicBool);
-
-    impl BlockDevice for Failing {
-        fn size(&self) -> u64 {
-            self.0.size()
-        }
-        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-            self.0.read_at(offset, buffer)
-        }
-        fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-            self.0.write_at(offset, data)
-        }
-        fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-            match self.1.load(Ordering::Relaxed) {
-                true => Err(Errno::IO.into()),
-                false => self.0.read_at(offset, buffer),
-            }
-        }
-        fn discard(&self, offset: u64, length: u64) -> Result<()> {
-            self.0.discard(offset, length)
-        }
-        fn flush(&self) -> Result<()> {
-            self.0.flush()
-        }
-    }
-
-    let device = Arc::new(Failing(MemoryDevice::new(8 << 20), AtomicBool::new(false)));
     let small = MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) };
-    fslab_ext2::mkfs(&*device, &small).unwrap();
+    let device = FaultyDevice::new(8 << 20, &small);
     let made = VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() };
-    let ext2 = Ext2::open(device.clone(), made).unwrap();
+    let ext2 = device.open(made);
     let client = Client::new(&ext2);
     riddle(&client);
     let (entry, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
-    device.1.store(true, Ordering::Relaxed);
+    device.fail_after(Fault::DataRead, 0);
     let (mut written, mut failed) = (0, 0);
     for _ in 0..200 {
         match file.write_all((written * BLOCK) as u64, &bytes_of(written)) {
@@ -134,7 +101,7 @@ fn a_cluster_that_can_not_be_copied_stays() {
             }
         }
     }
-    device.1.store(false, Ordering::Relaxed);
+    device.mend(Fault::DataRead);
     assert!(failed > 0 && written > 0, "{written} written, {failed} failed");
     let expected: Vec<u8> = (0..written).flat_map(bytes_of).collect();
     assert!(client.contents(entry.ino).unwrap() == expected);

@@ -6,6 +6,7 @@ mod clustering;
 mod conformance;
 mod damage;
 mod directories;
+mod faults;
 mod features;
 mod full;
 mod golden;

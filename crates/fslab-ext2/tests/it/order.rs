@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::{seed, seed_or};
-use fslab_vfs::{BlockDevice, Ino, OpenMode};
+use fslab_vfs::{Attr, BlockDevice, Extent, FileSystem, Ino, OpenMode};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -22,10 +23,18 @@ const CUTS: usize = 16;
 
 /// A new file system on a device that records.
 fn recorded(bytes: u64, options: &MkfsOptions) -> (Arc<CrashDevice>, Ext2) {
+    recorded_with(bytes, options, VolumeOptions::default())
+}
+
+fn recorded_with(
+    bytes: u64,
+    options: &MkfsOptions,
+    volume: VolumeOptions,
+) -> (Arc<CrashDevice>, Ext2) {
     let device = Arc::new(CrashDevice::new(bytes, BLOCK as u64).unwrap());
     mkfs(&*device, options).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    (device, Ext2::open(shared, VolumeOptions::default()).unwrap())
+    (device, Ext2::open(shared, volume).unwrap())
 }
 
 /// Looks at what power cuts after `begin` leave, repaired; answers how many there were.
@@ -51,6 +60,24 @@ fn after_cuts(
     let plan = Plan { seed, subsets: 6, prefixes: 2 };
     log.for_each_state(&plan, &|point| points.contains(&point), &mut see)
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
+}
+
+/// Looks at what power cuts at all points after `begin` leave, as it is.
+#[track_caller]
+fn in_all_states(
+    device: &CrashDevice,
+    begin: usize,
+    look: &mut dyn FnMut(&Ext2) -> Result<(), String>,
+) {
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let mut see = |state: &DeviceState| {
+        look(&Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap())
+    };
+    let plan = Plan { seed: seed(), subsets: 20, prefixes: 20 };
+    device
+        .log()
+        .for_each_state(&plan, &|point| point > begin, &mut see)
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
 }
 
 /// Leaves are joined all the time then, and gaps filled from the directory's end.
@@ -316,4 +343,124 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
         }
     });
     assert!(rounded > 0, "no cut fell between the pointers and the size");
+}
+
+/// The superblock never names an inode as an orphan that is none: one that was deleted, or that the
+/// device has only with its name or not at all.
+#[test]
+fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
+    let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
+    let client = Client::new(&ext2);
+    let orphan = || client.tmpfile(Ino::ROOT, 0o600, OpenMode::READ_WRITE).unwrap();
+    let named = |name: &str| {
+        client.create(Ino::ROOT, name, 0o600, OpenMode::EXCLUSIVE).map(|(_, file)| file).unwrap()
+    };
+    let end = |(attr, file): (Attr, File<'_>)| {
+        file.close().unwrap();
+        client.forget(attr.ino);
+    };
+    ext2.sync().unwrap();
+    let begin = device.position();
+    let (first, second, third) = (orphan(), orphan(), orphan());
+    let unlinked = named("unlinked");
+    ext2.sync().unwrap();
+    // One in the middle of the list goes, and new ones come.
+    end(second);
+    client.unlink(Ino::ROOT, "unlinked").unwrap();
+    let fourth = orphan();
+    ext2.sync().unwrap();
+    // The newest goes while others come, and then all.
+    end(fourth);
+    let fifth = orphan();
+    ext2.sync().unwrap();
+    unlinked.close().unwrap();
+    [first, third, fifth].into_iter().for_each(end);
+    ext2.sync().unwrap();
+    let mut seen = 0;
+    in_all_states(&device, begin, &mut |ext2| {
+        let head = ext2.superblock().raw().s_last_orphan.get();
+        if head == 0 {
+            return Ok(());
+        }
+        seen += 1;
+        match Client::new(ext2).attr(Ino(head.into())) {
+            Ok(attr) if attr.links == 0 => Ok(()),
+            Ok(attr) => Err(format!("inode {head} has {} links", attr.links)),
+            Err(error) => Err(format!("inode {head}: {error}")),
+        }
+    });
+    assert!(seen > 20, "only {seen} states had a list");
+}
+
+/// A write moves the file's blocks together, and then needs the places where they lay: those are
+/// not written over while the device leads there for what was synced.
+#[test]
+fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
+    const KEPT: usize = 5;
+    const ADDED: usize = 6;
+    let smart = VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() };
+    let small = MkfsOptions { reserved_percent: 0, ..options(BLOCK as u32) };
+    let (device, ext2) = recorded_with(2 << 20, &small, smart);
+    let client = Client::new(&ext2);
+    let (attr, kept) = client.create(Ino::ROOT, "kept", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    kept.write_all(0, &[b'k'; KEPT * BLOCK]).unwrap();
+    // One block is added, and then all are moved; nothing is left for the next ones.
+    let room = client.file(Ino::ROOT, "room", &[b'r'; (KEPT + 2) * BLOCK]).unwrap();
+    let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    let mut size = 0;
+    while let Ok(length) = filler.write(size, &[b'f'; BLOCK]) {
+        size += length as u64;
+    }
+    client.forget(room);
+    client.unlink(Ino::ROOT, "room").unwrap();
+    ext2.sync().unwrap();
+    let places = || ext2.layout().unwrap().extents(attr.ino).unwrap();
+    let (begin, before) = (device.position(), places());
+    kept.write_all((KEPT * BLOCK) as u64, &[b'a'; ADDED * BLOCK]).unwrap();
+    let overlap = |one: &Extent, other: &Extent| one.physical.abs_diff(other.physical) < one.length;
+    let after = places();
+    let moved = after[0].physical != before[0].physical;
+    assert!(moved && after[1..].iter().any(|place| overlap(&before[0], place)), "{after:?}");
+    in_all_states(&device, begin, &mut |ext2| {
+        let client = Client::new(ext2);
+        let ino = client.lookup(Ino::ROOT, "kept").map_err(|error| error.to_string())?.ino;
+        let contents = client.contents(ino).map_err(|error| error.to_string())?;
+        match contents[..KEPT * BLOCK] == [b'k'; KEPT * BLOCK] {
+            true => Ok(()),
+            false => Err("synced bytes were written over".to_owned()),
+        }
+    });
+}
+
+/// An attribute that lies in a block, and for which the inode has room by now, is there with its
+/// old or new value at every point: whether it stays in the block or has to leave it.
+#[test]
+fn attributes_that_change_are_there_at_every_power_cut() {
+    let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
+    let client = Client::new(&ext2);
+    let file = client.file(Ino::ROOT, "file", b"").unwrap();
+    client.setxattr(file, "user.a", &[b'a'; 60]).unwrap();
+    client.setxattr(file, "user.b", &[1; 12]).unwrap();
+    client.setxattr(file, "user.c", &[b'c'; 900]).unwrap();
+    client.removexattr(file, "user.a").unwrap();
+    ext2.sync().unwrap();
+    let begin = device.position();
+    // The last one fits the block no more.
+    let values = [vec![1; 12], vec![2; 12], vec![3; 60]];
+    for value in &values[1..] {
+        client.setxattr(file, "user.b", value).unwrap();
+        ext2.sync().unwrap();
+    }
+    assert_eq!(client.getxattr(file, "user.b").unwrap(), values[2]);
+    in_all_states(&device, begin, &mut |ext2| {
+        let client = Client::new(ext2);
+        let file = client.lookup(Ino::ROOT, "file").map_err(|error| error.to_string())?.ino;
+        let value =
+            |name: &str| client.getxattr(file, name).map_err(|error| format!("{name}: {error}"));
+        let (changed, other) = (value("user.b")?, value("user.c")?);
+        match values.contains(&changed) && other == [b'c'; 900] {
+            true => Ok(()),
+            false => Err(format!("{} and {} bytes", changed.len(), other.len())),
+        }
+    });
 }

@@ -9,7 +9,7 @@ use fslab_ext2::alloc::volume::{Grown, Volume};
 use fslab_ext2::alloc::{Clustering, InodeRequest, MemorySpace, POLICIES};
 use fslab_ext2::dir::{
     DirectoryBlocks, EntryKind, Form, HashVersion, Hasher, Rules, Search, VectorBlocks, find,
-    insert, remove,
+    give_back, insert, remove,
 };
 use fslab_ext2::{
     BlockSize, Ext2, Geometry, InodeNo, MkfsOptions, Superblock, VolumeOptions, mkfs,
@@ -91,7 +91,8 @@ fn speed_of_a_directory_alone() {
                 let Search::Found(found) = find(&blocks, &rules, name.as_bytes()).unwrap() else {
                     panic!("{name} is gone")
                 };
-                remove(&mut blocks, &rules, &found).unwrap();
+                let removed = remove(&mut blocks, &rules, &found).unwrap();
+                give_back(&mut blocks, &rules, &found, removed).unwrap();
             }
             each(&label("find and remove"), names.len(), start.elapsed());
             println!("{full} blocks, and {} once empty", blocks.count());

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::{BlockDevice, FileDevice, Ino, MemoryDevice, Timestamp};
+use fslab_vfs::{BlockDevice, Errno, FileDevice, Ino, MemoryDevice, Timestamp};
 use tempfile::TempDir;
 
 /// Some time in the past of every machine that runs this.
@@ -27,6 +28,85 @@ pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs(&*device, options).unwrap();
     Ext2::open(device, VolumeOptions::default()).unwrap()
+}
+
+/// A device in memory that fails on demand, with `EIO`.
+pub struct FaultyDevice {
+    memory: MemoryDevice,
+    /// By [`Fault`]: how often it works yet; less than 0 for always.
+    left: [AtomicI64; 3],
+}
+
+/// What fails.
+#[derive(Clone, Copy)]
+pub enum Fault {
+    /// Reading bytes of files.
+    DataRead,
+    /// Writing metadata.
+    Write,
+    /// Making durable.
+    Flush,
+}
+
+impl FaultyDevice {
+    /// One that holds a new file system.
+    pub fn new(bytes: u64, options: &MkfsOptions) -> Arc<Self> {
+        let memory = MemoryDevice::new(bytes);
+        mkfs(&memory, options).unwrap();
+        Arc::new(Self { memory, left: std::array::from_fn(|_| AtomicI64::new(-1)) })
+    }
+
+    pub fn open(self: &Arc<Self>, options: VolumeOptions) -> Ext2 {
+        Ext2::open(Arc::clone(self) as Arc<dyn BlockDevice>, options).unwrap()
+    }
+
+    /// Has something fail from now on, after it has worked so often.
+    pub fn fail_after(&self, fault: Fault, times: i64) {
+        self.left[fault as usize].store(times, Ordering::Relaxed);
+    }
+
+    /// Has it work again.
+    pub fn mend(&self, fault: Fault) {
+        self.fail_after(fault, -1);
+    }
+
+    fn pass(&self, fault: Fault) -> fslab_vfs::Result<()> {
+        let left = &self.left[fault as usize];
+        match left.load(Ordering::Relaxed) {
+            0 => Err(Errno::IO.into()),
+            times => {
+                left.store(times.saturating_sub(1).max(-1), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl BlockDevice for FaultyDevice {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.pass(Fault::Write)?;
+        self.memory.write_at(offset, data)
+    }
+    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.pass(Fault::DataRead)?;
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        self.memory.discard(offset, length)
+    }
+    fn flush(&self) -> fslab_vfs::Result<()> {
+        self.pass(Fault::Flush)?;
+        self.memory.flush()
+    }
 }
 
 /// An image in a file that goes away with this.
