@@ -342,7 +342,12 @@ impl Tier {
         state.own(self, file.ino())?.sync()?;
         self.write_residency(file.ino(), &residency)?;
         let offline = residency.offline.clone();
-        state.set_known(Known { recorded: residency, offline, unsynced: true, behind: None });
+        state.set_known(Known {
+            recorded: residency,
+            offline,
+            unsynced: true,
+            is_rewritten: false,
+        });
         let synced = state.own(self, file.ino())?.sync();
         state.close_unused();
         synced

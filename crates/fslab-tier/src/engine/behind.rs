@@ -1,13 +1,11 @@
 //! What was written to a released file while nobody moved its bytes: behind the mount.
 //!
 //! What is released are holes. Data in a block that is said to be offline was written there by
-//! somebody who saw the file below: it stays, and the archive fills what is around it. File systems
-//! write whole pages, so that zeros at the ends of a run of data may be such as fill a page up:
-//! these come from the archive, unless the whole page is of zeros or lies behind the end that was
-//! archived. A file without any hole was written anew, and nothing of it is in archives.
-//!
-//! A crash in a recall leaves data, too: the archive's own, or what a power cut tore, which is
-//! sectors of zeros. So where a crash may have done it, such sectors come from the archive.
+//! somebody who saw the file below: it stays, and the archive fills what is around it. Sectors of
+//! zeros come from the archive all the same: file systems fill pages up with them, reserving makes
+//! them of holes, and a power cut leaves them of a recall. A file without any hole was written
+//! anew, zeros and all, where its time tells of that and nobody here has changed or moved anything
+//! of it since it was archived: nothing of it is in archives.
 
 use std::ops::Range;
 
@@ -17,26 +15,14 @@ use super::Tier;
 use super::file::{FileState, Known, TieredFile};
 use crate::lower::OwnFile;
 use crate::runs::Runs;
+use crate::stored::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency};
-
-/// Ranges of bytes in the order of a file.
-pub type Pieces = Vec<Range<u64>>;
 
 /// Pages are taken to be so large, as far as a file system says nothing else.
 const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 
 /// What a power cut leaves whole or not at all.
 const SECTOR_BYTES: u64 = 512;
-
-/// What lies below in blocks that are said to be offline.
-enum Behind {
-    /// Data here and there.
-    Pieces(Pieces),
-    /// The whole file was written anew.
-    Whole,
-    /// Holes can't be told from data.
-    Unclear,
-}
 
 /// A file that is looked at.
 struct Look<'a> {
@@ -45,32 +31,28 @@ struct Look<'a> {
     page_bytes: u64,
     /// The size that was archived.
     archived: u64,
-    /// Data may be what a crash left of the archive's.
-    is_torn: bool,
 }
 
 impl<'a> Look<'a> {
-    fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency, is_torn: bool) -> Self {
+    fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency) -> Self {
         let page_bytes = u64::from(attr.block_size).clamp(PAGE_BYTES.start, PAGE_BYTES.end);
-        Self { own, size: attr.size, page_bytes, archived: residency.version.size, is_torn }
+        Self { own, size: attr.size, page_bytes, archived: residency.version.size }
     }
 
-    /// What must stay in blocks of these runs.
-    fn pieces(&self, offline: &Runs) -> Result<Pieces> {
-        let mut pieces = Pieces::new();
-        for run in offline.iter() {
-            let (start, end) = (run.start * BLOCK_BYTES, (run.end * BLOCK_BYTES).min(self.size));
-            let mut next = start;
-            while next < end {
-                let Some(data) = self.own.next_run(next)? else { break };
-                if data.start >= end {
-                    break;
-                }
-                let begins = data.start > start || start == 0 || !self.is_data(start - 1)?;
-                let piece = data.start..data.end.min(end);
-                self.keep(piece, begins, data.end <= end, &mut pieces)?;
-                next = data.end;
-            }
+    /// What must stay of a block, in its order, as ranges of the file.
+    fn pieces(&self, block: u64) -> Result<Vec<Range<u64>>> {
+        let (start, mut pieces) = (block * BLOCK_BYTES, Vec::new());
+        let end = (start + BLOCK_BYTES).min(self.size);
+        let mut next = start;
+        while next < end {
+            let Some(data) = self.own.next_run(next)?.filter(|data| data.start < end) else {
+                break;
+            };
+            next = data.end;
+            let begins = data.start > start || start == 0 || !self.is_data(start - 1)?;
+            let first = if begins { self.start_of(&data)? } else { data.start };
+            let last = if data.end <= end { self.end_of(&data)? } else { end };
+            self.keep(first..last, &mut pieces)?;
         }
         Ok(pieces)
     }
@@ -85,25 +67,22 @@ impl<'a> Look<'a> {
 
     /// Whether a file without holes was written anew. One of a single page may be what somebody
     /// appended to, or changed in place.
-    fn is_rewritten(&self, pieces: &Pieces) -> bool {
-        let is_appended = pieces.first().is_some_and(|piece| piece.start == self.archived);
+    fn is_rewritten(&self) -> Result<bool> {
+        let is_appended = self.start_of(&(0..self.size))? == self.archived;
         let is_in_place = self.size == self.archived && self.size <= self.page_bytes;
-        !self.is_torn && !is_appended && !is_in_place
+        Ok(!is_appended && !is_in_place)
     }
 
-    /// Keeps a run of data without what fills its pages up.
-    fn keep(&self, data: Range<u64>, begins: bool, ends: bool, pieces: &mut Pieces) -> Result<()> {
-        let start = if begins { self.start_of(&data)? } else { data.start };
-        let end = if ends { self.end_of(&data)? } else { data.end };
-        if !self.is_torn {
-            pieces.push(start..end);
-            return Ok(());
-        }
-        let mut next = start;
+    /// Keeps the sectors of a run of data that are not of zeros.
+    fn keep(&self, data: Range<u64>, pieces: &mut Vec<Range<u64>>) -> Result<()> {
+        let bytes = self.bytes(data.clone())?;
+        let end = data.start + bytes.len() as u64;
+        let mut next = data.start;
         while next < end {
             let sector = next..end.min((next / SECTOR_BYTES + 1) * SECTOR_BYTES);
             next = sector.end;
-            if self.bytes(sector.clone())?.iter().all(|byte| *byte == 0) {
+            let within = (sector.start - data.start) as usize..(sector.end - data.start) as usize;
+            if is_zero(&bytes[within]) {
                 continue;
             }
             match pieces.last_mut().filter(|last| last.end == sector.start) {
@@ -152,54 +131,31 @@ impl<'a> Look<'a> {
 }
 
 impl Tier {
-    fn look(&self, look: &Look<'_>, offline: &Runs) -> Result<Behind> {
-        let pieces = match look.pieces(offline) {
-            Err(error) if is_not_told(&error) => return Ok(Behind::Unclear),
-            pieces => pieces?,
-        };
-        if pieces.is_empty() || !look.has_no_hole()? {
-            return Ok(Behind::Pieces(pieces));
-        }
-        Ok(match (self.tells_holes(), look.is_rewritten(&pieces)) {
-            (false, _) => Behind::Unclear,
-            (true, true) => Behind::Whole,
-            (true, false) => Behind::Pieces(pieces),
-        })
-    }
-
-    /// Looks for what was written behind the mount to a file of which it is not known that it was
-    /// not. `false` where that can't be told: what was written would be lost.
+    /// Looks whether a file of which nobody here has changed or moved anything was written anew
+    /// behind the mount. `false` where that can't be told: what was written would be lost.
     pub(super) fn find_behind(&self, ino: Ino, attr: &Attr, known: &mut Known) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        if known.offline.is_empty() || (is_same(recorded, attr) && !is_said) {
+        // What is said to have changed can't be held against its time.
+        if known.offline.is_empty() || is_said || is_same(recorded, attr) {
             return Ok(true);
         }
         let own = self.open_own(ino, false)?;
-        let look = Look::new(&own, attr, recorded, self.may_be_torn(recorded, attr));
-        let pieces = match self.look(&look, &known.offline)? {
-            Behind::Pieces(pieces) => pieces,
-            Behind::Whole => {
-                known.offline = Runs::new();
-                Pieces::new()
-            }
-            // As everywhere, what is said to have changed can't be held against its time.
-            Behind::Unclear if is_said => Pieces::new(),
-            Behind::Unclear => return Ok(false),
-        };
-        if !look.is_torn && !pieces.is_empty() {
-            let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
-            let name = self.name(ino);
-            tracing::warn!("{name}: {bytes} bytes that were written behind the mount stay");
+        let look = Look::new(&own, attr, recorded);
+        match look.has_no_hole() {
+            Err(error) if is_not_told(&error) => return Ok(false),
+            Ok(true) if !self.tells_holes() => return Ok(false),
+            has_no_hole => known.is_rewritten = has_no_hole? && look.is_rewritten()?,
         }
-        known.behind = Some(pieces);
+        if known.is_rewritten {
+            known.offline = Runs::new();
+        }
         Ok(true)
     }
 
     /// Says for good that nothing of a file which was written anew is in archives.
     pub(super) fn record_rewritten(&self, ino: Ino, known: &mut Known) -> Result<()> {
-        let is_rewritten = known.offline.is_empty() && known.behind.is_some();
-        if !is_rewritten || known.recorded.offline.is_empty() {
+        if !known.is_rewritten {
             return Ok(());
         }
         tracing::warn!("{}: was written anew behind the mount, and stays so", self.name(ino));
@@ -208,58 +164,42 @@ impl Tier {
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
-    /// What must stay of a block when its bytes come back; the file is said to be changed where
-    /// that is not what the archive has.
+    /// What must stay of a block when its bytes come back, as ranges of it; the file is said to be
+    /// changed where that is not what the archive has.
     pub(super) fn kept_of(
         &self,
         file: &TieredFile,
         state: &mut FileState,
         block: u64,
         archived: &[u8],
-    ) -> Result<Pieces> {
-        self.look_once(file, state)?;
+    ) -> Result<Vec<Range<u64>>> {
+        let Some(recorded) = state.known().map(|known| known.recorded.clone()) else {
+            return Ok(Vec::new());
+        };
         let begin = block * BLOCK_BYTES;
-        let known = state.known().and_then(|known| known.behind.as_deref()).unwrap_or_default();
-        let within = |piece: &Range<u64>| {
-            let piece = piece.start.max(begin)..piece.end.min(begin + BLOCK_BYTES);
-            (!piece.is_empty()).then(|| piece.start - begin..piece.end - begin)
-        };
-        let kept: Pieces = known.iter().filter_map(within).collect();
-        for piece in &kept {
-            let mut bytes = vec![0; (piece.end - piece.start) as usize];
-            let count = state.own(self, file.ino())?.read(begin + piece.start, &mut bytes)?;
-            if archived.get(piece.start as usize..piece.end as usize) != Some(&bytes[..count]) {
-                self.mark_changed(file, state)?;
-                break;
-            }
-        }
-        Ok(kept)
-    }
-
-    /// Before the first block comes back: what is there beside holes then is nobody's of here.
-    fn look_once(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
-        let Some(known) = state.known().filter(|known| known.behind.is_none()) else {
-            return Ok(());
-        };
-        let (recorded, offline) = (known.recorded.clone(), known.offline.clone());
         let own = state.own(self, file.ino())?;
-        let attr = own.attr()?;
-        let look = Look::new(own, &attr, &recorded, self.may_be_torn(&recorded, &attr));
-        let pieces = match self.look(&look, &offline)? {
-            Behind::Pieces(pieces) => pieces,
-            Behind::Whole => look.pieces(&offline)?,
-            Behind::Unclear => Pieces::new(),
-        };
-        if let Some(known) = state.known_mut() {
-            known.behind = Some(pieces);
+        let pieces = self.pieces_of(&Look::new(own, &own.attr()?, &recorded), block)?;
+        let mut is_archived = true;
+        for piece in &pieces {
+            let mut bytes = vec![0; (piece.end - piece.start) as usize];
+            let count = own.read(piece.start, &mut bytes)?;
+            let within = (piece.start - begin) as usize..(piece.end - begin) as usize;
+            is_archived &= archived.get(within) == Some(&bytes[..count]);
         }
-        Ok(())
+        if !is_archived {
+            self.mark_changed(file, state)?;
+        }
+        Ok(pieces.iter().map(|piece| piece.start - begin..piece.end - begin).collect())
     }
 
-    /// Whether a crash may have left what is below. Where the time tells of a change at rest, it
-    /// was none.
-    fn may_be_torn(&self, recorded: &Residency, attr: &Attr) -> bool {
-        recorded.moving || (self.is_in_doubt() && (recorded.changed || is_same(recorded, attr)))
+    /// What must stay of a block; nothing where holes can't be told from data.
+    fn pieces_of(&self, look: &Look<'_>, block: u64) -> Result<Vec<Range<u64>>> {
+        let pieces = match look.pieces(block) {
+            Err(error) if is_not_told(&error) => return Ok(Vec::new()),
+            pieces => pieces?,
+        };
+        let is_told = pieces.is_empty() || !look.has_no_hole()? || self.tells_holes();
+        Ok(if is_told { pieces } else { Vec::new() })
     }
 
     /// Whether the file system below tells holes from data, as an empty file shows.

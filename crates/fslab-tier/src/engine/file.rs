@@ -11,7 +11,6 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Tier;
-use super::behind::Pieces;
 use super::recall::Recall;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
@@ -69,8 +68,8 @@ pub struct Known {
     pub offline: Runs,
     /// The xattr was written and not synced.
     pub unsynced: bool,
-    /// What was written behind the mount to offline blocks, once that was looked for.
-    pub behind: Option<Pieces>,
+    /// The whole file was written anew behind the mount.
+    pub is_rewritten: bool,
 }
 
 impl Known {
@@ -223,7 +222,7 @@ impl Tier {
         let mut offline = recorded.offline.clone();
         offline.cut(crate::stored::format::blocks_of(attr.size));
         // Who had the file open before may have left the xattr to be synced.
-        let mut known = Known { recorded, offline, unsynced: true, behind: None };
+        let mut known = Known { recorded, offline, unsynced: true, is_rewritten: false };
         if !self.find_behind(ino, &attr, &mut known)? {
             tracing::error!(
                 "{}: changed behind the mount while its bytes are in an archive, and the file \

@@ -128,7 +128,6 @@ impl Tier {
         self.write_mark(file, state, residency.clone(), Durable::Now)?;
         if let Some(known) = state.known_mut() {
             known.offline = residency.offline.clone();
-            known.behind = None;
         }
         let own = state.own(self, file.ino())?;
         let punch = |run: Range<u64>| {
