@@ -173,12 +173,11 @@ impl FileSystem for Ext2 {
         let Ok(no) = to_no(ino) else { return };
         let is_unused = self.volume.read().known.lock().forget(no, lookups);
         if let Err(error) = self.delete_if(is_unused, no) {
-            // Nobody waits for an answer; the inode stays on the list of orphans.
+            // Nobody waits for an answer; that a check is due is noted.
             tracing::error!("inode {no} could not be deleted: {error}");
         }
     }
 
-    /// A lookup that nobody was told of.
     /// The device is this volume's alone already: nobody else can reach what is in it.
     fn claim_tree(&self, _: Claim) -> VfsResult<()> {
         Ok(())
@@ -188,6 +187,7 @@ impl FileSystem for Ext2 {
         Ok(())
     }
 
+    /// A lookup that nobody was told of.
     fn hold(&self, ino: Ino) -> VfsResult<()> {
         let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
         if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }

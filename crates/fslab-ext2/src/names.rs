@@ -107,7 +107,7 @@ impl Volume {
         let no = self.make_inode(request, parent, new, links)?;
         let privileged = is_privileged(request);
         if let Err(error) = self.add_name(parent, name, vacancy, no, new.kind, privileged) {
-            self.abandon(no)?;
+            self.abandon(no);
             return Err(error);
         }
         self.touch_directory(parent, i32::from(is_directory))?;
@@ -170,7 +170,7 @@ impl Volume {
         match answer.and(stored) {
             Ok(()) => Ok(no),
             Err(error) => {
-                self.abandon(no)?;
+                self.abandon(no);
                 Err(error)
             }
         }
@@ -263,11 +263,15 @@ impl Volume {
     }
 
     /// Gives back an inode that was taken and will not be used.
-    fn abandon(&mut self, no: InodeNo) -> Result<()> {
-        let mut inode = self.inode(no)?;
-        inode.links = 0;
-        self.store_inode(no, &inode)?;
-        self.delete_inode(no)
+    fn abandon(&mut self, no: InodeNo) {
+        let unnamed = self.inode(no).and_then(|mut inode| {
+            inode.links = 0;
+            self.store_inode(no, &inode)
+        });
+        if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
+            // The caller is told why it was to be made in vain.
+            self.trouble.log(&format!("inode {no} has no name and stays"), &error);
+        }
     }
 
     /// Puts a name where a search said it could go.
