@@ -20,8 +20,6 @@ use crate::protocol::reply::{
 enum Notice {
     Inode(Ino),
     Entry(Ino, OsString),
-    /// Have the inode's dirty pages written back, then go on.
-    WriteBack(Ino, Box<dyn FnOnce() + Send>),
 }
 
 /// The file systems' end of the queue.
@@ -45,13 +43,6 @@ pub(crate) fn queue() -> (Notices, Pending) {
 }
 
 impl Notices {
-    /// Has the kernel write an inode's dirty pages back, which arrives as ordinary requests, and
-    /// then runs `next`, on the thread of the notices, which must not panic: all others wait for
-    /// that thread.
-    pub fn write_back_then(&self, ino: Ino, next: impl FnOnce() + Send + 'static) {
-        self.send(Notice::WriteBack(ino, Box::new(next)));
-    }
-
     fn send(&self, notice: Notice) {
         if self.queue.send(notice).is_err() {
             tracing::debug!("a notice came after the end of the mount");
@@ -92,24 +83,43 @@ impl Pending {
 
 fn deliver(channel: &dyn Channel, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
     let sent = match notice {
-        Notice::Inode(ino) => invalidate_inode(channel, ino),
+        Notice::Inode(ino) => invalidate_inode(channel, ino, 0),
         Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name, entry_flags),
-        Notice::WriteBack(ino, next) => {
-            // Dropping the pages of an inode makes the kernel write the dirty ones first.
-            let written = invalidate_inode(channel, ino);
-            next();
-            written
-        }
     };
-    match sent {
-        // The kernel has forgotten it already.
-        Err(Errno::NOENT) => Ok(()),
-        sent => sent,
-    }
+    unless_forgotten(sent)
 }
 
-fn invalidate_inode(channel: &dyn Channel, ino: Ino) -> Result<(), Errno> {
-    let notice = NotifyInvalInode { ino: ino.0, off: 0, len: 0 };
+/// The kernel may have forgotten what a notice is about.
+fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
+    if sent == Err(Errno::NOENT) { Ok(()) } else { sent }
+}
+
+/// Has the kernel write an inode's dirty pages back from an offset on, which arrives as ordinary
+/// requests, and then runs `next`. By a thread of its own: it waits for whoever reads one of these
+/// pages, and nobody else shall.
+///
+/// # Errors
+/// There are no more threads to be had; `next` is not run.
+pub(crate) fn write_back_then(
+    channel: Arc<dyn Channel>,
+    ino: Ino,
+    offset: u64,
+    next: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let work = move || {
+        // Dropping the pages of an inode makes the kernel write the dirty ones first.
+        if let Err(error) = unless_forgotten(invalidate_inode(&*channel, ino, offset)) {
+            tracing::warn!(%error, "the kernel did not write back");
+        }
+        next();
+    };
+    std::thread::Builder::new().name("fslab-back".to_owned()).spawn(work).map(drop)
+}
+
+/// Drops the pages from an offset on.
+fn invalidate_inode(channel: &dyn Channel, ino: Ino, offset: u64) -> Result<(), Errno> {
+    let off = i64::try_from(offset).unwrap_or(i64::MAX);
+    let notice = NotifyInvalInode { ino: ino.0, off, len: 0 };
     channel.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
 }
 

@@ -16,7 +16,6 @@ use crate::crew::{Crew, Experience, Worker};
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
-use crate::notices::Notices;
 use crate::operations::{Answer, Job};
 use crate::options::MountOptions;
 use crate::output::Output;
@@ -37,7 +36,6 @@ pub(crate) struct Server {
     pub options: MountOptions,
     pub granted: Granted,
     pub backing: BackingFiles,
-    pub notices: Notices,
     /// Whether anything was asked since somebody looked.
     activity: AtomicBool,
     /// Whether the last thread to be started could not be.
@@ -56,13 +54,11 @@ impl Server {
         file_system: Arc<dyn FileSystem>,
         options: MountOptions,
         granted: Granted,
-        notices: Notices,
         channel: Arc<dyn Channel>,
     ) -> Self {
         Self {
             file_system,
             backing: BackingFiles::new(Arc::clone(&channel)),
-            notices,
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),
             channel,

@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 
 use super::{Answer, Job, handle};
 use crate::answer::answer_later;
+use crate::notices::write_back_then;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
@@ -99,10 +100,13 @@ impl Server {
         }
         let (file_system, request) = (Arc::clone(&self.file_system), job.request.clone());
         let (channel, header) = (Arc::clone(job.channel), job.incoming.header);
-        self.notices.write_back_then(ino, move || {
+        let offset = wanted.offset;
+        let next = move || {
             let found = || seek(&*file_system, &request, ino, &wanted);
             answer_later(&*channel, Opcode::Lseek, header, found);
-        });
+        };
+        let begun = write_back_then(Arc::clone(job.channel), ino, offset, next);
+        begun.inspect_err(|error| tracing::warn!(%error, "nobody can wait for a write-back"))?;
         Ok(Answer::Later)
     }
 

@@ -15,7 +15,6 @@ use super::script::{BY_ROOT, Record};
 use crate::channel::{Channel, Reading, Received};
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
-use crate::notices::{self, Pending};
 use crate::operations::Answer;
 use crate::options::MountOptions;
 use crate::output::Output;
@@ -55,8 +54,6 @@ pub(crate) struct Subject {
     pub script: Arc<ScriptedChannel>,
     channel: Arc<dyn Channel>,
     output: Output,
-    /// Where notices go, which nobody reads.
-    _pending: Pending,
 }
 
 impl Subject {
@@ -75,10 +72,9 @@ impl Subject {
         populate(&memory);
         let script = Arc::new(ScriptedChannel::default());
         let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
-        let (notices, pending) = notices::queue();
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, notices, Arc::clone(&channel));
+        let server = Server::new(shared, options.clone(), granted, Arc::clone(&channel));
         let (server, output) = (Arc::new(server), Output::default());
         Self {
             server,
@@ -88,7 +84,6 @@ impl Subject {
             script,
             channel,
             output,
-            _pending: pending,
         }
     }
 
