@@ -4,6 +4,7 @@
 //! every failure is reported to the caller and shown by the exit code.
 
 mod daemon;
+mod messages;
 mod notify;
 mod options;
 mod preflight;
@@ -78,10 +79,10 @@ impl Args {
         if dry_run {
             Ok(())
         } else if daemon {
-            serve::start_messages(true);
+            messages::start(true);
             serve::serve(plan, daemon::report_ready)
         } else if foreground {
-            serve::start_messages(plan.options.log.is_some());
+            messages::start(plan.options.log.is_some());
             serve::serve(plan, |log| serve::send_messages_to(log).and_then(|()| notify::ready()))
         } else {
             daemon::start()

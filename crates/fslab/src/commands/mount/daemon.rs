@@ -6,17 +6,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-const READY: &str = "ready";
+use super::messages;
 
-/// Where syslogd or journald takes messages, one a datagram.
-const SYSTEM_LOG: &str = "/dev/log";
+const READY: &str = "ready";
 
 /// Starts the daemon with this process's own arguments; returns when the mount works.
 pub fn start() -> Result<()> {
@@ -51,39 +47,13 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't leave the working directory")?;
     let nowhere = File::options().write(true).open("/dev/null").context("can't open /dev/null")?;
-    let errors = log.map(OwnedFd::from).or_else(|| log_of(Path::new(SYSTEM_LOG)));
     let mut output = std::io::stdout();
     writeln!(output, "{READY}").and_then(|()| output.flush()).context("can't report")?;
     rustix::stdio::dup2_stdout(&nowhere).context("can't let go of the output")?;
-    let errors = errors.unwrap_or_else(|| nowhere.into());
+    if log.is_none() {
+        messages::go_to_the_system_log();
+    }
+    let errors = log.unwrap_or(nowhere);
     rustix::stdio::dup2_stderr(errors).context("can't let go of the terminal")?;
     Ok(())
-}
-
-/// The system's log, if there is one. A message that it does not take at once is lost: nobody waits
-/// for it, least of all a mount that it may write to.
-fn log_of(path: &Path) -> Option<OwnedFd> {
-    let socket = UnixDatagram::unbound().ok()?;
-    socket.connect(path).and_then(|()| socket.set_nonblocking(true)).ok()?;
-    Some(socket.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_a_datagram_and_nobody_waits_for_the_log() {
-        let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("log");
-        assert!(log_of(&path).is_none());
-        let log = UnixDatagram::bind(&path).unwrap();
-        let mut messages = File::from(log_of(&path).unwrap());
-        messages.write_all(b"a chunk is damaged\n").unwrap();
-        let mut found = [0; 64];
-        let count = log.recv(&mut found).unwrap();
-        assert_eq!(&found[..count], b"a chunk is damaged\n");
-        let full = (0..100_000).find_map(|_| messages.write_all(b"again").err()).unwrap();
-        assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    }
 }

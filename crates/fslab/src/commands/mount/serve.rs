@@ -1,7 +1,6 @@
 //! Serving one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,14 +13,10 @@ use fslab_sys::signals::{ENDING, while_deferred};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
 
 use super::Plan;
 use super::{reports, services};
 use crate::runtime::{self, Socket};
-
-/// Which messages are shown where `FSLAB_LOG` does not say otherwise.
-const DEFAULT_MESSAGES: &str = "warn";
 
 /// Mounts, calls `ready` with the file for messages, and serves until unmounted.
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
@@ -90,24 +85,6 @@ impl Told {
             sockets.push(told?);
         }
         Ok(sockets)
-    }
-}
-
-/// Colours are for terminals. Where messages will leave it, for a file or the system's log, what is
-/// said before has none either.
-pub fn start_messages(leave_the_terminal: bool) {
-    let is_coloured = std::io::stderr().is_terminal()
-        && !leave_the_terminal
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let wanted = std::env::var("FSLAB_LOG").unwrap_or_else(|_unset| DEFAULT_MESSAGES.to_owned());
-    let (filter, refused) = match EnvFilter::try_new(&wanted) {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(DEFAULT_MESSAGES), Some(error)),
-    };
-    let messages = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
-    messages.with_writer(std::io::stderr).init();
-    if let Some(error) = refused {
-        tracing::warn!(%error, "FSLAB_LOG={wanted} is not understood; using {DEFAULT_MESSAGES}");
     }
 }
 
