@@ -49,16 +49,12 @@ impl<'a> Look<'a> {
                 break;
             };
             next = data.end;
-            let begins = data.start > start || start == 0 || !self.is_data(start - 1)?;
-            let first = if begins { self.start_of(&data)? } else { data.start };
-            let last = if data.end <= end { self.end_of(&data)? } else { end };
-            self.keep(first..last, &mut pieces)?;
+            // Beside a border of blocks is what somebody wrote, or what has come back since.
+            let within = data.start..data.end.min(end);
+            let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
+            self.keep(first..last.max(first), &mut pieces)?;
         }
         Ok(pieces)
-    }
-
-    fn is_data(&self, at: u64) -> Result<bool> {
-        Ok(self.own.next_run(at)?.is_some_and(|data| data.start == at))
     }
 
     fn has_no_hole(&self) -> Result<bool> {

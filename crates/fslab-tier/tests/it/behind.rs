@@ -134,6 +134,27 @@ fn what_is_written_to_a_released_file_behind_the_mount_stays() {
     }
 }
 
+/// What came back next to it is data, too, and makes no zeros that fill a page up of use.
+#[test]
+fn what_is_written_beside_a_border_of_blocks_stays_whichever_block_comes_back_first() {
+    for first in [MIB / 2, MIB + MIB / 2] {
+        let mut bench = Bench::new();
+        let data = noise(84, 2 * MIB);
+        let ino = bench.offline(&bench.client(), "file", &data);
+        behind(&mut bench, ino, |file| {
+            file.write_all(MIB - 3000, b"XXXX").unwrap();
+            file.write_all(MIB + 1000, b"YYYY").unwrap();
+        });
+        let data = overwritten(data, MIB as usize - 3000, b"XXXX");
+        let expected = overwritten(data, MIB as usize + 1000, b"YYYY");
+        let client = bench.client();
+        let file = client.open(ino, OpenMode::empty()).unwrap();
+        file.read(first, 1).unwrap();
+        file.close().unwrap();
+        assert!(client.contents(ino).unwrap() == expected, "{first} first");
+    }
+}
+
 /// Time and size are as they were: who looks at the block sees it all the same.
 #[test]
 fn what_is_written_behind_the_mount_stays_though_its_time_was_set_back() {
