@@ -12,6 +12,14 @@ use super::log::Log;
 /// this part of what is of use.
 const GARBAGE_PART: u64 = 4;
 
+/// Whoever opens the file next walks over the frames behind the checkpoint. So many of them are worth
+/// another one, if they are small ones, as of a log that each line is written to by an opening of its
+/// own: large files are copied in without waiting for the disk.
+const WALK_FRAMES_MAX: u64 = 1024;
+
+/// Frames that are smaller on average.
+const SMALL_FRAME_BYTES: u64 = 1024;
+
 /// The seek table is written if it is at most this part of what was appended since the last one.
 const CLOSING_PART: u64 = 16;
 
@@ -33,11 +41,16 @@ impl Log {
             garbage >= io.settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART;
         // Who opens the file next would find all these pages by the frames, and keep them.
         let has_many_changes = self.index.lock().changed_pages() > CLEAN_PAGES_MAX;
-        if is_worth_it || has_many_changes {
+        if is_worth_it || has_many_changes || self.is_long_to_walk() {
             self.sync(io, true)?;
         }
         self.clean_where_due(io)?;
         self.close_packed(io)
+    }
+
+    fn is_long_to_walk(&self) -> bool {
+        let frames = self.frames_since_checkpoint;
+        frames > WALK_FRAMES_MAX && self.bytes_since_checkpoint < frames * SMALL_FRAME_BYTES
     }
 
     fn close_packed(&mut self, io: Io<'_>) -> Result<()> {
