@@ -173,6 +173,8 @@ const AS_A_USER: &str = r#"
     '
     # What could not be served is refused, what is not granted is said.
     mkdir -m 700 "$SCRATCH/closed"
+    mkdir -m 711 "$SCRATCH/passing"
+    echo by name >"$SCRATCH/passing/named"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -c '
         try() { "$PROGRAM" mount "$@" 2>&1; echo "code $?"; }
         try "$SCRATCH/closed" "$SECOND"
@@ -180,6 +182,9 @@ const AS_A_USER: &str = r#"
         try "$LOWER" "$SECOND"
         chmod 700 "$SECOND"
         try -o suid,dev "$LOWER" "$SECOND"
+        "$PROGRAM" umount "$SECOND"
+        try -l null "$SCRATCH/passing" "$SECOND"
+        cat "$SECOND/named"
         "$PROGRAM" umount "$SECOND"
     ' >"$SCRATCH/answers"
     # Others, root among them, are not let in.
@@ -264,10 +269,12 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         assert!(lines[1].contains(option), "{}", lines[1]);
     }
     assert!(!lines[1].contains("allow_other"), "{}", lines[1]);
-    let [unreadable, "code 3", unwritable, "code 3", said, "code 0"] = lines[4..] else {
+    let [unreadable, "code 3", unwritable, "code 3", said, "code 0", "code 0", "by name"] =
+        lines[4..]
+    else {
         panic!("{lines:#?}");
     };
-    assert!(unreadable.contains("closed: user 65534 may not read it"), "{unreadable}");
+    assert!(unreadable.contains("closed: user 65534 may not enter it"), "{unreadable}");
     assert!(unwritable.contains("second: user 65534 may not write to it"), "{unwritable}");
     assert!(said.contains("this mount is nosuid and nodev"), "{said}");
 }

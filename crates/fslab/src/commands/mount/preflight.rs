@@ -22,7 +22,7 @@ pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
     }
     if let Some(path) = lower.directory() {
         let source = directory(path, "the lower directory")?;
-        usable(&source, Access::READ_OK | Access::EXEC_OK, "the lower directory")?;
+        usable(&source, Access::EXEC_OK, "the lower directory")?;
         if source == target {
             return not_twice(&target);
         }
@@ -92,15 +92,15 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     }
 }
 
-/// The daemon could serve nothing of a directory that it can't read, and the helper of ordinary
-/// users mounts where they may write.
+/// The daemon could serve nothing of a directory that it can't enter (one that it can't list serves
+/// what is asked for by name), and the helper of ordinary users mounts where they may write.
 fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     match rustix::fs::access(path, wanted) {
         Err(error) if error == Errno::ACCESS || error == Errno::ROFS => refuse(format!(
             "{role} {}: user {} may not {} it: {error}",
             path.display(),
             rustix::process::geteuid().as_raw(),
-            if wanted.contains(Access::WRITE_OK) { "write to" } else { "read" },
+            if wanted.contains(Access::WRITE_OK) { "write to" } else { "enter" },
         )),
         checked => checked.with_context(|| format!("{role} {}", path.display())),
     }
