@@ -264,8 +264,10 @@ pub fn execute(
             total(tell, &[("objects", objects), ("containers", containers), ("repacked", repacked)])
         }
         Command::Tree => {
-            let entries = tier.archive_tree(request)?;
-            total(tell, &[("entries", entries)])
+            let archived = tier.archive_tree(request)?;
+            let mut problems = archived.problems.into_iter();
+            problems.try_for_each(|what| go_on(tell(Event::Problem { what })))?;
+            total(tell, &[("entries", archived.entries)])
         }
         Command::Policy { rules, dry_run } => {
             let rules = rules.as_ref().map(|(rules, origin)| (&rules[..], &origin[..]));

@@ -51,13 +51,16 @@ mod releasing;
 mod repacking;
 mod scanning;
 mod scrubbing;
+mod sequences;
 mod settling;
 mod showing;
+mod tree_copies;
 mod walk;
 
 pub use archiving::Archived;
 pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
 pub use file::{FileUse, Known, TieredFile};
+pub use namespace::ArchivedTree;
 pub use recall::Recall;
 #[cfg(test)]
 pub(crate) use recall::recall_of;
@@ -133,6 +136,7 @@ pub struct Tier {
     catalogue: Catalogue,
     /// What was begun before this engine was has sequences up to it.
     first_sequence: u64,
+    sequences: sequences::Sequences,
     around: Surroundings,
     files: file::Files,
     queue: Arc<Queue>,
@@ -179,6 +183,7 @@ impl Tier {
             archives: RwLock::new(archives),
             catalogue,
             first_sequence,
+            sequences: sequences::Sequences::default(),
             around,
             files: file::Files::default(),
             queue,

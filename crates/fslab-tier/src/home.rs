@@ -232,6 +232,25 @@ impl Home {
         }
     }
 
+    /// Takes archives that are named where they are now, and those that it does not know.
+    ///
+    /// # Errors
+    /// Where one is none, or belongs to another tier.
+    pub fn find_archives(&mut self, wish: &Wish) -> Result<()> {
+        for archive in &wish.archives {
+            let found = DirectoryArchive::describe(archive)?;
+            let path = archive.canonicalize().map_err(Error::file(archive))?;
+            let mut known = self.description.archives.iter_mut();
+            if let Some(known) = known.find(|known| known.id == found.id) {
+                known.path = path;
+            } else {
+                let key = wish.key.clone().filter(|_| found.encryption.is_some());
+                self.attach(archive, found.id, key)?;
+            }
+        }
+        self.save()
+    }
+
     /// Reads a home.
     ///
     /// # Errors

@@ -136,6 +136,15 @@ impl OwnFile {
         self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
     }
 
+    /// Cuts a file off, or makes it longer by a hole.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn set_size(&self, size: u64) -> Result<()> {
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
+    }
+
     /// Sets the time of the last modification.
     ///
     /// # Errors

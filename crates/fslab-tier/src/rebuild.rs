@@ -1,29 +1,49 @@
 //! Making a tree from archives alone.
 //!
-//! The last archived tree tells names and attributes; files come back as stubs whose bytes are
-//! recalled when they are read. Objects that are younger than the tree are put where they say they
-//! were. What is there already is newer, and stays.
+//! 1. What is in the directory already stays, and what its files name is where it belongs.
+//! 2. The last archived tree that is whole tells names and attributes; files come back as stubs
+//!    whose bytes are recalled when they are read.
+//! 3. Objects that are younger than the tree are put where they say they were: in the place of what
+//!    this run made, never of what was there.
+//! 4. Files whose objects are not where the tree says come back as the latest version of them.
 //!
-//! `making`: what is made of an entry or an object. `younger`: what the tree does not tell of.
+//! In the end each object in the archives has a row: what no file names, because something later or
+//! something else is in its place, can come back by `undelete` for as long as such are kept.
+//!
+//! Memory: what is told at the end; 8 bytes for each thing that got another name while the tree was
+//! walked, 40 for each file whose object is not where the tree says, the path of each directory
+//! that nobody may write to and of each empty file with several names; some 50 MB of containers.
+//!
+//! `reading`: archived trees. `looking`: what is there. `making`, `stubs`: what is made. `younger`:
+//! what the tree does not tell of. `finishing`: what could not be made before all archives were
+//! read. `notes`: what is known of objects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fslab_vfs::{FileSystem, Request, Timestamp};
+use fslab_vfs::{FileSystem, Ino, Permissions, Request};
 
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::Archive;
 use crate::catalogue::{Catalogue, ObjectRow};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::request_at;
-use crate::stored::bytes::Cursor;
-use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
+use crate::lower::{Found, request_at};
 use crate::stored::reader::ObjectReader;
-use crate::stored::{Attributes, Location, TreeEntry, Version};
+use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
 
+mod finishing;
+mod looking;
 mod making;
+mod notes;
+mod reading;
+mod stubs;
 mod younger;
+
+use notes::Notes;
+use reading::entries;
+pub use reading::trees;
+pub(crate) use reading::{check, opened, order};
 
 /// What was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,12 +56,16 @@ pub struct Rebuilt {
     pub others: u64,
     /// Further names of files.
     pub links: u64,
-    /// What was there already and stayed.
+    /// What was there already, but for directories, and stayed.
     pub kept: u64,
+    /// Versions that archives hold and no file has: they can come back by `undelete`.
+    pub earlier: u64,
     /// Files of which an archive has an earlier state only.
     pub older: Vec<String>,
     /// Files that no archive has.
     pub lost: Vec<String>,
+    /// Files that are younger than the archived tree, and in whose place something else was.
+    pub unplaced: Vec<String>,
     /// What could not be made as it was, and why.
     pub problems: Vec<String>,
     /// Files that are younger than the archived tree.
@@ -54,32 +78,33 @@ pub struct Rebuilt {
 struct Rebuilder<'a> {
     lower: &'a Arc<dyn FileSystem>,
     archives: &'a [Arc<dyn Archive>],
-    catalogue: &'a Catalogue,
     around: &'a Surroundings,
     tier: Id,
+    notes: Notes<'a>,
     rebuilt: Rebuilt,
-    rows: Vec<ObjectRow>,
-    /// Where a file with several names was made first, by its former inode.
+    /// Objects above it are younger than the tree.
+    since: u64,
+    /// Where a file with several names was made first that no object tells of, by its former inode.
     named: HashMap<u64, Vec<u8>>,
-    /// Files whose objects are not where the tree says, with what was found of them.
-    missing: HashMap<Id, Missing>,
-    /// Objects that the tree does not name, and that were put where they say they were.
-    placed: HashSet<Id>,
-    /// Files that no archive had when the tree was archived.
-    unarchived: Vec<Vec<u8>>,
+    /// Former inodes of what got another name while the tree was walked.
+    moved: HashSet<u64>,
+    /// Files whose objects are not where the tree says, with the latest of theirs that was found.
+    missing: HashMap<Id, Option<Latest>>,
+    /// Directories that nobody may write to once the tree is made.
+    closing: Vec<(Vec<u8>, Permissions)>,
 }
 
-/// Entries of a file, and the latest version of it that was found.
-type Missing = (Vec<TreeEntry>, Option<Version>);
+/// A version of a file: sequence and object.
+type Latest = (u64, Id);
 
 /// Rows written in one transaction.
 const BATCH: usize = 500;
 
-/// Makes a tree in a directory. The catalogue is filled with what archives hold.
+/// Makes a tree in a directory. The catalogue is filled with what archives hold; what it said
+/// before was about another tree.
 ///
 /// # Errors
-/// Where no archive can be read, or the file system below fails as a whole; what goes wrong with
-/// one file is reported.
+/// Where no archive can be read, or the catalogue fails; what goes wrong with one file is reported.
 pub fn rebuild(
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
@@ -88,22 +113,23 @@ pub fn rebuild(
     tier: Id,
     request: &Request,
 ) -> Result<Rebuilt> {
-    let mut rebuilder = Rebuilder::new(lower, archives, catalogue, around, tier);
-    let tree = rebuilder.last_tree()?;
+    // This use does not end in order: before anything expires, a scan looks at the new tree.
+    catalogue.begin_use()?;
+    let notes = Notes::begin(catalogue)?;
+    let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
+    let tree = rebuilder.last_tree(request)?;
+    rebuilder.look_around(request)?;
     if let Some(tree) = &tree {
         rebuilder.rebuilt.tree_made = Some(tree.heading().created.seconds);
-        entries(tree, request, &mut |entry| rebuilder.make(&entry))?;
+        rebuilder.since = tree.heading().sequence;
+        rebuilder.make_tree(tree, request)?;
     }
-    rebuilder.write_rows(0)?;
-    let since = tree.as_ref().map_or(0, |tree| tree.heading().sequence);
-    rebuilder.add_younger(since, request)?;
-    rebuilder.write_rows(0)?;
-    rebuilder.make_missing()?;
-    rebuilder.tell_lost();
+    rebuilder.add_younger(request)?;
     if let Some(tree) = &tree {
-        // A directory's times change with what is made in it.
-        entries(tree, request, &mut |entry| rebuilder.finish_directory(&entry))?;
+        rebuilder.finish_tree(tree, request)?;
     }
+    rebuilder.rebuilt.earlier = rebuilder.notes.unneeded()?;
+    lower.syncfs(&rebuilder.request(), Ino::ROOT).map_err(Error::below(b""))?;
     Ok(rebuilder.rebuilt)
 }
 
@@ -117,99 +143,32 @@ pub(crate) fn make_one_stub(
     archived: (Id, Version),
 ) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
-    let mut rebuilder = Rebuilder::new(lower, &[], &catalogue, around, tier);
+    let notes = Notes::of_no_run(&catalogue);
+    let mut rebuilder = Rebuilder::new(lower, &[], around, tier, notes);
     rebuilder.make_stub(attributes, Some(archived))?;
-    Ok((rebuilder.rows.pop(), rebuilder.rebuilt.problems))
-}
-
-/// The trees of an archive that can be read.
-///
-/// # Errors
-/// What listing the archive answers.
-pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, ObjectReader)>> {
-    let mut found = Vec::new();
-    let kind = ContainerKind::Tree;
-    archive.list(kind, &mut |id, length| found.push((id, length))).map_err(|source| {
-        let archive = archive.label().to_owned();
-        Error::Archive { archive, container: Id::default(), source }
-    })?;
-    let mut trees = Vec::new();
-    for (container, length) in found {
-        let location = Location { container, offset: 0, length };
-        match ObjectReader::open_any(archive, kind, location) {
-            Ok(reader) if reader.heading().kind == KIND_TREE => trees.push((container, reader)),
-            Ok(_) => tracing::warn!("object {container} among the trees is none"),
-            Err(error) => tracing::warn!("an archived tree can't be used: {error}"),
-        }
-    }
-    Ok(trees)
-}
-
-/// Later trees are greater.
-pub(crate) fn order(tree: &ObjectReader) -> (u64, Timestamp) {
-    (tree.heading().sequence, tree.heading().created)
-}
-
-/// Calls `visit` with each entry of a tree.
-fn entries(
-    tree: &ObjectReader,
-    request: &Request,
-    visit: &mut dyn FnMut(TreeEntry) -> Result<()>,
-) -> Result<()> {
-    let mut rest = Vec::new();
-    let damaged = |what| Error::Damaged {
-        archive: "of the tree".to_owned(),
-        object: tree.heading().object,
-        what,
-    };
-    for block in 0..tree.blocks() {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
-        rest.extend(tree.block(block)?);
-        let mut from = Cursor(&rest);
-        loop {
-            let begun = from;
-            let Ok(length) = from.u32() else {
-                from = begun;
-                break;
-            };
-            if length as usize > TREE_ENTRY_BYTES_MAX {
-                let what = crate::stored::bytes::Corrupt("an entry of a tree is too long");
-                return Err(damaged(what));
-            }
-            let Ok(bytes) = from.take(length as usize) else {
-                from = begun;
-                break;
-            };
-            visit(TreeEntry::decode(bytes).map_err(damaged)?)?;
-        }
-        let used = rest.len() - from.0.len();
-        rest.drain(..used);
-    }
-    Ok(())
+    Ok((rebuilder.notes.into_rows().next(), rebuilder.rebuilt.problems))
 }
 
 impl<'a> Rebuilder<'a> {
     fn new(
         lower: &'a Arc<dyn FileSystem>,
         archives: &'a [Arc<dyn Archive>],
-        catalogue: &'a Catalogue,
         around: &'a Surroundings,
         tier: Id,
+        notes: Notes<'a>,
     ) -> Self {
-        let (rebuilt, rows, named) = (Rebuilt::default(), Vec::new(), HashMap::new());
-        let (missing, placed, unarchived) = (HashMap::new(), HashSet::new(), Vec::new());
         Self {
             lower,
             archives,
-            catalogue,
             around,
             tier,
-            rebuilt,
-            rows,
-            named,
-            missing,
-            placed,
-            unarchived,
+            notes,
+            rebuilt: Rebuilt::default(),
+            since: 0,
+            named: HashMap::new(),
+            moved: HashSet::new(),
+            missing: HashMap::new(),
+            closing: Vec::new(),
         }
     }
 
@@ -217,23 +176,29 @@ impl<'a> Rebuilder<'a> {
         request_at(&*self.around.calendar)
     }
 
-    fn last_tree(&self) -> Result<Option<ObjectReader>> {
-        let mut last: Option<ObjectReader> = None;
-        for archive in self.archives {
-            for (_, tree) in trees(archive)? {
-                let is_later = |last: &ObjectReader| order(&tree) > order(last);
-                if tree.heading().tier == self.tier && last.as_ref().is_none_or(is_later) {
-                    last = Some(tree);
-                }
-            }
+    /// Makes what the tree names. What got another name while it was walked is where it was found
+    /// last: that comes first, and stays.
+    fn make_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
+        for moved in [true, false] {
+            entries(tree, request, &mut |entry, is_behind| {
+                if is_behind == moved { self.make(&entry, is_behind) } else { Ok(()) }
+            })?;
         }
-        Ok(last)
+        self.notes.write(0)
     }
 
-    fn write_rows(&mut self, least: usize) -> Result<()> {
-        if self.rows.len() > least {
-            self.catalogue.put(&std::mem::take(&mut self.rows))?;
+    /// What a file says of itself, if it is one of this tier's and means this very inode.
+    fn own_residency(&self, found: &Found) -> Option<Residency> {
+        let known = self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        let is_own = |known: &Residency| {
+            known.tier == self.tier && self.around.is_of(known.inode, &found.attr)
+        };
+        known.ok().flatten().filter(is_own)
+    }
+
+    fn tell(&mut self, done: Result<()>) {
+        if let Err(error) = done {
+            self.rebuilt.problems.push(error.to_string());
         }
-        Ok(())
     }
 }

@@ -166,8 +166,8 @@ impl Tier {
     ) -> Result<Archived> {
         let archives = self.chosen_archives()?;
         let container = self.around.identities.make();
-        let sequence = self.catalogue.next_sequence(self.around.calendar.now())?;
-        let row = self.pending_row(job, container, sequence, &archives);
+        let sequence = self.draw_sequence()?;
+        let row = self.pending_row(job, container, sequence.number, &archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
         let done = self.copy_verified(job, &row, &archives, request, pace);
         let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));

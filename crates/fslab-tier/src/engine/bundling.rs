@@ -197,9 +197,10 @@ impl Archiver<'_> {
         let tier = self.tier;
         let archives = tier.chosen_archives()?;
         let container = tier.around.identities.make();
-        let sequence = tier.catalogue.next_sequence(tier.around.calendar.now())?;
-        let row =
-            |gathered: &Gathered| tier.pending_row(&gathered.job, container, sequence, &archives);
+        let sequence = tier.draw_sequence()?;
+        let row = |gathered: &Gathered| {
+            tier.pending_row(&gathered.job, container, sequence.number, &archives)
+        };
         let rows = gathered.iter().map(row).collect();
         let contents = gathered.iter().map(|gathered| &gathered.contents);
         let rows = tier.put_bundle(rows, contents, &archives, self.request, self.pace)?;

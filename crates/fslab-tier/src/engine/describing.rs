@@ -37,8 +37,12 @@ impl Tier {
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let name = std::ffi::OsStr::from_bytes(name);
             if !marks::is_ours(name) {
-                let value = self.lower.getxattr(&request, ino, name)?;
-                xattrs.push((name.as_bytes().to_vec(), value));
+                match self.lower.getxattr(&request, ino, name) {
+                    Ok(value) => xattrs.push((name.as_bytes().to_vec(), value)),
+                    // It was removed meanwhile.
+                    Err(error) if error.errno() == fslab_vfs::Errno::NODATA => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(xattrs)

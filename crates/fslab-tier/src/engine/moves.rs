@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use fslab_vfs::{Ino, Name, Request, Result};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::Tier;
+use super::settling::TURN;
 use super::walk::{Visit, Visitor, is_gone};
 use crate::error::Error;
 use crate::lower::Found;
@@ -40,6 +41,8 @@ struct Noted {
     pending: Vec<Found>,
     /// Something got another name and is not among them.
     has_gaps: bool,
+    /// They are looked at by now.
+    is_behind: bool,
 }
 
 impl Noted {
@@ -97,16 +100,45 @@ impl Tier {
     /// # Errors
     /// Where something may have been missed, too.
     pub(super) fn walk_all(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
-        let _scanning = self.moves.scanning.lock();
+        if self.walk_through(request, visit)? { Ok(()) } else { Err(missed()) }
+    }
+
+    /// The same; answers whether nothing was missed.
+    ///
+    /// # Errors
+    /// What the file system below or `visit` answers; [`Error::Interrupted`].
+    pub(super) fn walk_through(
+        &self,
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> crate::Result<bool> {
+        let _scanning = self.only_scan(request)?;
         *self.moves.noted.lock() = Some(Noted::default());
         let walked = self.walk(b"", request, visit);
         let walked = walked.and_then(|()| self.walk_noted(request, visit));
-        *self.moves.noted.lock() = None;
-        walked
+        let noted = self.moves.noted.lock().take();
+        walked.map(|()| noted.is_some_and(|noted| !noted.has_gaps))
+    }
+
+    fn only_scan(&self, request: &Request) -> crate::Result<MutexGuard<'_, ()>> {
+        loop {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            if let Some(alone) = self.moves.scanning.try_lock_for(TURN) {
+                return Ok(alone);
+            }
+        }
+    }
+
+    /// Whether a walk is at what got another name.
+    pub(super) fn is_behind_walk(&self) -> bool {
+        self.moves.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
     fn walk_noted(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
-        while let Some(found) = self.next_noted()? {
+        if let Some(noted) = &mut *self.moves.noted.lock() {
+            noted.is_behind = true;
+        }
+        while let Some(found) = self.next_noted() {
             let path = self.path_of(&found);
             self.walk_found(&path, found, request, &mut |place| {
                 let ino = place.found.ino();
@@ -118,14 +150,10 @@ impl Tier {
     }
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.
-    fn next_noted(&self) -> crate::Result<Option<Found>> {
-        let next = || match &mut *self.moves.noted.lock() {
-            Some(noted) if noted.has_gaps => Err(missed()),
-            Some(noted) => Ok(noted.pending.pop()),
-            None => Ok(None),
-        };
-        if let Some(found) = next()? {
-            return Ok(Some(found));
+    fn next_noted(&self) -> Option<Found> {
+        let next = || self.moves.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
+        if let Some(found) = next() {
+            return Some(found);
         }
         let _nobody = self.moves.under_way.write();
         next()

@@ -2,7 +2,8 @@
 //! the tree again.
 //!
 //! The tree is an object like a file's: its contents are entries, one behind the other. It is
-//! written while the tree is in use; what changes meanwhile is in the next one.
+//! written while the tree is in use: what is made or changed meanwhile is in the next one, and what
+//! gets another name stands behind the rest, under the name that it has then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use fslab_vfs::{FileKind, Request};
 
 use super::Tier;
-use super::walk::Visit;
+use super::walk::{Place, Visit, is_gone};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::ObjectState;
 use crate::error::{Error, Result, shown};
@@ -20,43 +21,94 @@ use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
-use crate::stored::{TreeEntry, Version};
+use crate::stored::{Attributes, TreeEntry, Version};
 
 /// Trees that each archive keeps.
 const TREES_KEPT: usize = 3;
 
+const MISSED: &str = "not everything that got another name while the tree was walked is in the \
+                      archived tree; archive it once more";
+
+/// What an archived tree has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchivedTree {
+    /// Files, directories and whatever else has a name.
+    pub entries: u64,
+    /// What is not in it, or not as it is, and why.
+    pub problems: Vec<String>,
+}
+
+/// Entries on their way into a tree.
+#[derive(Default)]
+struct Entries {
+    spool: Spool,
+    made: ArchivedTree,
+    /// The first walk is done: these got other names meanwhile.
+    is_behind: bool,
+}
+
 impl Tier {
-    /// Writes the tree as it is into every archive that takes copies; answers its entries.
+    /// Writes the tree as it is into every archive that takes copies.
     ///
     /// # Errors
     /// What the file system below or an archive answers.
-    pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<u64> {
-        let (mut spool, sequence) = (Spool::default(), self.tree_sequence()?);
-        let mut entries = 0;
-        self.walk(b"", request, &mut |place| {
-            let archived = self.archived_as(place.found, place.path)?;
-            match self.tree_entry(place.found, place.path, archived) {
-                Ok(entry) => {
-                    entries += 1;
-                    spool.put(&entry.encode())?;
-                }
-                Err(error) => tracing::warn!("left out of the archived tree: {error}"),
-            }
-            Ok(Visit::Into)
-        })?;
-        let archives = self.chosen_archives()?;
-        for archive in &archives {
-            let made = self.put_tree(archive, sequence, &mut spool, request)?;
-            self.drop_old_trees(archive, made)?;
+    pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
+        let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
+        let was_all_seen =
+            self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
+        let Entries { mut spool, mut made, .. } = entries;
+        if !was_all_seen {
+            made.problems.push(MISSED.to_owned());
         }
-        Ok(entries)
+        for archive in &self.chosen_archives()? {
+            let container = self.put_tree(archive, sequence, &mut spool, request)?;
+            self.drop_old_trees(archive, container)?;
+        }
+        Ok(made)
+    }
+
+    fn enter_place(&self, place: &Place<'_>, entries: &mut Entries) -> Result<Visit> {
+        if self.is_behind_walk() {
+            if !self.is_still_there(place) {
+                if !self.has_gone(place.found) {
+                    entries.made.problems.push(MISSED.to_owned());
+                }
+                return Ok(Visit::Past);
+            }
+            if !std::mem::replace(&mut entries.is_behind, true) {
+                let root = Found::root(&self.lower).map_err(Error::below(b""))?;
+                self.enter_entry(&Place { path: b"", found: &root }, entries)?;
+            }
+        }
+        self.enter_entry(place, entries)?;
+        Ok(Visit::Into)
+    }
+
+    fn enter_entry(&self, place: &Place<'_>, entries: &mut Entries) -> Result<()> {
+        let archived = self.archived_as(place.found, place.path)?;
+        if let Some(entry) = self.tree_entry(place, archived, &mut entries.made.problems)? {
+            entries.made.entries += u64::from(!entries.is_behind);
+            entries.spool.put(&entry.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Whether something has the name under which it was found behind the walk.
+    fn is_still_there(&self, place: &Place<'_>) -> bool {
+        let found = Found::at(&self.lower, place.path);
+        found.is_ok_and(|found| found.ino() == place.found.ino())
+    }
+
+    fn has_gone(&self, found: &Found) -> bool {
+        let attr = self.lower.getattr(&self.request(), found.ino(), None);
+        attr.map_or_else(|error| is_gone(&error), |attr| attr.links == 0)
     }
 
     /// A number below those of all objects that the tree may not name yet: of what is on its way
     /// while the tree is walked, too. Versions that only move to another object are no younger for
     /// it, and are found wherever they lie: a tree that stood behind them would look outdated.
     fn tree_sequence(&self) -> Result<u64> {
-        let drawn = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let drawn = self.draw_settled()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
             // What an engine before this one left may be named by the file: the walk tells.
@@ -92,14 +144,27 @@ impl Tier {
         }
     }
 
+    /// Nothing for what went meanwhile. What can't be told of a file beside its bytes is left out
+    /// of its entry: an entry without it is better than none.
     fn tree_entry(
         &self,
-        found: &Found,
-        path: &[u8],
+        place: &Place<'_>,
         archived: Option<(Id, Version)>,
-    ) -> Result<TreeEntry> {
-        let attributes = self.attributes(&found.attr, path)?;
-        Ok(TreeEntry { attributes, size: found.attr.size, archived })
+        problems: &mut Vec<String>,
+    ) -> Result<Option<TreeEntry>> {
+        let attr = &place.found.attr;
+        let attributes = match self.attributes(attr, place.path) {
+            Ok(attributes) => attributes,
+            Err(Error::Below { source, .. }) if is_gone(&source) => return Ok(None),
+            Err(error) => {
+                problems.push(format!("{error}; the archived tree has it without xattrs"));
+                if attr.kind == FileKind::Symlink {
+                    return Ok(None);
+                }
+                Attributes { path: place.path.to_vec(), ..Attributes::of(attr) }
+            }
+        };
+        Ok(Some(TreeEntry { attributes, size: attr.size, archived }))
     }
 
     fn put_tree(
@@ -132,8 +197,9 @@ impl Tier {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             writer.block(bytes)
         })?;
-        writer.finish()?;
+        let written = writer.finish()?;
         sink.upload.finish().map_err(failed)?;
+        self.verify_tree(archive, container, written, request)?;
         Ok(container)
     }
 

@@ -50,6 +50,7 @@ impl Tier {
             }
             Ok(())
         })?;
+        self.scrub_trees(request, &mut scrubbed)?;
         Ok(scrubbed)
     }
 

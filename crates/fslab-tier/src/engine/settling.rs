@@ -30,7 +30,7 @@ pub struct Expired {
 const BATCH: usize = 1000;
 
 /// How long who waits for others does not look whether it was cancelled.
-const TURN: Duration = Duration::from_millis(100);
+pub(super) const TURN: Duration = Duration::from_millis(100);
 
 impl Tier {
     /// Objects that were on their way when the last run ended: those that a file names are its

@@ -168,7 +168,7 @@ impl ObjectReader {
         Source { archive: &*self.archive, kind: self.kind, container }
     }
 
-    pub(super) fn damaged(&self, what: Corrupt) -> Error {
+    pub(crate) fn damaged(&self, what: Corrupt) -> Error {
         self.source().damaged(what)
     }
 

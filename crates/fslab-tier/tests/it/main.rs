@@ -30,5 +30,7 @@ mod rounds;
 mod sparse;
 mod support;
 mod sweeping;
+mod trees;
 mod undeleting;
 mod unreadable;
+mod younger;

@@ -17,19 +17,40 @@ use crate::support::{Bench, TIER};
 
 /// Makes a tree of the archives in a file system below.
 pub fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
+    rebuild_noted(bench, lower, &Catalogue::in_memory().unwrap())
+}
+
+/// The same with a catalogue that says something already, or that somebody wants to see.
+pub fn rebuild_noted(
+    bench: &Bench,
+    lower: &Arc<dyn FileSystem>,
+    catalogue: &Catalogue,
+) -> rebuild::Rebuilt {
     let archives: Vec<_> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
-    let catalogue = Catalogue::in_memory().unwrap();
-    rebuild::rebuild(lower, &archives, &catalogue, &bench.around, TIER, &own_request()).unwrap()
+    rebuild::rebuild(lower, &archives, catalogue, &bench.around, TIER, &own_request()).unwrap()
+}
+
+/// A directory in memory in which a tree can be made.
+pub fn empty_tree() -> Arc<dyn FileSystem> {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    lower
+}
+
+/// A tier over a tree that was made again, with the archives that it was made of.
+pub fn fresh_over(bench: &Bench, lower: Arc<dyn FileSystem>) -> Bench {
+    let fresh = Bench::over(lower);
+    for archive in &bench.archives {
+        fresh.tier.attach(Arc::clone(archive) as Arc<dyn Archive>);
+    }
+    fresh
 }
 
 /// Whether files of a tree that was made again are what they were.
 #[track_caller]
 fn are_whole(bench: &Bench, lower: Arc<dyn FileSystem>, numbers: impl IntoIterator<Item = u64>) {
-    let fresh = Bench::over(lower);
-    for archive in &bench.archives {
-        fresh.tier.attach(Arc::clone(archive) as Arc<dyn Archive>);
-    }
+    let fresh = fresh_over(bench, lower);
     let client = fresh.client();
     for number in numbers {
         let ino = client.lookup(Ino::ROOT, format!("file{number}")).unwrap().ino;
@@ -53,6 +74,7 @@ fn what_is_gone_comes_back_from_a_bundle_of_which_the_rest_is_here() {
     below.file(Ino::ROOT, "file3", newer).unwrap();
     let report = rebuild_in(&bench, &bench.lower);
     assert_eq!((report.younger, report.problems.len(), report.lost.len()), (1, 0, 0), "{report:?}");
+    assert_eq!(report.unplaced, ["file3"]);
     are_whole(&bench, Arc::clone(&bench.lower), 0..3);
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }

@@ -1,5 +1,6 @@
 //! The three losses: the catalogue, the disk, both.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -80,7 +81,7 @@ fn blake3_of(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
-fn populate(bench: &Bench) {
+pub fn populate(bench: &Bench) {
     let client = bench.client();
     let directory = client.mkdir(Ino::ROOT, "dir").unwrap();
     let deep = client.mkdir_mode(directory, "deep", 0o750).unwrap().ino;
@@ -102,7 +103,7 @@ fn populate(bench: &Bench) {
     client.truncate(sparse, 3 * MIB).unwrap();
 }
 
-fn archive_all(bench: &Bench, directory: Ino, path: &str) {
+pub fn archive_all(bench: &Bench, directory: Ino, path: &str) {
     let client = bench.client();
     for name in client.names(directory).unwrap() {
         let attr = client.lookup(directory, &name).unwrap();
@@ -129,8 +130,8 @@ fn a_tree_is_made_again_from_an_archive_alone() {
     let bench = Bench::new();
     populate(&bench);
     archive_all(&bench, Ino::ROOT, "");
-    let entries = bench.tier.archive_tree(&own_request()).unwrap();
-    assert!(entries > 25, "{entries}");
+    let archived = bench.tier.archive_tree(&own_request()).unwrap();
+    assert!(archived.entries > 25 && archived.problems.is_empty(), "{archived:?}");
     let before = picture(&*bench.fs);
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let report = rebuilt(&bench, &lower);
@@ -161,6 +162,7 @@ fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
     Client::new(&*lower).file(Ino::ROOT, "young", b"newer on the disk").unwrap();
     let report = rebuilt(&bench, &lower);
     assert_eq!((report.younger, report.kept), (1, 1), "{report:?}");
+    assert_eq!(report.unplaced, ["young"], "what stays is told, as it is not what was archived");
     let fresh = Bench::over(lower);
     fresh.tier.attach(Arc::clone(&bench.archives[0]) as Arc<dyn Archive>);
     let client = fresh.client();
@@ -169,18 +171,40 @@ fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
     assert_eq!(read("young"), b"newer on the disk");
 }
 
-type Deed = Box<dyn FnOnce() + Send>;
+pub type Deed = Box<dyn FnOnce() + Send>;
 
 /// A tree whose listing lets somebody move a file from behind the walk to before it.
-struct Moving {
+#[derive(Default)]
+pub struct Moving {
     memory: MemFs,
     /// Called once, when the directory that is walked last is opened.
-    moves: parking_lot::Mutex<Option<(Ino, Deed)>>,
+    pub moves: parking_lot::Mutex<Option<(Ino, Deed)>>,
+}
+
+impl Moving {
+    /// Where an inode is, by looking at everything in a directory.
+    fn path_in(&self, directory: Ino, path: &Path, wanted: Ino) -> Option<PathBuf> {
+        let client = Client::new(&self.memory);
+        client.names(directory).unwrap().into_iter().find_map(|name| {
+            let (attr, inner) = (client.lookup(directory, &name).unwrap(), path.join(&name));
+            let is_directory = attr.kind == fslab_vfs::FileKind::Directory;
+            match attr.ino == wanted {
+                true => Some(inner),
+                false if is_directory => self.path_in(attr.ino, &inner, wanted),
+                false => None,
+            }
+        })
+    }
 }
 
 impl FileSystem for Moving {
     fn fallback(&self) -> Option<&dyn FileSystem> {
         Some(&self.memory)
+    }
+
+    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
+        let root = Path::new("/");
+        if ino == Ino::ROOT { Some(root.into()) } else { self.path_in(Ino::ROOT, root, ino) }
     }
 
     fn opendir(
@@ -198,7 +222,7 @@ impl FileSystem for Moving {
 
 #[test]
 fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
-    let lower = Arc::new(Moving { memory: MemFs::default(), moves: parking_lot::Mutex::new(None) });
+    let lower = Arc::new(Moving::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
     let first = client.mkdir(Ino::ROOT, "first").unwrap();

@@ -243,6 +243,43 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     place.umount();
 }
 
+/// The archive is elsewhere by now, and what the catalogue says is about the tree that was lost.
+#[test]
+fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
+    require_mounting!();
+    let mut tiered = Tiered::mounted();
+    fs::write(tiered.path("file"), "before the tree").unwrap();
+    tiered.of("archive", "");
+    tiered.of("tree", "");
+    fs::write(tiered.path("late"), "after the tree").unwrap();
+    fs::write(tiered.path("saved"), "as it was saved last").unwrap();
+    fs::rename(tiered.path("saved"), tiered.path("file")).unwrap();
+    tiered.of("archive", "");
+    tiered.place.umount();
+    let [moved, home, new, other] =
+        ["moved", "home", "new", "other"].map(|name| tiered.beside.join(name));
+    fs::rename(tiered.archive(), &moved).unwrap();
+    let [moved, home] = [&moved, &home].map(|path| path.to_str().unwrap());
+    let into = |tree: &Path| {
+        run(&["tier", "rebuild", "--archive", moved, "--home", home, tree.to_str().unwrap()])
+    };
+    // In the wrong directory first: what is not put where it was is told.
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("late"), "somebody's").unwrap();
+    let (code, message) = into(&other);
+    assert!(code == 1 && message.contains("1 were not put where something else is"), "{message}");
+    assert_eq!(into(&new), (0, String::new()));
+    tiered.place.lower = new;
+    let place = &tiered.place;
+    place.mount(&["-l", "tier"]);
+    let read = |name: &str| fs::read_to_string(place.point.join(name)).unwrap();
+    assert_eq!(
+        (read("file"), read("late")),
+        ("as it was saved last".into(), "after the tree".into())
+    );
+    place.umount();
+}
+
 /// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
 const SIGNALS: u64 = 2;
 

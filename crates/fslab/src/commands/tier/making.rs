@@ -142,11 +142,11 @@ fn say_if_beside(archive: &Path, tree: &Path) -> Result<()> {
 /// Arguments of `fslab tier rebuild`.
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
-    /// An archive of the tier; several may be given
+    /// An archive of the tier; several may be given, and a home that is left may know others
     #[arg(long = "archive", value_name = "DIR", required = true)]
     archives: Vec<PathBuf>,
     /// Where settings, the usual ones, and a new catalogue are kept: a new directory outside of the
-    /// tree, or the tier's home that is left
+    /// tree, or the tier's home that is left, of which the settings stay
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
     /// The file with the key of archives that are encrypted
@@ -197,6 +197,7 @@ fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish, marks: Marks
         let mut home = Home::read(path)?;
         home.key.clone_from(&wish.key);
         home.adopt(&**tree, marks)?;
+        home.find_archives(wish)?;
         return Ok(home);
     }
     Ok(Home::again(path, &**tree, wish, marks)?)
@@ -206,14 +207,15 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
     let lists = [
         ("an earlier state", &made.older),
         ("in no archive", &made.lost),
+        ("something else is in its place", &made.unplaced),
         ("problem", &made.problems),
     ];
     if json {
         let value = serde_json::json!({
             "directories": made.directories, "files": made.files, "others": made.others,
             "links": made.links, "kept": made.kept, "younger": made.younger,
-            "tree_made": made.tree_made, "older": made.older, "lost": made.lost,
-            "problems": made.problems,
+            "earlier": made.earlier, "tree_made": made.tree_made, "older": made.older,
+            "lost": made.lost, "unplaced": made.unplaced, "problems": made.problems,
         });
         say!("{value}");
     } else {
@@ -233,12 +235,25 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
             made.younger,
             made.kept
         );
+        if made.earlier > 0 {
+            let earlier = made.earlier;
+            say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
+        }
     }
-    if made.lost.is_empty() && made.problems.is_empty() {
+    told(made)
+}
+
+/// Fails where something is not as it was.
+fn told(made: &rebuild::Rebuilt) -> Result<()> {
+    let [older, lost, unplaced, problems] =
+        [&made.older, &made.lost, &made.unplaced, &made.problems].map(Vec::len);
+    if older + lost + unplaced + problems == 0 {
         return Ok(());
     }
-    let (lost, problems) = (made.lost.len(), made.problems.len());
-    let message = format!("{lost} files are in no archive, and there were {problems} problems");
+    let message = format!(
+        "{older} files are in an earlier state, {lost} are in no archive, {unplaced} were not put \
+         where something else is, and there were {problems} problems"
+    );
     Err(Coded { code: Code::Failure, message }.into())
 }
 

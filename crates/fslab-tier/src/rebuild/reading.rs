@@ -1,0 +1,144 @@
+//! Archived trees: which there are, and what is in them.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use fslab_vfs::{Request, Timestamp};
+
+use super::Rebuilder;
+use crate::archive::{Archive, ContainerKind};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::bytes::{Corrupt, Cursor};
+use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
+use crate::stored::reader::ObjectReader;
+use crate::stored::{Location, TreeEntry};
+
+/// The trees of an archive that can be read.
+///
+/// # Errors
+/// What listing the archive answers.
+pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, ObjectReader)>> {
+    let (trees, damaged) = opened(archive)?;
+    damaged.iter().for_each(|error| tracing::warn!("an archived tree can't be used: {error}"));
+    Ok(trees)
+}
+
+/// Containers, and what is in them.
+type Trees = Vec<(Id, ObjectReader)>;
+
+/// The trees of an archive that can be opened, and what is wrong with the others.
+pub(crate) fn opened(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
+    let mut found = Vec::new();
+    let kind = ContainerKind::Tree;
+    archive.list(kind, &mut |id, length| found.push((id, length))).map_err(|source| {
+        let archive = archive.label().to_owned();
+        Error::Archive { archive, container: Id::default(), source }
+    })?;
+    let (mut trees, mut damaged) = (Vec::new(), Vec::new());
+    for (container, length) in found {
+        let location = Location { container, offset: 0, length };
+        archive.forget(kind, container);
+        match ObjectReader::open_any(archive, kind, location) {
+            Ok(reader) if reader.heading().kind == KIND_TREE => trees.push((container, reader)),
+            Ok(_) => tracing::warn!("object {container} among the trees is none"),
+            Err(error) => damaged.push(error),
+        }
+    }
+    Ok((trees, damaged))
+}
+
+/// Later trees are greater.
+pub(crate) fn order(tree: &ObjectReader) -> (u64, Timestamp) {
+    (tree.heading().sequence, tree.heading().created)
+}
+
+/// Reads a tree from its beginning to its end.
+///
+/// # Errors
+/// What the archive answers, or what is wrong with the tree.
+pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
+    entries(tree, request, &mut |_, _| Ok(()))
+}
+
+/// Calls `visit` with each entry of a tree, and whether it is about what got another name while the
+/// tree was walked: such entries stand behind a second one of the root.
+pub(super) fn entries(
+    tree: &ObjectReader,
+    request: &Request,
+    visit: &mut dyn FnMut(TreeEntry, bool) -> Result<()>,
+) -> Result<()> {
+    let (mut rest, mut visited, mut is_behind) = (Vec::new(), 0_u64, false);
+    for block in 0..tree.blocks() {
+        request.cancellation.check().or(Err(Error::Interrupted))?;
+        rest.extend(tree.block(block)?);
+        let mut from = Cursor(&rest);
+        while let Some(bytes) = next_entry(&mut from).map_err(|what| tree.damaged(what))? {
+            let entry = TreeEntry::decode(bytes).map_err(|what| tree.damaged(what))?;
+            is_behind |= entry.attributes.path.is_empty() && visited > 0;
+            visited += 1;
+            visit(entry, is_behind)?;
+        }
+        let used = rest.len() - from.0.len();
+        rest.drain(..used);
+    }
+    if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends in an entry"))) }
+}
+
+/// Nothing where an entry goes on in the next block.
+fn next_entry<'a>(from: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Corrupt> {
+    let mut behind = *from;
+    let Ok(length) = behind.u32() else { return Ok(None) };
+    if length as usize > TREE_ENTRY_BYTES_MAX {
+        return Err(Corrupt("an entry of a tree is too long"));
+    }
+    let Ok(bytes) = behind.take(length as usize) else { return Ok(None) };
+    *from = behind;
+    Ok(Some(bytes))
+}
+
+impl Rebuilder<'_> {
+    /// The last tree that is whole. Where that is not the last one there is, it is told.
+    pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
+        let (mut trees, mut damaged) = (Vec::new(), Vec::new());
+        for archive in self.archives {
+            let (found, broken) = opened(archive)?;
+            let own = found.into_iter().map(|(_, tree)| tree);
+            trees.extend(own.filter(|tree| tree.heading().tier == self.tier));
+            // Nobody knows which they were.
+            damaged.extend(broken.into_iter().map(|error| (None, error)));
+        }
+        trees.sort_by_key(|tree| Reverse(order(tree)));
+        for tree in trees {
+            match check(&tree, request) {
+                Ok(()) => {
+                    self.tell_damaged(damaged, Some(walk_of(&tree)));
+                    return Ok(Some(tree));
+                }
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => damaged.push((Some(walk_of(&tree)), error)),
+            }
+        }
+        self.tell_damaged(damaged, None);
+        Ok(None)
+    }
+
+    /// With one copy of a tree that is whole, nothing is lost.
+    fn tell_damaged(&mut self, damaged: Vec<(Option<Walk>, Error)>, used: Option<Walk>) {
+        for (walk, error) in damaged {
+            if walk.is_some() && walk == used {
+                tracing::warn!("a copy of the archived tree can't be used: {error}");
+            } else {
+                let what = "an archived tree can't be used, and an earlier one may be";
+                self.rebuilt.problems.push(format!("{what}: {error}"));
+            }
+        }
+    }
+}
+
+/// What the copies of a tree have in common: sequence and bytes.
+type Walk = (u64, u64);
+
+fn walk_of(tree: &ObjectReader) -> Walk {
+    (tree.heading().sequence, tree.heading().size)
+}

@@ -1,0 +1,176 @@
+//! Files whose bytes are in archives alone.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fslab_vfs::{
+    Attr, FileKind, Handle, Ino, Name, OpenMode, Permissions, SetAttr, SetTime, XattrMode,
+};
+
+use super::Rebuilder;
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::lower::{Found, OwnFile};
+use crate::runs::Runs;
+use crate::stored::format::blocks_of;
+use crate::stored::{Attributes, Residency, Version};
+
+impl Rebuilder<'_> {
+    /// Makes a file whose bytes are in archives, or an empty one. It gets its name once it is
+    /// whole, where the file system below has files without one: who opened it before would read
+    /// zeros.
+    pub(super) fn make_stub(
+        &mut self,
+        attributes: &Attributes,
+        archived: Option<(Id, Version)>,
+    ) -> Result<()> {
+        let path = &attributes.path;
+        let (parent, name) = self.parent(path)?;
+        let (name, request) = (named(name, path)?, self.request());
+        let (parent, mode) = (parent.ino(), OpenMode::READ_WRITE);
+        let nameless = self.lower.tmpfile(&request, parent, 0o600, mode);
+        let (is_nameless, mut has_name) = (nameless.is_ok(), nameless.is_err());
+        let made = nameless.or_else(|_| {
+            // Nobody else reads it before it is whole.
+            self.lower.create(&request, parent, name, 0o600, mode | OpenMode::EXCLUSIVE)
+        });
+        let (entry, opened) = made.map_err(Error::below(path))?;
+        let (ino, handle) = (entry.attr.ino, opened.handle);
+        let done = self.fill(attributes, archived.as_ref(), &entry.attr, handle).and_then(|()| {
+            if is_nameless {
+                let linked = self.lower.link(&request, ino, parent, name);
+                linked.map_err(Error::below(path))?;
+                self.lower.forget(ino, 1);
+                has_name = true;
+            }
+            self.lower.fsync(&request, ino, handle, false).map_err(Error::below(path))
+        });
+        let done = done.and(self.lower.release(&request, ino, handle).map_err(Error::below(path)));
+        match (&done, archived) {
+            (Ok(()), Some((file, version))) => {
+                self.note(file, &version, &entry.attr, path);
+            }
+            (Err(_), _) if has_name => self.take_back(parent, name, path),
+            _ => {}
+        }
+        self.lower.forget(ino, 1);
+        done
+    }
+
+    fn take_back(&self, parent: Ino, name: Name<'_>, path: &[u8]) {
+        if let Err(error) = self.lower.unlink(&self.request(), parent, name) {
+            tracing::warn!(%error, "{}: half of it is left", shown(path));
+        }
+    }
+
+    fn fill(
+        &mut self,
+        attributes: &Attributes,
+        archived: Option<&(Id, Version)>,
+        attr: &Attr,
+        handle: Handle,
+    ) -> Result<()> {
+        let Some((file, version)) = archived else { return self.dress(attributes, attr.ino) };
+        let (request, ino) = (self.request(), attr.ino);
+        let below = || Error::below(&attributes.path);
+        let residency = self.stub(*file, version, attr);
+        self.around.marks.write(&**self.lower, &request, ino, &residency).map_err(below())?;
+        let size = SetAttr { size: Some(version.size), ..SetAttr::default() };
+        self.lower.setattr(&request, ino, Some(handle), &size).map_err(below())?;
+        self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
+    }
+
+    /// Makes a stub that has several names one of a later version. Its residency comes last: who is
+    /// stopped before finds the earlier one, and does it again.
+    pub(super) fn renew(
+        &mut self,
+        found: &Found,
+        attributes: &Attributes,
+        file: Id,
+        version: &Version,
+    ) -> Result<()> {
+        let (path, ino) = (&attributes.path, found.ino());
+        let below = || Error::below(path);
+        let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
+        own.set_size(version.size).map_err(below())?;
+        self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)?;
+        own.sync().map_err(below())?;
+        let (residency, request) = (self.stub(file, version, &found.attr), self.request());
+        self.around.marks.write(&**self.lower, &request, ino, &residency).map_err(below())?;
+        own.sync().map_err(below())?;
+        self.note(file, version, &found.attr, path);
+        Ok(())
+    }
+
+    /// What a file says of itself whose bytes are all in archives.
+    pub(super) fn stub(&self, file: Id, version: &Version, attr: &Attr) -> Residency {
+        Residency {
+            tier: self.tier,
+            file,
+            inode: (self.around.tell)(attr),
+            changed: false,
+            moving: false,
+            touched_seconds: 0,
+            offline: Runs::of(0..blocks_of(version.size)),
+            version: version.clone(),
+        }
+    }
+
+    /// Notes that a file is there and names an object.
+    pub(super) fn note(&mut self, file: Id, version: &Version, attr: &Attr, path: &[u8]) {
+        let inode = (self.around.tell)(attr);
+        let row = self.row(ObjectState::Live, file, inode, version, path);
+        self.notes.put(row);
+    }
+
+    pub(super) fn row(
+        &self,
+        state: ObjectState,
+        file: Id,
+        inode: Id,
+        version: &Version,
+        path: &[u8],
+    ) -> ObjectRow {
+        let (version, path) = (version.clone(), path.to_vec());
+        let since = self.around.calendar.now();
+        ObjectRow { state, file, inode, version, since, seen: 0, path }
+    }
+
+    /// Gives an inode its owner, xattrs, permissions and times, in the order in which they last.
+    pub(super) fn dress(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
+        let request = self.request();
+        let below = || Error::below(&attributes.path);
+        let owner =
+            SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
+        if let Err(error) = self.lower.setattr(&request, ino, None, &owner) {
+            let path = shown(&attributes.path);
+            self.rebuilt.problems.push(format!("{path}: keeps another owner: {error}"));
+        }
+        for (name, value) in &attributes.xattrs {
+            let name = OsStr::from_bytes(name);
+            let set = self.lower.setxattr(&request, ino, name, value, XattrMode::empty());
+            if let Err(error) = set {
+                let path = shown(&attributes.path);
+                let name = name.display();
+                self.rebuilt.problems.push(format!("{path}: has no xattr {name}: {error}"));
+            }
+        }
+        let is_link = attributes.kind() == Some(FileKind::Symlink);
+        let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
+        let rest = SetAttr { permissions, ..times_of(attributes) };
+        self.lower.setattr(&request, ino, None, &rest).map(drop).map_err(below())
+    }
+}
+
+pub(super) fn named<'n>(name: &'n OsStr, path: &[u8]) -> Result<Name<'n>> {
+    Name::new(name).map_err(fslab_vfs::Error::from).map_err(Error::below(path))
+}
+
+pub(super) fn times_of(attributes: &Attributes) -> SetAttr {
+    SetAttr {
+        accessed: Some(SetTime::To(attributes.accessed)),
+        modified: Some(SetTime::To(attributes.modified)),
+        ..SetAttr::default()
+    }
+}

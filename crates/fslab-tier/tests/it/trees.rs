@@ -1,0 +1,232 @@
+//! Archived trees: what they name while the tree is in use, and what becomes of damaged ones.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, ContainerKind};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, Request};
+use parking_lot::Mutex;
+
+use crate::parts::{empty_tree, fresh_over, rebuild_in};
+use crate::rebuilding::{Moving, picture};
+use crate::support::{Bench, Counted, MIB, TIER, noise, open_over};
+
+/// Identities, the maker of which archives the tree at some moment.
+struct Meddling {
+    counted: Counted,
+    /// How many are made before that, and the tier.
+    at: Mutex<Option<(u64, Arc<Tier>)>>,
+}
+
+impl Identities for Meddling {
+    fn make(&self) -> Id {
+        let due = {
+            let mut at = self.at.lock();
+            if let Some((left, _)) = &mut *at {
+                *left = left.saturating_sub(1);
+            }
+            at.take_if(|(left, _)| *left == 0)
+        };
+        if let Some((_, tier)) = due {
+            tier.archive_tree(&own_request()).unwrap();
+        }
+        self.counted.make()
+    }
+}
+
+/// The container's identity is drawn before the version's number, the object's behind it.
+#[test]
+fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
+    for bundled in [0, 64 << 10] {
+        let bench = Bench::new();
+        let meddling =
+            Arc::new(Meddling { counted: Counted(AtomicU64::new(1 << 32)), at: Mutex::default() });
+        let around = Surroundings { identities: meddling.clone(), ..bench.around.clone() };
+        let settings = Settings { bundled, ..Settings::of(TIER) };
+        let (archives, lower) = (bench.tier.archives(), empty_tree());
+        let catalogue = Catalogue::in_memory().unwrap();
+        let (tier, fs) = open_over(&lower, &settings, archives, catalogue, &around);
+        let client = Client::new(&*fs);
+        client.file(Ino::ROOT, "file", &noise(1, 5000)).unwrap();
+        // The file, its container, and its object.
+        *meddling.at.lock() = Some((3, Arc::clone(&tier)));
+        crate::bundles::do_all(&tier, &mut |_| {});
+        assert!(meddling.at.lock().is_none(), "no tree was archived");
+        let again = empty_tree();
+        let report = rebuild_in(&bench, &again);
+        assert_eq!((report.younger, report.lost.len()), (1, 0), "{bundled}: {report:?}");
+        assert!(report.tree_made.is_some());
+    }
+}
+
+/// What a tree knows of two directories, of which one is walked first, when somebody moves things
+/// from the one to the other in between; answers what the tree is then.
+fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
+    let lower = Arc::new(Moving::default());
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let inos = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+    let source = client.lookup(Ino::ROOT, from).unwrap().ino;
+    let target = client.lookup(Ino::ROOT, to).unwrap().ino;
+    let directory = client.mkdir_mode(source, "directory", 0o750).unwrap().ino;
+    for (parent, path) in [(source, from.to_owned()), (directory, format!("{from}/directory"))] {
+        let ino = client.file(parent, "file", &noise(2, MIB)).unwrap();
+        bench.archive(ino, &format!("{path}/file")).unwrap();
+        bench.release(ino, &format!("{path}/file")).unwrap();
+    }
+    client.symlink(directory, "symlink", "file").unwrap();
+    client.file(directory, "empty", &[]).unwrap();
+    let fs = Arc::clone(&bench.fs);
+    let moves = move || {
+        let client = Client::new(&*fs);
+        client.rename(source, "file", target, "moved").unwrap();
+        client.rename(source, "directory", target, "directory").unwrap();
+    };
+    *lower.moves.lock() = Some((inos[1], Box::new(moves)));
+    let archived = bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!(archived.problems, Vec::<String>::new());
+    let expected = picture(&*bench.fs);
+    drop(client);
+    (bench, expected)
+}
+
+#[test]
+fn what_gets_another_name_while_a_tree_is_walked_is_in_it_once() {
+    for (from, to) in [("last", "first"), ("first", "last")] {
+        let (bench, expected) = moved_while_walked(from, to);
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let report = rebuild_in(&bench, &lower);
+        assert_eq!((report.files, report.younger), (3, 0), "{from}: {report:?}");
+        assert_eq!((report.problems.len(), report.lost.len()), (0, 0), "{from}: {report:?}");
+        let fresh = fresh_over(&bench, lower);
+        // Who moves something changes the times of the directories.
+        let untimed = |lines: Vec<String>| -> Vec<String> {
+            lines.into_iter().filter(|line| !line.contains(" Directory ")).collect()
+        };
+        assert_eq!(untimed(picture(&*fresh.fs)), untimed(expected), "{from}");
+        for name in ["first", "last"] {
+            let names = |bench: &Bench| {
+                let client = bench.client();
+                let directory = client.lookup(Ino::ROOT, name).unwrap().ino;
+                let mut names = client.names(directory).unwrap();
+                names.sort();
+                names
+            };
+            assert_eq!(names(&fresh), names(&bench), "{from}");
+        }
+    }
+}
+
+/// A tree in memory in which one xattr can't be read.
+#[derive(Default)]
+struct Unreadable(MemFs);
+
+impl FileSystem for Unreadable {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> fslab_vfs::Result<Vec<u8>> {
+        match name.to_str() {
+            Some("user.broken") => Err(Errno::IO.into()),
+            Some("user.gone") => Err(Errno::NODATA.into()),
+            _ => self.0.getxattr(request, ino, name),
+        }
+    }
+}
+
+#[test]
+fn a_file_of_which_an_xattr_cant_be_read_is_in_the_tree_all_the_same() {
+    let bench = Bench::over(Arc::new(Unreadable::default()));
+    let client = bench.client();
+    for (name, xattr) in [("one", "user.broken"), ("two", "user.gone")] {
+        let ino = bench.offline(&client, name, &noise(3, MIB));
+        client.setxattr(ino, xattr, b"value").unwrap();
+    }
+    let archived = bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!((archived.entries, archived.problems.len()), (3, 1), "{archived:?}");
+    assert!(archived.problems[0].starts_with("one: "), "{archived:?}");
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    assert_eq!(rebuild_in(&bench, &lower).files, 2);
+    let fresh = fresh_over(&bench, lower);
+    let client = fresh.client();
+    for name in ["one", "two"] {
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        assert!(client.contents(ino).unwrap() == noise(3, MIB), "{name}");
+    }
+}
+
+/// Changes a byte in the middle of the last tree of an archive.
+fn damage_last_tree(archive: &Arc<MemoryArchive>) {
+    let kind = ContainerKind::Tree;
+    let trees = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();
+    let last = trees.iter().max_by_key(|(_, tree)| tree.heading().sequence).unwrap();
+    let mut bytes = vec![0; archive.length(kind, last.0).unwrap() as usize];
+    archive.read(kind, last.0, 0, &mut bytes).unwrap();
+    // Behind head and attributes, in the only block.
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    archive.put(kind, last.0, bytes);
+    let opened = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();
+    assert_eq!(opened.len(), trees.len(), "the description was hit");
+}
+
+/// Files with a tree, and more of them with a later one.
+fn two_trees(archives: u8) -> Bench {
+    let settings = Settings { copies: archives.into(), level: 0, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, archives);
+    let client = bench.client();
+    for names in [["one", "two"], ["three", "four"]] {
+        for name in names {
+            let ino = client.file(Ino::ROOT, name, &noise(4, 5000)).unwrap();
+            client.setxattr(ino, "user.long", &noise(5, 2000)).unwrap();
+            bench.archive(ino, name).unwrap();
+        }
+        bench.tier.archive_tree(&own_request()).unwrap();
+    }
+    drop(client);
+    bench
+}
+
+#[test]
+fn a_tree_that_is_damaged_in_one_archive_is_taken_from_the_other() {
+    for damaged in 0..2 {
+        let bench = two_trees(2);
+        damage_last_tree(&bench.archives[damaged]);
+        let lower = empty_tree();
+        let report = rebuild_in(&bench, &lower);
+        assert_eq!((report.files, report.problems.len()), (4, 0), "{report:?}");
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert_eq!((scrubbed.copies, scrubbed.damaged.len()), (12, 1), "{scrubbed:?}");
+        assert!(scrubbed.damaged[0].starts_with("an archived tree: "), "{scrubbed:?}");
+    }
+}
+
+#[test]
+fn where_the_last_tree_is_damaged_the_one_before_is_taken_and_that_is_told() {
+    let bench = two_trees(1);
+    let whole = rebuild_in(&bench, &empty_tree());
+    damage_last_tree(&bench.archives[0]);
+    let lower = empty_tree();
+    let report = rebuild_in(&bench, &lower);
+    assert_eq!((report.files, report.younger, report.problems.len()), (2, 2, 1), "{report:?}");
+    assert_eq!((whole.files, whole.younger, whole.problems.len()), (4, 0, 0), "{whole:?}");
+    assert_eq!(picture(&*fresh_over(&bench, lower).fs), picture(&*bench.fs));
+}
+
+#[test]
+fn a_tree_that_is_not_what_was_written_is_none() {
+    let bench = two_trees(1);
+    let containers = bench.archives[0].containers();
+    bench.archives[0].faults().flips.store(true, Ordering::SeqCst);
+    bench.tier.archive_tree(&own_request()).unwrap_err();
+    bench.archives[0].faults().flips.store(false, Ordering::SeqCst);
+    assert_eq!(bench.archives[0].containers(), containers);
+    bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!(bench.archives[0].containers(), containers + 1);
+}
