@@ -241,6 +241,12 @@ impl Tier {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
+    /// Whether a residency says anything of the file that it is on: that of another file says where
+    /// bytes are that this one lacks, and where it lacks none, nothing.
+    pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
+        self.is_own(residency, attr) || !residency.offline.is_empty()
+    }
+
     /// A residency that was written to another inode: the file is a copy of what is below.
     fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
         if recorded.offline.is_empty() {

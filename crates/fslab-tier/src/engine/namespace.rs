@@ -83,7 +83,10 @@ impl Tier {
             return Ok(None);
         }
         match self.residency_below(found.ino()) {
-            Ok(known) => Ok(known.map(|known| (known.file, known.version))),
+            Ok(known) => {
+                let known = known.filter(|known| self.means_something(known, &found.attr));
+                Ok(known.map(|known| (known.file, known.version)))
+            }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {
                 tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));

@@ -263,7 +263,7 @@ fn a_time_that_was_set_back_does_not_hide_a_write() {
 }
 
 /// Files that a policy archives and releases.
-fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
+pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     let rules = Some((rules.to_owned(), "test".to_owned()));
     let command = Command::Policy { rules, dry_run: false };
     let mut figures = Vec::new();
