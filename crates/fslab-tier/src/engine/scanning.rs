@@ -64,7 +64,6 @@ impl Tier {
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
         let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
-        let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();
         let mut changes = BTreeMap::new();
         self.walk_all(request, &mut |place| {
@@ -77,15 +76,24 @@ impl Tier {
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
-        self.retire_unseen(number, begun, &mut scanned)?;
-        self.catalogue.end_doubt()?;
-        self.in_doubt.store(false, Ordering::SeqCst);
+        self.retire_unseen(number, &mut scanned)?;
+        self.note_ended(number, &scanned)?;
         // Another archive may have whole what is damaged in one.
         let mut in_part = HashSet::new();
         for archive in self.archives() {
             self.scan_archive(&archive, &mut in_part, &mut scanned, request)?;
         }
         Ok(scanned)
+    }
+
+    /// Every file was looked at. Where one could not tell what it names, that may be any object.
+    fn note_ended(&self, number: u64, scanned: &Scanned) -> Result<()> {
+        if scanned.unknown == 0 {
+            self.catalogue.end_scan(number)?;
+        }
+        self.catalogue.end_doubt()?;
+        self.in_doubt.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     fn scan_file(
@@ -196,23 +204,19 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names. What was archived since the scan began is younger. A
-    /// file that can't tell what it names may have any name by now, and so may name any of them.
-    fn retire_unseen(
-        &self,
-        number: u64,
-        begun: fslab_vfs::Timestamp,
-        scanned: &mut Scanned,
-    ) -> Result<()> {
+    /// Rows of objects that no file names, and of which nobody said anything since the scan began: a
+    /// clock could be set back meanwhile, and does not tell that. A file that can't tell what it
+    /// names may have any name by now, and so may name any of them.
+    fn retire_unseen(&self, number: u64, scanned: &mut Scanned) -> Result<()> {
         if scanned.unknown > 0 {
             return Ok(());
         }
         let mut unseen = Vec::new();
-        // Before the rows are read: who ends meanwhile has put a younger one.
+        // Before the rows are read: who ends meanwhile has said something of his.
         let archived = self.inodes_archived()?;
         self.catalogue.for_each(&mut |row| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            if is_current && row.seen != number && row.since < begun {
+            if is_current && row.seen < number {
                 unseen.push(row);
             }
             Ok(())
@@ -223,7 +227,12 @@ impl Tier {
         for rows in unseen.chunks(BATCH) {
             let removed = |row: &ObjectRow| RowChange {
                 before: Some(row.clone()),
-                after: ObjectRow { state: ObjectState::Removed, since, ..row.clone() },
+                after: ObjectRow {
+                    state: ObjectState::Removed,
+                    since,
+                    seen: number,
+                    ..row.clone()
+                },
             };
             self.catalogue.put_where_still(&rows.iter().map(removed).collect::<Vec<_>>())?;
         }

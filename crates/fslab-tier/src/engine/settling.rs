@@ -126,18 +126,24 @@ impl Tier {
     ///
     /// A name that went may be there again after a crash, and with it a file that needs its object:
     /// what went is durable before an object goes, and after a crash every file is looked at first.
+    /// So is where no scan has done it since an object was said to be unneeded: what said so may
+    /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
     ///
     /// # Errors
     /// What the catalogue, the file system below or an archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
-        if self.is_in_doubt() {
-            self.scan(request)?;
+        if self.is_in_doubt() || self.has_unproven()? {
+            let unknown = self.scan(request)?.unknown;
+            if unknown > 0 {
+                tracing::warn!("{unknown} damaged files may name any object, which are kept");
+            }
         }
         let _nobody_else = self.nobody_else(request)?;
+        let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            let due = self.due(behind)?;
+            let due = self.due(behind, scanned)?;
             let Some(last) = due.last() else { break };
             behind = Some(last.version.object);
             self.expire_some(due, &mut expired)?;
@@ -167,17 +173,33 @@ impl Tier {
     }
 
     /// The next rows behind an object that nobody needs and that were kept for long enough.
-    fn due(&self, behind: Option<Id>) -> Result<Vec<ObjectRow>> {
+    fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_some(behind, &mut |row| {
-            let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
-            if is_unused && age(row.since, now) >= self.settings.keep {
+            if self.is_old(&row, now) && is_proven(&row, scanned) {
                 due.push(row);
             }
             Ok(due.len() < BATCH)
         })?;
         Ok(due)
+    }
+
+    /// Whether something was kept for long enough and no scan has looked for who needs it.
+    fn has_unproven(&self) -> Result<bool> {
+        let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
+        let mut is_found = false;
+        self.catalogue.for_some(None, &mut |row| {
+            is_found = self.is_old(&row, now) && !is_proven(&row, scanned);
+            Ok(!is_found)
+        })?;
+        Ok(is_found)
+    }
+
+    /// Whether nobody is said to need an object any more, for long enough.
+    fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
+        let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+        is_unused && age(row.since, now) >= self.settings.keep
     }
 
     pub(super) fn is_read(&self, row: &ObjectRow) -> bool {
@@ -206,6 +228,12 @@ impl Tier {
             }
         }
     }
+}
+
+/// Whether a scan that began after an object was said to be unneeded has looked at every file: had
+/// one named it, it would be said to be needed.
+fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
+    row.seen < scanned
 }
 
 /// Whether a path leads to no file any more, as opposed to one that can't be reached.

@@ -12,6 +12,7 @@ mod delays;
 mod denied;
 mod drill;
 mod encryption;
+mod expiring;
 mod golden;
 mod identity;
 mod limits;

@@ -10,6 +10,7 @@ use fslab_tier::{Found, Runs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
 
 use crate::bundles::{bundled, contents, expire, ino_of, replace};
+use crate::expiring::seen_by_no_scan;
 use crate::opening::totals;
 use crate::support::{Bench, MIB, TIER, noise};
 
@@ -81,6 +82,7 @@ fn what_a_stub_in_the_place_of_its_file_names_stays_whatever_the_catalogue_says(
     };
     bench.tier.catalogue().for_each(&mut keep).unwrap();
     bench.tier.catalogue().put(&rows).unwrap();
+    seen_by_no_scan(&bench);
     assert_eq!(expire(&bench).objects, 0);
     comes_back(&bench, "file", &noise(CONTENTS, MIB));
 }
