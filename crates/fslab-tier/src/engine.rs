@@ -65,7 +65,7 @@ pub use releasing::Released;
 pub use scanning::Scanned;
 pub use scrubbing::Scrubbed;
 pub use settling::{Expired, age};
-pub use walk::{Place, Visit};
+pub use walk::{Closed, Place, Visit};
 
 /// How the engine works.
 #[derive(Clone, Debug)]

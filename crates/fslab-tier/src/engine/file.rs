@@ -206,7 +206,7 @@ impl Tier {
     }
 
     fn load(&self, ino: Ino) -> Result<Loaded> {
-        let recorded = match self.residency_below(ino) {
+        let recorded = match self.residency_at_rest(ino) {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),

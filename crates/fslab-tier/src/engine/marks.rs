@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, Ino, Result};
+use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use super::Tier;
 use super::behind::is_same;
@@ -69,12 +69,29 @@ impl Tier {
         self.around.marks.write(&*self.lower, &self.request(), ino, residency)
     }
 
-    /// What the xattr of a file says, whatever is known of the file here.
+    /// What the xattr of a file says, whatever is known of the file here. Nobody may have its state
+    /// locked who asks.
     pub(super) fn residency_below(
         &self,
         ino: Ino,
     ) -> std::result::Result<Option<Residency>, Unreadable> {
-        self.around.marks.read(&*self.lower, &self.request(), ino)
+        match self.around.marks.read(&*self.lower, &self.request(), ino) {
+            Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {
+                let tier = self.me.upgrade().ok_or(error)?;
+                let used = tier.enter(ino);
+                let _state = used.file.lock();
+                self.residency_at_rest(ino)
+            }
+            known => known,
+        }
+    }
+
+    /// The same for who has the state of the file locked.
+    pub(super) fn residency_at_rest(
+        &self,
+        ino: Ino,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        self.around.marks.read_at_rest(&*self.lower, &self.request(), ino)
     }
 
     /// Writes a residency as it is.

@@ -12,7 +12,7 @@ use fslab_vfs::{Ino, Name, Request, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::Tier;
-use super::walk::{Visit, Visitor, is_gone};
+use super::walk::{Closed, Visit, Visitor, is_gone};
 use crate::error::Error;
 use crate::lower::Found;
 
@@ -96,25 +96,35 @@ impl Tier {
     ///
     /// # Errors
     /// Where something may have been missed, too.
-    pub(super) fn walk_all(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
+    pub(super) fn walk_all(
+        &self,
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> crate::Result<Closed> {
         let _scanning = self.moves.scanning.lock();
         *self.moves.noted.lock() = Some(Noted::default());
         let walked = self.walk(b"", request, visit);
-        let walked = walked.and_then(|()| self.walk_noted(request, visit));
+        let walked = walked.and_then(|closed| self.walk_noted(closed, request, visit));
         *self.moves.noted.lock() = None;
         walked
     }
 
-    fn walk_noted(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
+    fn walk_noted(
+        &self,
+        mut closed: Closed,
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> crate::Result<Closed> {
         while let Some(found) = self.next_noted()? {
             let path = self.path_of(&found);
-            self.walk_found(&path, found, request, &mut |place| {
+            let walked = self.walk_found(&path, found, request, &mut |place| {
                 let ino = place.found.ino();
                 let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
                 if is_new { visit(place) } else { Ok(Visit::Past) }
             })?;
+            closed.append(walked);
         }
-        Ok(())
+        Ok(closed)
     }
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.

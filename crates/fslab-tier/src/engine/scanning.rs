@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
-use super::walk::{Place, Visit};
+use super::walk::{Closed, Place, Visit};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, Result};
@@ -66,7 +66,7 @@ impl Tier {
         let number = self.catalogue.begin_scan()?;
         let mut scanned = Scanned::default();
         let mut changes = BTreeMap::new();
-        self.walk_all(request, &mut |place| {
+        let closed = self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular {
                 self.scan_file(&place, number, &mut changes, &mut scanned)?;
             }
@@ -76,7 +76,7 @@ impl Tier {
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
-        self.retire_unseen(number, &mut scanned)?;
+        self.retire_unseen(number, &closed, &mut scanned)?;
         self.note_ended(number, &scanned)?;
         // Another archive may have whole what is damaged in one.
         let mut in_part = HashSet::new();
@@ -206,8 +206,9 @@ impl Tier {
 
     /// Rows of objects that no file names, and of which nobody said anything since the scan began: a
     /// clock could be set back meanwhile, and does not tell that. A file that can't tell what it
-    /// names may have any name by now, and so may name any of them.
-    fn retire_unseen(&self, number: u64, scanned: &mut Scanned) -> Result<()> {
+    /// names may have any name by now, and so may name any of them. What was last in a directory
+    /// into which nobody may look any more may still be there.
+    fn retire_unseen(&self, number: u64, closed: &Closed, scanned: &mut Scanned) -> Result<()> {
         if scanned.unknown > 0 {
             return Ok(());
         }
@@ -216,7 +217,7 @@ impl Tier {
         let archived = self.inodes_archived()?;
         self.catalogue.for_each(&mut |row| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            if is_current && row.seen < number {
+            if is_current && row.seen < number && !closed.may_hide(&row.path) {
                 unseen.push(row);
             }
             Ok(())

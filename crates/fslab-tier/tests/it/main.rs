@@ -21,6 +21,7 @@ mod measure;
 mod moved;
 mod offline;
 mod opening;
+mod ordinary;
 mod parts;
 mod patching;
 mod privileges;
