@@ -121,7 +121,8 @@ impl Catalogue {
         })
     }
 
-    /// Writes rows, all or none, durably. Scans that have begun did not see more than who says this.
+    /// Writes rows, all or none, durably. Scans that have begun did not see more than who says
+    /// this.
     ///
     /// # Errors
     /// What the database answers.
@@ -330,6 +331,40 @@ mod tests {
         });
         let live = Some((ObjectState::Live, 8));
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
+    }
+
+    /// Its mark is on the file, and the catalogue comes to hear of it behind the file's end.
+    #[test]
+    fn what_goes_while_it_is_archived_is_said_to_be_gone() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let [before, still, gone] = [1, 2, 3].map(|object| row(object, object));
+        let pending = |row: &ObjectRow| ObjectRow { state: ObjectState::Pending, ..row.clone() };
+        let live = ObjectRow { state: ObjectState::Live, ..before.clone() };
+        catalogue.put(&[live, pending(&still), pending(&gone)]).unwrap();
+        let scan = still.seen + 1;
+        while catalogue.begin_scan().unwrap() < scan {}
+        let then = Timestamp { seconds: 8, nanoseconds: 0 };
+        catalogue.turn(gone.version.object, ObjectState::Removed, then).unwrap();
+        let written = |row: &ObjectRow| {
+            let mut row = pending(row);
+            row.version.root = [9; 32];
+            row
+        };
+        let object_before = Some(before.version.object);
+        let archived = [(written(&still), object_before), (written(&gone), None)];
+        let now = Timestamp { seconds: 9, nanoseconds: 0 };
+        catalogue.settle(&archived, now).unwrap();
+        let found = [before, still, gone].map(|row| {
+            let row = catalogue.get(row.version.object).unwrap().unwrap();
+            assert!(row.seen >= scan, "a scan that had begun did not see it");
+            (row.state, row.since, row.version.root == [9; 32])
+        });
+        let expected = [
+            (ObjectState::Replaced, now, false),
+            (ObjectState::Live, now, true),
+            (ObjectState::Removed, then, true),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

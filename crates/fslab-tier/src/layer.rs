@@ -159,10 +159,7 @@ impl FileSystem for TierFs {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        let victim = self.tier.victim(parent, name);
-        self.lower.unlink(request, parent, name)?;
-        victim.into_iter().for_each(|object| self.tier.removed(object));
-        Ok(())
+        self.tier.removing((parent, name), || self.lower.unlink(request, parent, name))
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
@@ -179,13 +176,12 @@ impl FileSystem for TierFs {
         mode: RenameMode,
     ) -> Result<()> {
         let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
-        let victim = if replaces { self.tier.victim(new_parent, new_name) } else { None };
-        let names = [(parent, name), (new_parent, new_name)];
-        self.tier.naming(&names, || {
-            self.lower.rename(request, parent, name, new_parent, new_name, mode)
-        })?;
-        victim.into_iter().for_each(|object| self.tier.removed(object));
-        Ok(())
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        let rename = || {
+            let rename = || self.lower.rename(request, parent, name, new_parent, new_name, mode);
+            self.tier.naming(&[from, to], rename)
+        };
+        if replaces { self.tier.removing(to, rename) } else { rename() }
     }
 
     fn link(

@@ -56,6 +56,11 @@ impl ObjectRow {
         Self { seen: self.seen.max(scan), ..self }
     }
 
+    /// The row with what is said of it now.
+    pub(super) fn turned(self, state: ObjectState, since: Timestamp, scan: u64) -> Self {
+        Self { state, since, ..self }.said_after(scan)
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { state, file, inode, version, since, seen, path } = self;
         let mut out = vec![VERSION, *state as u8];

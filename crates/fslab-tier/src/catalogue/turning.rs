@@ -20,8 +20,30 @@ impl Catalogue {
     pub fn turn(&self, object: Id, state: ObjectState, since: Timestamp) -> Result<()> {
         self.rewrite(|row_of, scan| {
             let row = row_of(object)?;
-            let turned = row.map(|row| ObjectRow { state, since, ..row }.said_after(scan));
+            let turned = row.map(|row| row.turned(state, since, scan));
             Ok(turned.into_iter().collect())
+        })
+    }
+
+    /// Pending rows are from now on those of their files' last versions, and those of the objects
+    /// beside them are replaced. Of what somebody turned meanwhile only the version is written: its
+    /// file has gone, or was seen elsewhere. All or none, durably.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with a row.
+    pub fn settle(&self, archived: &[(ObjectRow, Option<Id>)], now: Timestamp) -> Result<()> {
+        self.rewrite(|row_of, scan| {
+            let mut rows = Vec::new();
+            for (row, before) in archived {
+                let version = row.version.clone();
+                rows.push(match row_of(version.object)?.filter(is_turned) {
+                    Some(turned) => ObjectRow { version, ..turned },
+                    None => row.clone().turned(ObjectState::Live, now, scan),
+                });
+                let old = before.map(row_of).transpose()?.flatten();
+                rows.extend(old.map(|old| old.turned(ObjectState::Replaced, now, scan)));
+            }
+            Ok(rows)
         })
     }
 

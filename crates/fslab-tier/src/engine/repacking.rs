@@ -196,7 +196,7 @@ impl Tier {
             if self.has_moved(one, &row) {
                 kept.push((one.old.version.object, row));
                 old.push(one.old.clone());
-            } else if !self.residency_names(&row) {
+            } else if !self.may_be_pointed_at(one, &row) {
                 dead.push(row);
             }
         }
@@ -208,6 +208,11 @@ impl Tier {
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         self.delete_rows(&old)?;
         Ok(kept.len())
+    }
+
+    /// Whether an object's file, if there is one, may say all the same that it lies in its new place.
+    fn may_be_pointed_at(&self, one: &Moving, row: &ObjectRow) -> bool {
+        one.found.as_ref().is_some_and(|found| self.may_name(found.ino(), row.version.object))
     }
 
     /// Whether an object's file, if there is one, says that it lies in its new place. One that

@@ -59,6 +59,12 @@ impl Tier {
         }
     }
 
+    /// Whether the file that a row is about names its object, or may: then it must stay.
+    fn residency_names(&self, row: &ObjectRow) -> bool {
+        let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
+        !self.around.is_of(row.inode, &found.attr) || self.may_name(found.ino(), row.version.object)
+    }
+
     /// The residency of the very inode that a row is about; nothing where that is not where it was,
     /// or was never archived.
     ///
@@ -101,19 +107,38 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// What the last name of a file takes with it, to be told to [`Self::removed`] once it is gone.
-    pub(crate) fn victim(&self, parent: Ino, name: Name<'_>) -> Option<Id> {
-        let found = Found::below(&self.lower, parent, name.as_os_str()).ok()?;
-        if found.attr.kind != FileKind::Regular || found.attr.links != 1 {
-            return None;
-        }
-        let residency = self.residency_below(found.ino()).ok()??;
-        let is_own = self.around.is_of(residency.inode, &found.attr);
-        is_own.then_some(residency.version.object)
+    /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
+    ///
+    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the object
+    /// which goes, or finds that the file has no name any more.
+    pub(crate) fn removing<T>(
+        self: &Arc<Self>,
+        (parent, name): (Ino, Name<'_>),
+        remove: impl FnOnce() -> fslab_vfs::Result<T>,
+    ) -> fslab_vfs::Result<T> {
+        let victim = Found::below(&self.lower, parent, name.as_os_str()).ok();
+        let victim = victim.filter(|found| found.attr.kind == FileKind::Regular);
+        let Some(victim) = victim else { return remove() };
+        let used = self.enter(victim.ino());
+        let state = used.file.lock();
+        let object = self.last_to_name(victim.ino());
+        let done = remove()?;
+        drop(state);
+        object.into_iter().for_each(|object| self.removed(object));
+        Ok(done)
+    }
+
+    /// The object that a file names which is at rest, if it has one name left. What can't be told is
+    /// left to a scan.
+    fn last_to_name(&self, ino: Ino) -> Option<Id> {
+        let residency = self.residency_at_rest(ino).ok()??;
+        let attr = self.lower.getattr(&self.request(), ino, None).ok()?;
+        let is_own = self.around.is_of(residency.inode, &attr);
+        (is_own && attr.links == 1).then_some(residency.version.object)
     }
 
     /// The last name of a file is gone: its object is kept for as long as such are.
-    pub(crate) fn removed(&self, object: Id) {
+    fn removed(&self, object: Id) {
         self.has_acted.store(true, Ordering::SeqCst);
         let since = self.around.calendar.now();
         if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {

@@ -34,3 +34,4 @@ mod support;
 mod sweeping;
 mod undeleting;
 mod unreadable;
+mod vanishing;
