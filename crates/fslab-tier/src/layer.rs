@@ -62,9 +62,16 @@ impl TierFs {
         }
     }
 
-    fn shown_entry(&self, entry: Entry) -> Result<Entry> {
+    /// What a name was found to stand for. Of a file in use, attributes are asked again: when it was
+    /// found, a block may have been on its way into its place.
+    fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
         let ino = entry.attr.ino;
-        let attr = self.tier.shown(entry.attr).inspect_err(|_| self.lower.forget(ino, 1))?;
+        let attr = match self.tier.in_use(ino) {
+            Some(file) => self.tier.at_rest(&file, || self.lower.getattr(request, ino, None)),
+            None => Ok(entry.attr),
+        };
+        let shown = attr.and_then(|attr| self.tier.shown(attr));
+        let attr = shown.inspect_err(|_| self.lower.forget(ino, 1))?;
         Ok(Entry { attr, generation: entry.generation })
     }
 }
@@ -92,7 +99,7 @@ impl FileSystem for TierFs {
     }
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
-        self.shown_entry(self.lower.lookup(request, parent, name)?)
+        self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }
 
     fn forget(&self, ino: Ino, lookups: u64) {
@@ -193,7 +200,7 @@ impl FileSystem for TierFs {
     ) -> Result<Entry> {
         let names = [(new_parent, new_name)];
         let link = || self.lower.link(request, ino, new_parent, new_name);
-        self.shown_entry(self.tier.naming(&names, link)?)
+        self.shown_entry(request, self.tier.naming(&names, link)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {

@@ -23,7 +23,6 @@ use crate::limit::{Limit, Pace};
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
-use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
@@ -369,16 +368,6 @@ impl Tier {
         let removed = deleted.and_then(|()| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
             tracing::warn!(%error, "an object that nobody needs is left to the next scan");
-        }
-    }
-
-    /// Whether a file names an object, or may: then it must stay. Its inode is remembered by who
-    /// asks, whatever names it has by now.
-    pub(super) fn may_name(&self, ino: Ino, object: Id) -> bool {
-        match self.residency_below(ino) {
-            Ok(known) => known.is_some_and(|known| known.version.object == object),
-            Err(Unreadable::Below(error)) => !is_gone(&error),
-            Err(Unreadable::Corrupt(_)) => true,
         }
     }
 }

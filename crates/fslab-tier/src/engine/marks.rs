@@ -16,6 +16,8 @@ use fslab_vfs::{Attr, Errno, Ino, Result};
 use super::Tier;
 use super::behind::is_same;
 use super::file::{FileState, Known, TieredFile};
+use super::walk::is_gone;
+use crate::id::Id;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
 use crate::stored::Residency;
@@ -92,6 +94,16 @@ impl Tier {
         ino: Ino,
     ) -> std::result::Result<Option<Residency>, Unreadable> {
         self.around.marks.read_at_rest(&*self.lower, &self.request(), ino)
+    }
+
+    /// Whether a file names an object, or may: then it must stay. Its inode is remembered by who
+    /// asks, whatever names it has by now.
+    pub(super) fn may_name(&self, ino: Ino, object: Id) -> bool {
+        match self.residency_below(ino) {
+            Ok(known) => known.is_some_and(|known| known.version.object == object),
+            Err(Unreadable::Below(error)) => !is_gone(&error),
+            Err(Unreadable::Corrupt(_)) => true,
+        }
     }
 
     /// Writes a residency as it is.

@@ -16,6 +16,7 @@ mod expiring;
 mod golden;
 mod identity;
 mod limits;
+mod looking;
 mod marks;
 mod measure;
 mod moved;
