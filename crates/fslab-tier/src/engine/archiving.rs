@@ -269,7 +269,7 @@ impl Tier {
         let own = self.open_to_read(job.file()).map_err(below())?;
         let mut buffer = Vec::new();
         for block in 0..blocks_of(job.attr.size) {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             let offset = block * BLOCK_BYTES;
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
             if !own.has_data(offset, offset + length).map_err(below())? {
@@ -301,6 +301,7 @@ impl Tier {
     /// Says durably, on the file, that it is archived.
     pub(super) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
+        self.check_open()?;
         let residency = Residency {
             tier: self.settings.tier,
             file: row.file,
@@ -315,8 +316,8 @@ impl Tier {
         marked.map_err(Error::below(&job.path))
     }
 
-    /// The state of a file that nobody has begun to change since the job began, and that has a name:
-    /// as long as its state is locked, nobody takes the last one away through the mount.
+    /// The state of a file that nobody has begun to change since the job began, and that has a
+    /// name: as long as its state is locked, nobody takes the last one away through the mount.
     pub(super) fn unchanged<'a>(&self, job: &'a Job) -> Result<MutexGuard<'a, FileState>> {
         let below = || Error::below(&job.path);
         let state = self.state(job.file()).map_err(below())?;

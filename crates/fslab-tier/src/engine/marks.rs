@@ -20,9 +20,9 @@ use super::walk::is_gone;
 use crate::id::Id;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
-use crate::stored::Residency;
 use crate::stored::format::blocks_of;
 use crate::stored::residency::Unreadable;
+use crate::stored::{BLOCK_BYTES, Residency};
 
 /// Runs that a residency holds at most: so many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -149,6 +149,9 @@ impl Tier {
         };
         let size = self.attr_below(file.ino(), None)?.size;
         let durable = if names_too_much(known, size) { Durable::Now } else { Durable::Later };
+        if let Some(known) = state.known_mut() {
+            forget_surplus(known, size);
+        }
         self.record(file, &mut state, durable)
     }
 
@@ -211,10 +214,24 @@ impl Tier {
 
 /// Whether the xattr names blocks behind the end of a file, or its last one though it is here.
 fn names_too_much(known: &Known, size: u64) -> bool {
-    let behind = |runs: &Runs| {
-        let mut behind = runs.clone();
-        behind.remove(0..size / crate::stored::BLOCK_BYTES);
-        behind
-    };
-    behind(&known.recorded.offline) != behind(&known.offline)
+    behind(&known.recorded.offline, size) != behind(&known.offline, size)
+}
+
+/// Forgets what was recalled of a changed file where that leaves more runs than its xattr takes:
+/// before the last block, what the xattr names and is here was recalled and not changed.
+fn forget_surplus(known: &mut Known, size: u64) {
+    if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
+        return;
+    }
+    let last = behind(&known.offline, size);
+    known.offline = known.recorded.offline.clone();
+    known.offline.cut(size / BLOCK_BYTES);
+    last.iter().for_each(|run| known.offline.insert(run));
+}
+
+/// The last block of a file, if it is not a whole one, and all behind it.
+fn behind(runs: &Runs, size: u64) -> Runs {
+    let mut behind = runs.clone();
+    behind.remove(0..size / BLOCK_BYTES);
+    behind
 }

@@ -204,8 +204,8 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names, and of which nobody said anything since the scan began: a
-    /// clock could be set back meanwhile, and does not tell that. A file that can't tell what it
+    /// Rows of objects that no file names, and of which nobody said anything since the scan began:
+    /// a clock could be set back meanwhile, and does not tell that. A file that can't tell what it
     /// names may have any name by now, and so may name any of them. What was last in a directory
     /// into which nobody may look any more may still be there.
     fn retire_unseen(&self, number: u64, closed: &Closed, scanned: &mut Scanned) -> Result<()> {
@@ -287,7 +287,7 @@ impl Tier {
         })?;
         problem.map_or(Ok(()), Err)?;
         for (container, length) in unknown {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             let before = scanned.damaged.len();
             if let Err(error) = self.note_unneeded(archive, container, length, scanned) {
                 scanned.damaged.push(error.to_string());

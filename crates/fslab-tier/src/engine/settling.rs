@@ -109,8 +109,8 @@ impl Tier {
 
     /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
     ///
-    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the object
-    /// which goes, or finds that the file has no name any more.
+    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the
+    /// object which goes, or finds that the file has no name any more.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),
@@ -128,8 +128,8 @@ impl Tier {
         Ok(done)
     }
 
-    /// The object that a file names which is at rest, if it has one name left. What can't be told is
-    /// left to a scan.
+    /// The object that a file names which is at rest, if it has one name left. What can't be told
+    /// is left to a scan.
     fn last_to_name(&self, ino: Ino) -> Option<Id> {
         let residency = self.residency_at_rest(ino).ok()??;
         let attr = self.lower.getattr(&self.request(), ino, None).ok()?;
@@ -167,7 +167,7 @@ impl Tier {
         let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             let due = self.due(behind, scanned)?;
             let Some(last) = due.last() else { break };
             behind = Some(last.version.object);
@@ -180,8 +180,10 @@ impl Tier {
     /// Waits until nobody else looks for what is needed, removes the rest or moves it.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             if let Some(alone) = self.unneeded.try_lock_for(TURN) {
+                // The end waits for the lock, too, and nothing is durable behind it.
+                self.check_open()?;
                 return Ok(alone);
             }
         }

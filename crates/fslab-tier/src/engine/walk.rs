@@ -2,7 +2,7 @@
 //! are left. Nothing calls itself: how deep a tree is says whoever may make directories.
 //!
 //! A user's tier walks past directories of others into which that user may not look, such as the
-//! `lost+found` of a disk: nothing in there was ever archived under its present name.
+//! `lost+found` of a disk, and says which: what was archived before they were closed is kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -139,7 +139,7 @@ impl Tier {
         visit: &mut Visitor<'_>,
         closed: &mut Closed,
     ) -> Result<Option<Level>> {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
+        self.check_going(request)?;
         let going = visit(Place { path, found: &found })?;
         if found.attr.kind != FileKind::Directory || going == Visit::Past {
             return Ok(None);

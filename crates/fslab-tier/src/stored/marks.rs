@@ -155,8 +155,8 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file, not durably, for who sees to it that nobody looks at the file
-    /// meanwhile, as with [`Self::read_at_rest`].
+    /// Writes the residency of a file, not durably, for who sees to it that nobody looks at the
+    /// file meanwhile, as with [`Self::read_at_rest`].
     ///
     /// # Errors
     /// `E2BIG` where it has too many runs; what the file system below answers.

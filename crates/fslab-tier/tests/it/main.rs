@@ -12,6 +12,7 @@ mod delays;
 mod denied;
 mod drill;
 mod encryption;
+mod ending;
 mod expiring;
 mod golden;
 mod identity;
