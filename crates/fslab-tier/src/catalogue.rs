@@ -2,7 +2,11 @@
 //!
 //! Invariant: it is an index. What a file's bytes are is told by the xattr on it alone; a catalogue
 //! that is lost or wrong can make an object stay for too long, and never makes one go that a file
-//! needs: expiry asks the tree again, and after a crash every file of it (`engine::settling`).
+//! needs: nothing goes before a scan has looked at every file of the tree since that was said
+//! (`engine::settling`).
+//!
+//! `row`: what is known of an object. `facts`: what else is known. `turning`: saying anew what
+//! objects are.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -12,112 +16,20 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::stored::bytes::{Corrupt, Cursor, put_string, put_time};
-use crate::stored::{Location, Version};
+
+mod facts;
+mod row;
+mod turning;
+
+use facts::{FACTS, SEQUENCE, last_scan};
+pub use row::{ObjectRow, ObjectState, RowChange};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
-const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
-
-const SEQUENCE: &str = "sequence";
-const SCAN: &str = "scan";
-/// 1 while an engine uses it.
-const IN_USE: &str = "in use";
-/// 0 once every file was looked at since the last use that did not end in order.
-const IN_DOUBT: &str = "in doubt";
-const VERSION: u8 = 1;
 
 /// Rows that are read at once for who takes long.
 const TURN: usize = 64;
-
-/// What an object is to the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectState {
-    /// It is being written, or its writer ended before anybody knew.
-    Pending,
-    /// It is the last archived version of a file.
-    Live,
-    /// A later version has taken its place.
-    Replaced,
-    /// The file was removed.
-    Removed,
-}
-
-/// What is known of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectRow {
-    /// What it is to the tree.
-    pub state: ObjectState,
-    /// The file.
-    pub file: Id,
-    /// The inode the file had.
-    pub inode: Id,
-    /// Where it is and what it holds.
-    pub version: Version,
-    /// Since when it has been in this state.
-    pub since: Timestamp,
-    /// The scan that saw it last.
-    pub seen: u64,
-    /// Where the file was, from the root of the tree.
-    pub path: Vec<u8>,
-}
-
-/// What is to be said of an object, and what was said of it when that was found out.
-#[derive(Clone, Debug)]
-pub struct RowChange {
-    /// Nothing where it had no row.
-    pub before: Option<ObjectRow>,
-    /// The new row.
-    pub after: ObjectRow,
-}
-
-impl ObjectRow {
-    fn encode(&self) -> Vec<u8> {
-        let Self { state, file, inode, version, since, seen, path } = self;
-        let mut out = vec![VERSION, *state as u8];
-        out.extend(file.0);
-        out.extend(inode.0);
-        out.extend(version.location.container.0);
-        let Location { offset, length, .. } = version.location;
-        for number in [offset, length, version.size, version.sequence, *seen] {
-            out.extend(number.to_le_bytes());
-        }
-        put_time(&mut out, version.modified);
-        put_time(&mut out, *since);
-        out.extend(version.root);
-        out.extend((version.copies.len() as u32).to_le_bytes());
-        version.copies.iter().for_each(|archive| out.extend(archive.0));
-        put_string(&mut out, path);
-        out
-    }
-
-    fn decode(object: Id, bytes: &[u8]) -> Result<Self, Corrupt> {
-        let mut from = Cursor(bytes);
-        if from.byte()? != VERSION {
-            return Err(Corrupt("a row is of another version"));
-        }
-        let state = state_of(from.byte()?)?;
-        let (file, inode, container) = (from.id()?, from.id()?, from.id()?);
-        let [offset, length, size, sequence, seen] = [(); 5].map(|()| from.u64());
-        let (modified, since, root) = (from.time()?, from.time()?, from.hash()?);
-        let count = from.u32()?;
-        let copies = (0..count).map(|_| from.id()).collect::<Result<_, _>>()?;
-        let path = from.string()?;
-        from.end()?;
-        let location = Location { container, offset: offset?, length: length? };
-        let (size, sequence) = (size?, sequence?);
-        let version = Version { object, location, size, sequence, modified, root, copies };
-        Ok(Self { state, file, inode, version, since, seen: seen?, path })
-    }
-}
-
-fn state_of(number: u8) -> Result<ObjectState, Corrupt> {
-    use ObjectState::{Live, Pending, Removed, Replaced};
-    let all = [Pending, Live, Replaced, Removed];
-    let state = all.into_iter().find(|state| *state as u8 == number);
-    state.ok_or(Corrupt("an object is in no known state"))
-}
 
 /// The catalogue of a tier.
 pub struct Catalogue {
@@ -209,152 +121,17 @@ impl Catalogue {
         })
     }
 
-    /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
-    /// back to what was durable, and rows may say that files are gone which are there again.
-    ///
-    /// # Errors
-    /// What the database answers.
-    pub fn begin_use(&self) -> Result<()> {
-        self.change(|transaction| {
-            let mut facts = transaction.open_table(FACTS)?;
-            let is_fresh = facts.get(IN_USE)?.is_none_or(|fact| fact.value() != 0);
-            if is_fresh {
-                facts.insert(IN_DOUBT, 1)?;
-            }
-            facts.insert(IN_USE, 1)?;
-            Ok(())
-        })
-    }
-
-    /// The use ends, and the tree is durable as it is.
-    ///
-    /// # Errors
-    /// What the database answers.
-    pub fn end_use(&self) -> Result<()> {
-        self.note(IN_USE, 0)
-    }
-
-    /// Whether a use ended otherwise and no scan has looked at every file since.
-    ///
-    /// # Errors
-    /// What the database answers.
-    pub fn is_in_doubt(&self) -> Result<bool> {
-        self.ask(|transaction| {
-            let facts = transaction.open_table(FACTS)?;
-            Ok(facts.get(IN_DOUBT)?.is_none_or(|fact| fact.value() != 0))
-        })
-    }
-
-    /// A scan has looked at every file.
-    ///
-    /// # Errors
-    /// What the database answers.
-    pub fn end_doubt(&self) -> Result<()> {
-        self.note(IN_DOUBT, 0)
-    }
-
-    fn note(&self, fact: &str, value: u64) -> Result<()> {
-        self.change(|transaction| {
-            transaction.open_table(FACTS)?.insert(fact, value)?;
-            Ok(())
-        })
-    }
-
-    /// Begins a scan and answers its number.
-    ///
-    /// # Errors
-    /// What the database answers.
-    pub fn begin_scan(&self) -> Result<u64> {
-        self.change(|transaction| {
-            let mut facts = transaction.open_table(FACTS)?;
-            let next = facts.get(SCAN)?.map_or(0, |last| last.value()) + 1;
-            facts.insert(SCAN, next)?;
-            Ok(next)
-        })
-    }
-
-    /// Writes rows, all or none, durably.
+    /// Writes rows, all or none, durably. Scans that have begun did not see more than who says
+    /// this.
     ///
     /// # Errors
     /// What the database answers.
     pub fn put(&self, rows: &[ObjectRow]) -> Result<()> {
-        self.change(|transaction| insert(transaction, rows))
-    }
-
-    /// Says what an object is to the tree from now on; nothing where it has no row any more.
-    ///
-    /// # Errors
-    /// What the database answers, or what is wrong with the row.
-    pub fn turn(&self, object: Id, state: ObjectState, since: Timestamp) -> Result<()> {
-        self.rewrite(|row_of| {
-            let row = row_of(object)?;
-            Ok(row.map(|row| ObjectRow { state, since, ..row }).into_iter().collect())
+        self.change(|transaction| {
+            let scan = last_scan(transaction)?;
+            let said: Vec<_> = rows.iter().map(|row| row.clone().said_after(scan)).collect();
+            insert(transaction, &said)
         })
-    }
-
-    /// Versions of pending rows are from now on to the tree what the objects beside them are, by
-    /// what is said of those now. What is not pending any more stays as it is: who turned it knew
-    /// of it. All or none, durably.
-    ///
-    /// # Errors
-    /// What the database answers, or what is wrong with a row.
-    pub fn take_over(&self, moved: &[(Id, ObjectRow)]) -> Result<()> {
-        let is_turned = |row: &ObjectRow| row.state != ObjectState::Pending;
-        self.rewrite(|row_of| {
-            let mut rows = Vec::new();
-            for (old, new) in moved {
-                let has_its_own = row_of(new.version.object)?.as_ref().is_some_and(is_turned);
-                if let Some(old) = row_of(*old)?.filter(|_| !has_its_own) {
-                    rows.push(ObjectRow { version: new.version.clone(), ..old });
-                }
-            }
-            Ok(rows)
-        })
-    }
-
-    /// Writes rows where the catalogue says the same of their objects as when they were made; who
-    /// said something else since knew more, and of his row only the scan that saw it is noted. All
-    /// or none, durably.
-    ///
-    /// # Errors
-    /// What the database answers, or what is wrong with a row.
-    pub fn put_where_still<'a>(
-        &self,
-        changes: impl IntoIterator<Item = &'a RowChange>,
-    ) -> Result<()> {
-        self.rewrite(|row_of| {
-            let mut rows = Vec::new();
-            for RowChange { before, after } in changes {
-                let now = row_of(after.version.object)?;
-                if now == *before {
-                    rows.push(after.clone());
-                } else if let Some(now) = now {
-                    rows.push(ObjectRow { seen: now.seen.max(after.seen), ..now });
-                }
-            }
-            Ok(rows)
-        })
-    }
-
-    /// Writes rows that are made of what rows say, with nobody in between.
-    fn rewrite(
-        &self,
-        make: impl FnOnce(&dyn Fn(Id) -> Result<Option<ObjectRow>>) -> Result<Vec<ObjectRow>>,
-    ) -> Result<()> {
-        let done = self.change(|transaction| {
-            let made = {
-                let objects = transaction.open_table(OBJECTS)?;
-                make(&|object| {
-                    let row = objects.get(object.0).map_err(|error| failed(&self.path, error))?;
-                    row.map(|row| self.decode(object, row.value())).transpose()
-                })
-            };
-            match made {
-                Ok(rows) => insert(transaction, &rows).map(Ok),
-                Err(error) => Ok(Err(error)),
-            }
-        });
-        done?
     }
 
     /// Takes rows out; answers the containers that no row needs any more.
@@ -554,6 +331,40 @@ mod tests {
         });
         let live = Some((ObjectState::Live, 8));
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
+    }
+
+    /// Its mark is on the file, and the catalogue comes to hear of it behind the file's end.
+    #[test]
+    fn what_goes_while_it_is_archived_is_said_to_be_gone() {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let [before, still, gone] = [1, 2, 3].map(|object| row(object, object));
+        let pending = |row: &ObjectRow| ObjectRow { state: ObjectState::Pending, ..row.clone() };
+        let live = ObjectRow { state: ObjectState::Live, ..before.clone() };
+        catalogue.put(&[live, pending(&still), pending(&gone)]).unwrap();
+        let scan = still.seen + 1;
+        while catalogue.begin_scan().unwrap() < scan {}
+        let then = Timestamp { seconds: 8, nanoseconds: 0 };
+        catalogue.turn(gone.version.object, ObjectState::Removed, then).unwrap();
+        let written = |row: &ObjectRow| {
+            let mut row = pending(row);
+            row.version.root = [9; 32];
+            row
+        };
+        let object_before = Some(before.version.object);
+        let archived = [(written(&still), object_before), (written(&gone), None)];
+        let now = Timestamp { seconds: 9, nanoseconds: 0 };
+        catalogue.settle(&archived, now).unwrap();
+        let found = [before, still, gone].map(|row| {
+            let row = catalogue.get(row.version.object).unwrap().unwrap();
+            assert!(row.seen >= scan, "a scan that had begun did not see it");
+            (row.state, row.since, row.version.root == [9; 32])
+        });
+        let expected = [
+            (ObjectState::Replaced, now, false),
+            (ObjectState::Live, now, true),
+            (ObjectState::Removed, then, true),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
 //! files that are partly elsewhere. `behind`: what others wrote to these below. `archiving`,
 //! `bundling`, `releasing`: the way out. `settling`, `repacking`: what a crash left, and what
-//! nobody needs any more. `docs/formats/tier.md` has the protocols and why they are safe.
+//! nobody needs any more. `ending`: the end of it all. `docs/formats/tier.md` has the protocols and
+//! why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
@@ -38,6 +39,7 @@ mod changing;
 mod copies;
 mod counts;
 mod describing;
+mod ending;
 mod file;
 mod marks;
 mod mending;
@@ -68,7 +70,7 @@ pub use releasing::Released;
 pub use scanning::Scanned;
 pub use scrubbing::Scrubbed;
 pub use settling::{Expired, age};
-pub use walk::{Place, Visit};
+pub use walk::{Closed, Place, Visit};
 
 /// How the engine works.
 #[derive(Clone, Debug)]
@@ -153,6 +155,8 @@ pub struct Tier {
     in_doubt: AtomicBool,
     /// The tree below tells holes from data, once that was asked.
     tells_holes: OnceLock<bool>,
+    /// From here on nobody moves bytes, or says where they are.
+    is_ending: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
     has_acted: AtomicBool,
 }
@@ -197,6 +201,7 @@ impl Tier {
             recall_limit,
             in_doubt: AtomicBool::new(true),
             tells_holes: OnceLock::new(),
+            is_ending: AtomicBool::new(false),
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;
@@ -334,35 +339,6 @@ impl Tier {
                 what: format!("can't start a thread that recalls files: {source}"),
             })?;
             movers.push(thread);
-        }
-        Ok(())
-    }
-
-    /// Ends: what is known of files in use is written down, and nobody is waited for.
-    ///
-    /// # Errors
-    /// What the file system below answers.
-    pub fn shutdown(&self) -> fslab_vfs::Result<()> {
-        let has_stopped = self.rounds.stop();
-        self.queue.close();
-        self.queue.list().iter().for_each(|recall| {
-            if self.queue.cancel(recall) {
-                recall.file.lock().flight.remove(&recall.block);
-                recall.end(Err(Errno::INTR));
-            }
-        });
-        self.files.all().iter().try_for_each(|file| self.settle(file))?;
-        if self.has_acted.load(Ordering::SeqCst) {
-            self.lower.syncfs(&self.request(), Ino::ROOT)?;
-        }
-        if !has_stopped {
-            tracing::warn!(
-                "an archive holds the policy up; the next expiry will scan the tree first"
-            );
-            return Ok(());
-        }
-        if let Err(error) = self.catalogue.end_use() {
-            tracing::warn!(%error, "the next expiry will scan the tree first");
         }
         Ok(())
     }

@@ -158,8 +158,10 @@ impl Home {
             init_archive(&archive.path, archive.id, tier, archive.key.as_deref())?;
         }
         home.save()?;
-        // No file of the tree was ever archived: nothing is in doubt.
-        Catalogue::open(&home.path.join(CATALOGUE))?.end_doubt()?;
+        // No file of the tree was ever archived: nothing is in doubt, and nobody left it so.
+        let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
+        catalogue.end_doubt()?;
+        catalogue.end_use()?;
         home.mark(tree, around.marks)?;
         Ok(home)
     }

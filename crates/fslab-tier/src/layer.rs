@@ -20,6 +20,7 @@ use crate::engine::{FileUse, Tier};
 use crate::stored::marks::is_ours;
 
 mod opening;
+mod showing;
 
 /// A tree whose files may be in archives, as a file system.
 pub struct TierFs {
@@ -52,21 +53,6 @@ impl TierFs {
     fn below(&self, handle: Option<Handle>) -> Result<Option<Handle>> {
         handle.map(|handle| Ok(self.handle(handle)?.handle)).transpose()
     }
-
-    /// Asks while no block of the file is put in its place: until that is done, times and what lets
-    /// a program do more are not the file's.
-    fn settled<T>(&self, ino: Ino, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-        match self.tier.in_use(ino) {
-            Some(file) => self.tier.at_rest(&file, ask),
-            None => ask(),
-        }
-    }
-
-    fn shown_entry(&self, entry: Entry) -> Result<Entry> {
-        let ino = entry.attr.ino;
-        let attr = self.tier.shown(entry.attr).inspect_err(|_| self.lower.forget(ino, 1))?;
-        Ok(Entry { attr, generation: entry.generation })
-    }
 }
 
 impl FileSystem for TierFs {
@@ -92,7 +78,7 @@ impl FileSystem for TierFs {
     }
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
-        self.shown_entry(self.lower.lookup(request, parent, name)?)
+        self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }
 
     fn forget(&self, ino: Ino, lookups: u64) {
@@ -159,10 +145,7 @@ impl FileSystem for TierFs {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        let victim = self.tier.victim(parent, name);
-        self.lower.unlink(request, parent, name)?;
-        victim.into_iter().for_each(|object| self.tier.removed(object));
-        Ok(())
+        self.tier.removing((parent, name), || self.lower.unlink(request, parent, name))
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
@@ -179,13 +162,12 @@ impl FileSystem for TierFs {
         mode: RenameMode,
     ) -> Result<()> {
         let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
-        let victim = if replaces { self.tier.victim(new_parent, new_name) } else { None };
-        let names = [(parent, name), (new_parent, new_name)];
-        self.tier.naming(&names, || {
-            self.lower.rename(request, parent, name, new_parent, new_name, mode)
-        })?;
-        victim.into_iter().for_each(|object| self.tier.removed(object));
-        Ok(())
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        let rename = || {
+            let rename = || self.lower.rename(request, parent, name, new_parent, new_name, mode);
+            self.tier.naming(&[from, to], rename)
+        };
+        if replaces { self.tier.removing(to, rename) } else { rename() }
     }
 
     fn link(
@@ -197,7 +179,7 @@ impl FileSystem for TierFs {
     ) -> Result<Entry> {
         let names = [(new_parent, new_name)];
         let link = || self.lower.link(request, ino, new_parent, new_name);
-        self.shown_entry(self.tier.naming(&names, link)?)
+        self.shown_entry(request, self.tier.naming(&names, link)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {

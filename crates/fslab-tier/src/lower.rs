@@ -54,7 +54,7 @@ impl OwnFile {
         let request = request_at(&**calendar);
         let opened = match open_quietly(&**fs, &request, ino, mode) {
             Err(error) if error.errno() == Errno::ACCESS => {
-                open_read_only(&**fs, &request, ino, mode)?
+                open_with_leave(&**fs, &request, ino, mode)?
             }
             opened => opened?,
         };
@@ -260,29 +260,44 @@ fn open_quietly(
     }
 }
 
-/// Opens a file that its owner may not write to, who is not root and has to put its bytes back: it
-/// is his to say that he may, for the moment of opening. A kill in between leaves it so.
-fn open_read_only(
+/// Opens a file that its owner may not write to, who is not root and has to put its bytes back.
+fn open_with_leave(
     fs: &dyn FileSystem,
     request: &Request,
     ino: Ino,
     mode: OpenMode,
 ) -> Result<Opened> {
-    const OWNER_MAY: u32 = 0o600;
-    let before = fs.getattr(request, ino, None)?.permissions;
-    let set = |permissions| {
-        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-        fs.setattr(request, ino, None, &changes)
-    };
-    set(Permissions::new(before.bits() | OWNER_MAY))?;
-    let opened = open_quietly(fs, request, ino, mode);
-    let restored = set(before);
-    let opened = opened?;
+    let open = || open_quietly(fs, request, ino, mode);
+    let (opened, restored) = with_leave(fs, request, ino, open)?;
     if let Err(error) = restored {
         fs.release(request, ino, opened.handle)?;
         return Err(error);
     }
     Ok(opened)
+}
+
+/// Does something to a file that its owner may not read or write, who is not root: it is his to say
+/// that he may, for that moment, in which nobody else may look at the file. A kill in between
+/// leaves it so. Answers whether its permissions are as before, too.
+///
+/// # Errors
+/// What the file system below answers.
+pub(crate) fn with_leave<T>(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, Result<()>)> {
+    const OWNER_MAY: u32 = 0o600;
+    let before = fs.getattr(request, ino, None)?.permissions;
+    let set = |permissions| {
+        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        fs.setattr(request, ino, None, &changes).map(drop)
+    };
+    set(Permissions::new(before.bits() | OWNER_MAY))?;
+    let done = work();
+    let restored = set(before);
+    Ok((done?, restored))
 }
 
 impl Drop for OwnFile {

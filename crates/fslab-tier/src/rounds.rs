@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of an engine waits for a round to end: an archive may hold it up for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a cancelled round finds in its request.
 const CANCELLED: u64 = 1;

@@ -32,7 +32,7 @@ pub(super) fn states(
 /// Where the bytes of a file are.
 pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
     let attr = &place.found.attr;
-    let known = tier.residency_of(attr.ino);
+    let known = tier.residency_of(attr);
     let path = shown(place.path);
     let known = match known {
         Ok(known) => known,
@@ -42,7 +42,7 @@ pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
         Err(residency::Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
     };
     let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
-    Ok(if tier.is_own(&known, attr) || known.offline.is_empty() {
+    Ok(if tier.is_own(&known, attr) {
         tiered_state(path, attr.size, &known)
     } else {
         State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }

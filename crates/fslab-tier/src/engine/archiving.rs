@@ -13,13 +13,13 @@ use parking_lot::MutexGuard;
 
 use super::copies::{Copies, failed, verify};
 use super::file::{FileState, Known, TieredFile};
+use super::walk::is_gone;
 use super::{FileUse, Tier};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::{Limit, Pace};
-use crate::lower::Found;
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -61,8 +61,13 @@ pub(super) struct Job {
 }
 
 impl Job {
-    fn file(&self) -> &TieredFile {
+    pub(super) fn file(&self) -> &TieredFile {
         &self.used.file
+    }
+
+    /// The object that the file named when the job began.
+    pub(super) fn object_before(&self) -> Option<Id> {
+        self.before.as_ref().map(|before| before.version.object)
     }
 }
 
@@ -171,7 +176,7 @@ impl Tier {
         self.catalogue.put(std::slice::from_ref(&row))?;
         let done = self.copy_verified(job, &row, &archives, request, pace);
         let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
-        if done.is_err() && !self.residency_names(&row) {
+        if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
             self.take_back(std::slice::from_ref(&row), &archives);
         }
         done
@@ -264,7 +269,7 @@ impl Tier {
         let own = self.open_to_read(job.file()).map_err(below())?;
         let mut buffer = Vec::new();
         for block in 0..blocks_of(job.attr.size) {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             let offset = block * BLOCK_BYTES;
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
             if !own.has_data(offset, offset + length).map_err(below())? {
@@ -284,7 +289,8 @@ impl Tier {
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
         self.counted.archived(job.attr.size);
-        let settled = self.rows_after(job, row).and_then(|rows| self.catalogue.put(&rows));
+        let (archived, since) = ([(row, job.object_before())], self.around.calendar.now());
+        let settled = self.catalogue.settle(&archived, since);
         settled.map_err(|source| Error::Uncatalogued {
             path: crate::error::shown(&job.path),
             source: Box::new(source),
@@ -295,6 +301,7 @@ impl Tier {
     /// Says durably, on the file, that it is archived.
     pub(super) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
+        self.check_open()?;
         let residency = Residency {
             tier: self.settings.tier,
             file: row.file,
@@ -309,28 +316,23 @@ impl Tier {
         marked.map_err(Error::below(&job.path))
     }
 
-    /// The state of a file that nobody has begun to change since the job began.
+    /// The state of a file that nobody has begun to change since the job began, and that has a
+    /// name: as long as its state is locked, nobody takes the last one away through the mount.
     pub(super) fn unchanged<'a>(&self, job: &'a Job) -> Result<MutexGuard<'a, FileState>> {
         let below = || Error::below(&job.path);
         let state = self.state(job.file()).map_err(below())?;
-        let attr = self.attr_below(job.file().ino(), None).map_err(below())?;
+        let attr = match self.attr_below(job.file().ino(), None) {
+            Err(error) if is_gone(&error) => return Err(removed_meanwhile(&job.path)),
+            attr => attr.map_err(below())?,
+        };
+        if attr.links == 0 {
+            return Err(removed_meanwhile(&job.path));
+        }
         let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
         if state.changes != job.changes || state.writers > 0 || !is_same {
             return Err(changed_meanwhile(&job.path));
         }
         Ok(state)
-    }
-
-    /// What the catalogue says once a file is said to be archived.
-    pub(super) fn rows_after(&self, job: &Job, row: ObjectRow) -> Result<Vec<ObjectRow>> {
-        let since = self.around.calendar.now();
-        let mut rows = vec![ObjectRow { state: ObjectState::Live, since, ..row }];
-        if let Some(before) = &job.before
-            && let Some(old) = self.catalogue.get(before.version.object)?
-        {
-            rows.push(ObjectRow { state: ObjectState::Replaced, since, ..old });
-        }
-        Ok(rows)
     }
 
     fn mark_archived(
@@ -369,19 +371,6 @@ impl Tier {
             tracing::warn!(%error, "an object that nobody needs is left to the next scan");
         }
     }
-
-    /// Whether the file that a row is about names its object, or may: then it must stay.
-    pub(super) fn residency_names(&self, row: &ObjectRow) -> bool {
-        let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
-        if !self.around.is_of(row.inode, &found.attr) {
-            return true;
-        }
-        match self.residency_below(found.ino()) {
-            Ok(Some(residency)) => residency.version.object == row.version.object,
-            Ok(None) => false,
-            Err(_) => true,
-        }
-    }
 }
 
 /// Why no archive takes a file of such a size. Holes are free, but not the table that says that
@@ -396,6 +385,10 @@ fn too_large(attr: &Attr) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+fn removed_meanwhile(path: &[u8]) -> Error {
+    Error::NotNow { path: crate::error::shown(path), why: "was removed while it was archived" }
 }
 
 fn changed_meanwhile(path: &[u8]) -> Error {

@@ -93,13 +93,14 @@ impl Tier {
         let path = path.to_vec();
         let live = ObjectRow { state: ObjectState::Live, since, file, path, ..row.clone() };
         self.catalogue.put(std::slice::from_ref(&live))?;
+        let before = self.catalogue.get(object)?;
         let made = self.make_undeleted(&live);
         if made.is_err() {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
         let (after, problems) = made?;
         // The row is of the new inode, unless somebody has said of it meanwhile that it went.
-        let change = after.map(|after| RowChange { before: Some(live), after });
+        let change = after.map(|after| RowChange { before, after });
         self.catalogue.put_where_still(&change)?;
         Ok((row.version.size, problems))
     }

@@ -300,12 +300,12 @@ impl Tier {
         let (mut live, mut dead) = (Vec::new(), Vec::new());
         for ((Gathered { job, .. }, row), marked) in gathered.iter().zip(rows).zip(marked) {
             if marked.is_ok() {
-                live.extend(self.rows_after(job, row)?);
-            } else if !self.residency_names(&row) {
+                live.push((row, job.object_before()));
+            } else if !self.may_name(job.file().ino(), row.version.object) {
                 dead.push(row);
             }
         }
-        self.catalogue.put(&live)?;
+        self.catalogue.settle(&live, self.around.calendar.now())?;
         self.delete_rows(&dead).map(drop)
     }
 }

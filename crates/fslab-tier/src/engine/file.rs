@@ -206,7 +206,7 @@ impl Tier {
     }
 
     fn load(&self, ino: Ino) -> Result<Loaded> {
-        let recorded = match self.residency_below(ino) {
+        let recorded = match self.residency_at_rest(ino) {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),
@@ -239,6 +239,12 @@ impl Tier {
     /// Whether a residency was written to the inode that it is on, by this tier.
     pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
+    }
+
+    /// Whether a residency says anything of the file that it is on: that of another file says where
+    /// bytes are that this one lacks, and where it lacks none, nothing.
+    pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
+        self.is_own(residency, attr) || !residency.offline.is_empty()
     }
 
     /// A residency that was written to another inode: the file is a copy of what is below.

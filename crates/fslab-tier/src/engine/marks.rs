@@ -11,16 +11,18 @@
 
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, Ino, Result};
+use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use super::Tier;
 use super::behind::is_same;
 use super::file::{FileState, Known, TieredFile};
+use super::walk::is_gone;
+use crate::id::Id;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
-use crate::stored::Residency;
 use crate::stored::format::blocks_of;
 use crate::stored::residency::Unreadable;
+use crate::stored::{BLOCK_BYTES, Residency};
 
 /// Runs that a residency holds at most: so many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -69,12 +71,39 @@ impl Tier {
         self.around.marks.write(&*self.lower, &self.request(), ino, residency)
     }
 
-    /// What the xattr of a file says, whatever is known of the file here.
+    /// What the xattr of a file says, whatever is known of the file here. Nobody may have its state
+    /// locked who asks.
     pub(super) fn residency_below(
         &self,
         ino: Ino,
     ) -> std::result::Result<Option<Residency>, Unreadable> {
-        self.around.marks.read(&*self.lower, &self.request(), ino)
+        match self.around.marks.read(&*self.lower, &self.request(), ino) {
+            Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {
+                let tier = self.me.upgrade().ok_or(error)?;
+                let used = tier.enter(ino);
+                let _state = used.file.lock();
+                self.residency_at_rest(ino)
+            }
+            known => known,
+        }
+    }
+
+    /// The same for who has the state of the file locked.
+    pub(super) fn residency_at_rest(
+        &self,
+        ino: Ino,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        self.around.marks.read_at_rest(&*self.lower, &self.request(), ino)
+    }
+
+    /// Whether a file names an object, or may: then it must stay. Its inode is remembered by who
+    /// asks, whatever names it has by now.
+    pub(super) fn may_name(&self, ino: Ino, object: Id) -> bool {
+        match self.residency_below(ino) {
+            Ok(known) => known.is_some_and(|known| known.version.object == object),
+            Err(Unreadable::Below(error)) => !is_gone(&error),
+            Err(Unreadable::Corrupt(_)) => true,
+        }
     }
 
     /// Writes a residency as it is.
@@ -120,6 +149,9 @@ impl Tier {
         };
         let size = self.attr_below(file.ino(), None)?.size;
         let durable = if names_too_much(known, size) { Durable::Now } else { Durable::Later };
+        if let Some(known) = state.known_mut() {
+            forget_surplus(known, size);
+        }
         self.record(file, &mut state, durable)
     }
 
@@ -182,10 +214,24 @@ impl Tier {
 
 /// Whether the xattr names blocks behind the end of a file, or its last one though it is here.
 fn names_too_much(known: &Known, size: u64) -> bool {
-    let behind = |runs: &Runs| {
-        let mut behind = runs.clone();
-        behind.remove(0..size / crate::stored::BLOCK_BYTES);
-        behind
-    };
-    behind(&known.recorded.offline) != behind(&known.offline)
+    behind(&known.recorded.offline, size) != behind(&known.offline, size)
+}
+
+/// Forgets what was recalled of a changed file where that leaves more runs than its xattr takes:
+/// before the last block, what the xattr names and is here was recalled and not changed.
+fn forget_surplus(known: &mut Known, size: u64) {
+    if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
+        return;
+    }
+    let last = behind(&known.offline, size);
+    known.offline = known.recorded.offline.clone();
+    known.offline.cut(size / BLOCK_BYTES);
+    last.iter().for_each(|run| known.offline.insert(run));
+}
+
+/// The last block of a file, if it is not a whole one, and all behind it.
+fn behind(runs: &Runs, size: u64) -> Runs {
+    let mut behind = runs.clone();
+    behind.remove(0..size / BLOCK_BYTES);
+    behind
 }

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::Tier;
 use super::settling::TURN;
-use super::walk::{Visit, Visitor, is_gone};
+use super::walk::{Closed, Visit, Visitor, is_gone};
 use crate::error::Error;
 use crate::lower::Found;
 
@@ -99,8 +99,13 @@ impl Tier {
     ///
     /// # Errors
     /// Where something may have been missed, too.
-    pub(super) fn walk_all(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
-        if self.walk_through(request, visit)? { Ok(()) } else { Err(missed()) }
+    pub(super) fn walk_all(
+        &self,
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> crate::Result<Closed> {
+        let (closed, was_all_seen) = self.walk_through(request, visit)?;
+        if was_all_seen { Ok(closed) } else { Err(missed()) }
     }
 
     /// The same; answers whether nothing was missed.
@@ -111,13 +116,13 @@ impl Tier {
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<bool> {
+    ) -> crate::Result<(Closed, bool)> {
         let _scanning = self.only_scan(request)?;
         *self.moves.noted.lock() = Some(Noted::default());
         let walked = self.walk(b"", request, visit);
-        let walked = walked.and_then(|()| self.walk_noted(request, visit));
+        let walked = walked.and_then(|closed| self.walk_noted(closed, request, visit));
         let noted = self.moves.noted.lock().take();
-        walked.map(|()| noted.is_some_and(|noted| !noted.has_gaps))
+        walked.map(|closed| (closed, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
     fn only_scan(&self, request: &Request) -> crate::Result<MutexGuard<'_, ()>> {
@@ -134,19 +139,25 @@ impl Tier {
         self.moves.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
-    fn walk_noted(&self, request: &Request, visit: &mut Visitor<'_>) -> crate::Result<()> {
+    fn walk_noted(
+        &self,
+        mut closed: Closed,
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> crate::Result<Closed> {
         if let Some(noted) = &mut *self.moves.noted.lock() {
             noted.is_behind = true;
         }
         while let Some(found) = self.next_noted() {
             let path = self.path_of(&found);
-            self.walk_found(&path, found, request, &mut |place| {
+            let walked = self.walk_found(&path, found, request, &mut |place| {
                 let ino = place.found.ino();
                 let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
                 if is_new { visit(place) } else { Ok(Visit::Past) }
             })?;
+            closed.append(walked);
         }
-        Ok(())
+        Ok(closed)
     }
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.

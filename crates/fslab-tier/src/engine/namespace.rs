@@ -54,7 +54,7 @@ impl Tier {
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
-        let was_all_seen =
+        let (_, was_all_seen) =
             self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
         let Entries { mut spool, mut made, .. } = entries;
         if !was_all_seen {
@@ -135,7 +135,10 @@ impl Tier {
             return Ok(None);
         }
         match self.residency_below(found.ino()) {
-            Ok(known) => Ok(known.map(|known| (known.file, known.version))),
+            Ok(known) => {
+                let known = known.filter(|known| self.means_something(known, &found.attr));
+                Ok(known.map(|known| (known.file, known.version)))
+            }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {
                 tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));

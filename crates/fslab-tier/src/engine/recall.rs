@@ -398,6 +398,7 @@ impl Tier {
         if !is_wanted(state) {
             return Ok(());
         }
+        self.check_open().or(Err(Errno::INTR))?;
         let kept = self.kept_of(file, state, block, &bytes)?;
         self.mark_moving(file, state)?;
         let own = state.own(self, file.ino())?;

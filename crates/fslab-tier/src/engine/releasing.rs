@@ -38,6 +38,7 @@ impl Tier {
         self.have_copies(&version)?;
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
         let mut state = self.state(file).map_err(below())?;
+        self.check_open()?;
         if self.may_release(file, &state, path)?.object != version.object {
             return Err(not_now(path)("was archived anew while archives were asked"));
         }

@@ -36,7 +36,7 @@ impl Tier {
     pub(super) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
         let mut repacked = 0;
         for (container, rows) in self.mostly_unneeded()? {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             match self.repack_one(rows, request) {
                 Ok(done) => repacked += u64::from(done),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -89,7 +89,7 @@ impl Tier {
     fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
         let mut moving = Vec::new();
         for row in rows {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             match self.to_be_moved(row, request)? {
                 Some(one) => moving.push(one),
                 None => return Ok(false),
@@ -196,7 +196,7 @@ impl Tier {
             if self.has_moved(one, &row) {
                 kept.push((one.old.version.object, row));
                 old.push(one.old.clone());
-            } else if !self.residency_names(&row) {
+            } else if !self.may_be_pointed_at(one, &row) {
                 dead.push(row);
             }
         }
@@ -208,6 +208,12 @@ impl Tier {
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         self.delete_rows(&old)?;
         Ok(kept.len())
+    }
+
+    /// Whether an object's file, if there is one, may say all the same that it lies in its new
+    /// place.
+    fn may_be_pointed_at(&self, one: &Moving, row: &ObjectRow) -> bool {
+        one.found.as_ref().is_some_and(|found| self.may_name(found.ino(), row.version.object))
     }
 
     /// Whether an object's file, if there is one, says that it lies in its new place. One that
@@ -228,6 +234,7 @@ impl Tier {
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
         let known = state.known().filter(|known| known.recorded.version.object == from.object);
         let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(false) };
+        self.check_open()?;
         let recorded = &known.recorded;
         // A time that was set by hand since is the version's too, and the catalogue has not heard.
         let version = Version { modified: recorded.version.modified, ..to.clone() };

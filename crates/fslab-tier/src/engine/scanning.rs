@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
-use super::walk::{Place, Visit};
+use super::walk::{Closed, Place, Visit};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, Result};
@@ -64,10 +64,9 @@ impl Tier {
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
         let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
-        let begun = self.around.calendar.now();
         let mut scanned = Scanned::default();
         let mut changes = BTreeMap::new();
-        self.walk_all(request, &mut |place| {
+        let closed = self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular {
                 self.scan_file(&place, number, &mut changes, &mut scanned)?;
             }
@@ -77,15 +76,24 @@ impl Tier {
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
-        self.retire_unseen(number, begun, &mut scanned)?;
-        self.catalogue.end_doubt()?;
-        self.in_doubt.store(false, Ordering::SeqCst);
+        self.retire_unseen(number, &closed, &mut scanned)?;
+        self.note_ended(number, &scanned)?;
         // Another archive may have whole what is damaged in one.
         let mut in_part = HashSet::new();
         for archive in self.archives() {
             self.scan_archive(&archive, &mut in_part, &mut scanned, request)?;
         }
         Ok(scanned)
+    }
+
+    /// Every file was looked at. Where one could not tell what it names, that may be any object.
+    fn note_ended(&self, number: u64, scanned: &Scanned) -> Result<()> {
+        if scanned.unknown == 0 {
+            self.catalogue.end_scan(number)?;
+        }
+        self.catalogue.end_doubt()?;
+        self.in_doubt.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     fn scan_file(
@@ -196,23 +204,20 @@ impl Tier {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names. What was archived since the scan began is younger. A
-    /// file that can't tell what it names may have any name by now, and so may name any of them.
-    fn retire_unseen(
-        &self,
-        number: u64,
-        begun: fslab_vfs::Timestamp,
-        scanned: &mut Scanned,
-    ) -> Result<()> {
+    /// Rows of objects that no file names, and of which nobody said anything since the scan began:
+    /// a clock could be set back meanwhile, and does not tell that. A file that can't tell what it
+    /// names may have any name by now, and so may name any of them. What was last in a directory
+    /// into which nobody may look any more may still be there.
+    fn retire_unseen(&self, number: u64, closed: &Closed, scanned: &mut Scanned) -> Result<()> {
         if scanned.unknown > 0 {
             return Ok(());
         }
         let mut unseen = Vec::new();
-        // Before the rows are read: who ends meanwhile has put a younger one.
+        // Before the rows are read: who ends meanwhile has said something of his.
         let archived = self.inodes_archived()?;
         self.catalogue.for_each(&mut |row| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            if is_current && row.seen != number && row.since < begun {
+            if is_current && row.seen < number && !closed.may_hide(&row.path) {
                 unseen.push(row);
             }
             Ok(())
@@ -223,7 +228,12 @@ impl Tier {
         for rows in unseen.chunks(BATCH) {
             let removed = |row: &ObjectRow| RowChange {
                 before: Some(row.clone()),
-                after: ObjectRow { state: ObjectState::Removed, since, ..row.clone() },
+                after: ObjectRow {
+                    state: ObjectState::Removed,
+                    since,
+                    seen: number,
+                    ..row.clone()
+                },
             };
             self.catalogue.put_where_still(&rows.iter().map(removed).collect::<Vec<_>>())?;
         }
@@ -277,7 +287,7 @@ impl Tier {
         })?;
         problem.map_or(Ok(()), Err)?;
         for (container, length) in unknown {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             let before = scanned.damaged.len();
             if let Err(error) = self.note_unneeded(archive, container, length, scanned) {
                 scanned.damaged.push(error.to_string());

@@ -59,6 +59,12 @@ impl Tier {
         }
     }
 
+    /// Whether the file that a row is about names its object, or may: then it must stay.
+    fn residency_names(&self, row: &ObjectRow) -> bool {
+        let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
+        !self.around.is_of(row.inode, &found.attr) || self.may_name(found.ino(), row.version.object)
+    }
+
     /// The residency of the very inode that a row is about; nothing where that is not where it was,
     /// or was never archived.
     ///
@@ -101,19 +107,38 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// What the last name of a file takes with it, to be told to [`Self::removed`] once it is gone.
-    pub(crate) fn victim(&self, parent: Ino, name: Name<'_>) -> Option<Id> {
-        let found = Found::below(&self.lower, parent, name.as_os_str()).ok()?;
-        if found.attr.kind != FileKind::Regular || found.attr.links != 1 {
-            return None;
-        }
-        let residency = self.residency_below(found.ino()).ok()??;
-        let is_own = self.around.is_of(residency.inode, &found.attr);
-        is_own.then_some(residency.version.object)
+    /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
+    ///
+    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the
+    /// object which goes, or finds that the file has no name any more.
+    pub(crate) fn removing<T>(
+        self: &Arc<Self>,
+        (parent, name): (Ino, Name<'_>),
+        remove: impl FnOnce() -> fslab_vfs::Result<T>,
+    ) -> fslab_vfs::Result<T> {
+        let victim = Found::below(&self.lower, parent, name.as_os_str()).ok();
+        let victim = victim.filter(|found| found.attr.kind == FileKind::Regular);
+        let Some(victim) = victim else { return remove() };
+        let used = self.enter(victim.ino());
+        let state = used.file.lock();
+        let object = self.last_to_name(victim.ino());
+        let done = remove()?;
+        drop(state);
+        object.into_iter().for_each(|object| self.removed(object));
+        Ok(done)
+    }
+
+    /// The object that a file names which is at rest, if it has one name left. What can't be told
+    /// is left to a scan.
+    fn last_to_name(&self, ino: Ino) -> Option<Id> {
+        let residency = self.residency_at_rest(ino).ok()??;
+        let attr = self.lower.getattr(&self.request(), ino, None).ok()?;
+        let is_own = self.around.is_of(residency.inode, &attr);
+        (is_own && attr.links == 1).then_some(residency.version.object)
     }
 
     /// The last name of a file is gone: its object is kept for as long as such are.
-    pub(crate) fn removed(&self, object: Id) {
+    fn removed(&self, object: Id) {
         self.has_acted.store(true, Ordering::SeqCst);
         let since = self.around.calendar.now();
         if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {
@@ -126,18 +151,24 @@ impl Tier {
     ///
     /// A name that went may be there again after a crash, and with it a file that needs its object:
     /// what went is durable before an object goes, and after a crash every file is looked at first.
+    /// So is where no scan has done it since an object was said to be unneeded: what said so may
+    /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
     ///
     /// # Errors
     /// What the catalogue, the file system below or an archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
-        if self.is_in_doubt() {
-            self.scan(request)?;
+        if self.is_in_doubt() || self.has_unproven()? {
+            let unknown = self.scan(request)?.unknown;
+            if unknown > 0 {
+                tracing::warn!("{unknown} damaged files may name any object, which are kept");
+            }
         }
         let _nobody_else = self.nobody_else(request)?;
+        let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
-            let due = self.due(behind)?;
+            self.check_going(request)?;
+            let due = self.due(behind, scanned)?;
             let Some(last) = due.last() else { break };
             behind = Some(last.version.object);
             self.expire_some(due, &mut expired)?;
@@ -149,8 +180,10 @@ impl Tier {
     /// Waits until nobody else looks for what is needed, removes the rest or moves it.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.check_going(request)?;
             if let Some(alone) = self.unneeded.try_lock_for(TURN) {
+                // The end waits for the lock, too, and nothing is durable behind it.
+                self.check_open()?;
                 return Ok(alone);
             }
         }
@@ -167,17 +200,33 @@ impl Tier {
     }
 
     /// The next rows behind an object that nobody needs and that were kept for long enough.
-    fn due(&self, behind: Option<Id>) -> Result<Vec<ObjectRow>> {
+    fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_some(behind, &mut |row| {
-            let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
-            if is_unused && age(row.since, now) >= self.settings.keep {
+            if self.is_old(&row, now) && is_proven(&row, scanned) {
                 due.push(row);
             }
             Ok(due.len() < BATCH)
         })?;
         Ok(due)
+    }
+
+    /// Whether something was kept for long enough and no scan has looked for who needs it.
+    fn has_unproven(&self) -> Result<bool> {
+        let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
+        let mut is_found = false;
+        self.catalogue.for_some(None, &mut |row| {
+            is_found = self.is_old(&row, now) && !is_proven(&row, scanned);
+            Ok(!is_found)
+        })?;
+        Ok(is_found)
+    }
+
+    /// Whether nobody is said to need an object any more, for long enough.
+    fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
+        let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+        is_unused && age(row.since, now) >= self.settings.keep
     }
 
     pub(super) fn is_read(&self, row: &ObjectRow) -> bool {
@@ -206,6 +255,12 @@ impl Tier {
             }
         }
     }
+}
+
+/// Whether a scan that began after an object was said to be unneeded has looked at every file: had
+/// one named it, it would be said to be needed.
+fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
+    row.seen < scanned
 }
 
 /// Whether a path leads to no file any more, as opposed to one that can't be reached.

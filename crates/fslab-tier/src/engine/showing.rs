@@ -1,6 +1,6 @@
 //! Attributes as a mount shows them, whatever the engine does or was doing to a file.
 
-use fslab_vfs::{Attr, FileKind, Ino, Result};
+use fslab_vfs::{Attr, FileKind, Result};
 
 use super::Tier;
 use crate::stored::Residency;
@@ -17,7 +17,7 @@ impl Tier {
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
             return Ok(attr);
         }
-        match self.residency_of(attr.ino) {
+        match self.residency_of(&attr) {
             Ok(None) => Ok(attr),
             Ok(Some(known)) => Ok(with_residency(attr, &known)),
             // Archivers take a file without a block for one hole.
@@ -26,15 +26,17 @@ impl Tier {
         }
     }
 
-    /// Where the bytes of an inode are now.
+    /// Where the bytes of an inode are now. A mark that came along with the bytes of another file,
+    /// as `rsync -X` and `cp -a` by root bring it, tells nothing of this one.
     pub(crate) fn residency_of(
         &self,
-        ino: Ino,
+        attr: &Attr,
     ) -> std::result::Result<Option<Residency>, Unreadable> {
-        match self.in_use(ino) {
+        let known = match self.in_use(attr.ino) {
             Some(file) => self.present_residency(&file),
-            None => self.residency_below(ino),
-        }
+            None => self.residency_below(attr.ino),
+        };
+        Ok(known?.filter(|known| self.means_something(known, attr)))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Walking a tree, in order of names. Memory: one path, and of each directory on it the names that
 //! are left. Nothing calls itself: how deep a tree is says whoever may make directories.
+//!
+//! A user's tier walks past directories of others into which that user may not look, such as the
+//! `lost+found` of a disk, and says which: what was archived before they were closed is kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use fslab_vfs::{FileKind, Request};
+use fslab_vfs::{Errno, FileKind, Request};
 
 use super::Tier;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::lower::{Found, names};
 
 /// Something met on a walk.
@@ -27,6 +30,43 @@ pub enum Visit {
     Past,
 }
 
+/// Directories of others that were walked past.
+#[derive(Debug, Default)]
+pub struct Closed {
+    paths: Vec<Vec<u8>>,
+    has_more: bool,
+}
+
+/// Of so many the paths are remembered.
+const CLOSED_MAX: usize = 4096;
+
+impl Closed {
+    fn add(&mut self, path: &[u8]) {
+        tracing::warn!(
+            "{}: is another user's and closed; what is in it is left alone",
+            shown(path)
+        );
+        if self.paths.len() < CLOSED_MAX {
+            self.paths.push(path.to_vec());
+        } else {
+            self.has_more = true;
+        }
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.paths.append(&mut other.paths);
+        self.has_more |= other.has_more;
+    }
+
+    /// Whether a path may lead into one of them.
+    pub(super) fn may_hide(&self, path: &[u8]) -> bool {
+        let is_in = |closed: &Vec<u8>| {
+            path.strip_prefix(&closed[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
+        };
+        self.has_more || self.paths.iter().any(is_in)
+    }
+}
+
 /// Called with each place of a walk.
 pub(super) type Visitor<'a> = dyn FnMut(Place<'_>) -> Result<Visit> + 'a;
 
@@ -41,11 +81,11 @@ struct Level {
 
 impl Tier {
     /// Calls `visit` with what a path stands for and everything below it, directories before what
-    /// is in them. What goes meanwhile is left out.
+    /// is in them. What goes meanwhile is left out. Answers what it walked past.
     ///
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
-    pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<()> {
+    pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<Closed> {
         let found = Found::at(&self.lower, path).map_err(Error::below(path))?;
         self.walk_found(path, found, request, visit)
     }
@@ -56,9 +96,9 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> Result<()> {
-        let mut path = path.to_vec();
-        let mut levels = Vec::from_iter(self.visit(&path, found, request, visit)?);
+    ) -> Result<Closed> {
+        let (mut path, mut closed) = (path.to_vec(), Closed::default());
+        let mut levels = Vec::from_iter(self.visit(&path, found, request, visit, &mut closed)?);
         while let Some(level) = levels.last_mut() {
             path.truncate(level.path_length);
             let Some(name) = level.names.next() else {
@@ -70,12 +110,24 @@ impl Tier {
             }
             path.extend(name.as_bytes());
             match Found::below(&self.lower, level.directory.ino(), &name) {
-                Ok(found) => levels.extend(self.visit(&path, found, request, visit)?),
+                Ok(found) => {
+                    levels.extend(self.visit(&path, found, request, visit, &mut closed)?)
+                }
                 Err(error) if is_gone(&error) => {}
+                // Names can be read there, and nothing else.
+                Err(error) if self.is_closed(&level.directory, &error) => {
+                    closed.add(&path[..level.path_length]);
+                    levels.pop();
+                }
                 Err(error) => return Err(Error::below(&path)(error)),
             }
         }
-        Ok(())
+        Ok(closed)
+    }
+
+    /// Whether a directory is one of others into which the user whose tier this is may not look.
+    fn is_closed(&self, directory: &Found, error: &fslab_vfs::Error) -> bool {
+        error.errno() == Errno::ACCESS && !self.around.marks.are_believed(&directory.attr)
     }
 
     /// Visits a place; answers the directory that it is, if the walk goes on with what is in it.
@@ -85,8 +137,9 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Visitor<'_>,
+        closed: &mut Closed,
     ) -> Result<Option<Level>> {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
+        self.check_going(request)?;
         let going = visit(Place { path, found: &found })?;
         if found.attr.kind != FileKind::Directory || going == Visit::Past {
             return Ok(None);
@@ -94,6 +147,10 @@ impl Tier {
         let mut names = match names(&*self.lower, found.ino()) {
             Ok(names) => names,
             Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) if self.is_closed(&found, &error) => {
+                closed.add(path);
+                return Ok(None);
+            }
             Err(error) => return Err(Error::below(path)(error)),
         };
         names.sort_unstable();
@@ -104,5 +161,5 @@ impl Tier {
 
 /// Whether something went, as opposed to can't be reached.
 pub(super) fn is_gone(error: &fslab_vfs::Error) -> bool {
-    matches!(error.errno(), fslab_vfs::Errno::NOENT | fslab_vfs::Errno::STALE)
+    matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

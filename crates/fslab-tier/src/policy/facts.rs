@@ -34,7 +34,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Fac
 /// (`cp -p`, `tar`), so the birth of the file counts too, and what its residency says of recalls
 /// and of writers. A residency that can't be read is not what a release is refused for.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
-    let known = tier.residency_of(attr.ino).ok().flatten();
+    let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);
     let touched = Timestamp { seconds: touched.into(), nanoseconds: 0 };
     let came = attr.modified.max(attr.created.unwrap_or_default()).max(touched);

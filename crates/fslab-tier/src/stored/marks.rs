@@ -13,6 +13,7 @@ use super::format::{
 };
 use super::residency::{self, Residency, Unreadable};
 use crate::id::Id;
+use crate::lower::with_leave;
 
 /// The xattrs of a tier, by whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +80,61 @@ impl Marks {
     /// The residency of a file; nothing for one that was never archived.
     ///
     /// # Errors
-    /// What the file system below answers, or what is wrong with the value.
+    /// `EACCES` where the file is this user's who may not read it; what the file system below
+    /// answers, or what is wrong with the value.
     pub fn read(
         self,
         fs: &dyn FileSystem,
         request: &Request,
         ino: Ino,
     ) -> Result<Option<Residency>, Unreadable> {
-        let Some(value) = get(fs, request, ino, self.residency_name())? else { return Ok(None) };
+        let Some(value) = self.value(fs, request, ino)? else { return Ok(None) };
         self.check(fs, request, ino, "the residency of a file that belongs to another user")?;
         Ok(Some(Residency::decode(&value)?))
+    }
+
+    /// What a user may not read of another's file, he has never marked either.
+    fn value(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+    ) -> fslab_vfs::Result<Option<Vec<u8>>> {
+        match get(fs, request, ino, self.residency_name()) {
+            Err(error) if self.wants_leave(&error) => {
+                let is_own = self.are_believed(&fs.getattr(request, ino, None)?);
+                if is_own { Err(error) } else { Ok(None) }
+            }
+            value => value,
+        }
+    }
+
+    /// The same as [`Self::read`], for who sees to it that nobody looks at the file meanwhile: its
+    /// owner who may not read it gives himself leave.
+    ///
+    /// # Errors
+    /// What the file system below answers, or what is wrong with the value.
+    pub fn read_at_rest(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        ino: Ino,
+    ) -> Result<Option<Residency>, Unreadable> {
+        let read = || self.read(fs, request, ino);
+        match read() {
+            Err(Unreadable::Below(error)) if self.wants_leave(&error) => {
+                let (known, restored) = with_leave(fs, request, ino, || Ok(read()))?;
+                restored?;
+                known
+            }
+            known => known,
+        }
+    }
+
+    /// Whether an owner was refused what he can give himself leave to do: to read and write `user.`
+    /// xattrs takes the permission to read and write the file.
+    fn wants_leave(self, error: &fslab_vfs::Error) -> bool {
+        matches!(self, Self::Own(_)) && error.errno() == Errno::ACCESS
     }
 
     /// Whether a file is a stub by a mark that is not believed: its bytes are in no file here.
@@ -109,7 +155,8 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file, not durably.
+    /// Writes the residency of a file, not durably, for who sees to it that nobody looks at the
+    /// file meanwhile, as with [`Self::read_at_rest`].
     ///
     /// # Errors
     /// `E2BIG` where it has too many runs; what the file system below answers.
@@ -121,7 +168,12 @@ impl Marks {
         residency: &Residency,
     ) -> fslab_vfs::Result<()> {
         let value = residency.encode().ok_or(Errno::TOOBIG)?;
-        fs.setxattr(request, ino, OsStr::new(self.residency_name()), &value, XattrMode::empty())
+        let name = OsStr::new(self.residency_name());
+        let set = || fs.setxattr(request, ino, name, &value, XattrMode::empty());
+        match set() {
+            Err(error) if self.wants_leave(&error) => with_leave(fs, request, ino, set)?.1,
+            done => done,
+        }
     }
 
     /// What the root of a tree says; nothing where it belongs to no tier of this user's.

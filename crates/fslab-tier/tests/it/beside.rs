@@ -108,7 +108,7 @@ fn mostly_unneeded(bench: &Bench) {
     bench.tier.scan(&own_request()).unwrap();
 }
 
-fn rows(bench: &Bench) -> Vec<ObjectRow> {
+pub fn rows(bench: &Bench) -> Vec<ObjectRow> {
     let mut rows = Vec::new();
     let mut keep = |row| {
         rows.push(row);

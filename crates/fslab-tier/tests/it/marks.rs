@@ -12,9 +12,9 @@ use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, SetAttr};
 use crate::support::{Bench, MIB, TIER, noise};
 
 /// An ordinary user, whose tier it is.
-const OWNER: u32 = 1000;
+pub const OWNER: u32 = 1000;
 
-fn give(fs: &dyn FileSystem, ino: Ino, uid: u32) {
+pub fn give(fs: &dyn FileSystem, ino: Ino, uid: u32) {
     let changes = SetAttr { uid: Some(uid), ..SetAttr::default() };
     fs.setattr(&own_request(), ino, None, &changes).unwrap();
 }

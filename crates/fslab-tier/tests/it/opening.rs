@@ -184,37 +184,6 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     assert_eq!(bench.offline_blocks(ino), []);
 }
 
-/// A file system whose user is not root: he opens for writing only what its owner may write to.
-struct Ordinary(MemFs);
-
-impl FileSystem for Ordinary {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&self.0)
-    }
-
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let permissions = self.0.getattr(request, ino, None)?.permissions.bits();
-        let needed = if mode.writes() { 0o600 } else { 0o400 };
-        if permissions & needed != needed {
-            return Err(Errno::ACCESS.into());
-        }
-        self.0.open(request, ino, mode)
-    }
-}
-
-#[test]
-fn files_that_nobody_may_write_to_go_and_come_back() {
-    let bench = Bench::over(Arc::new(Ordinary(MemFs::default())));
-    let client = bench.client();
-    let data = noise(64, MIB);
-    let ino = client.file(Ino::ROOT, "file", &data).unwrap();
-    client.chmod(ino, 0o400).unwrap();
-    bench.archive(ino, "file").unwrap();
-    assert!(bench.release(ino, "file").unwrap().bytes > 0);
-    assert!(client.contents(ino).unwrap() == data);
-    assert_eq!(client.attr(ino).unwrap().permissions.bits(), 0o400);
-}
-
 /// What came back or was written is not released by a policy until it has stayed for long enough,
 /// by what its xattr says; who asks for it himself may.
 #[test]
@@ -263,7 +232,7 @@ fn a_time_that_was_set_back_does_not_hide_a_write() {
 }
 
 /// Files that a policy archives and releases.
-fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
+pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     let rules = Some((rules.to_owned(), "test".to_owned()));
     let command = Command::Policy { rules, dry_run: false };
     let mut figures = Vec::new();

@@ -14,6 +14,7 @@ use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
+use crate::expiring::seen_by_no_scan;
 use crate::support::{Bench, MIB, noise};
 
 /// What of a tree answers EIO.
@@ -71,6 +72,7 @@ fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     };
     bench.tier.catalogue().for_each(&mut keep).unwrap();
     bench.tier.catalogue().put(&rows).unwrap();
+    seen_by_no_scan(&bench);
     bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
     (lower, bench, ino)
 }

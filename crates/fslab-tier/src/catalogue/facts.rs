@@ -1,0 +1,111 @@
+//! What the catalogue knows beside its rows: whether it is in use or in doubt, and which scans
+//! there were. What an earlier version did not write down is as if it had never been.
+
+use redb::{ReadableTable, TableDefinition};
+
+use super::Catalogue;
+use crate::error::Result;
+
+pub(super) const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
+
+pub(super) const SEQUENCE: &str = "sequence";
+/// The last scan that has begun.
+const SCAN: &str = "scan";
+/// The last one that looked at every file, each of which told what it names.
+const SCANNED: &str = "scanned";
+/// 1 while an engine uses it.
+const IN_USE: &str = "in use";
+/// 0 once every file was looked at since the last use that did not end in order.
+const IN_DOUBT: &str = "in doubt";
+
+impl Catalogue {
+    /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
+    /// back to what was durable, and rows may say that files are gone which are there again.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn begin_use(&self) -> Result<()> {
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            let is_fresh = facts.get(IN_USE)?.is_none_or(|fact| fact.value() != 0);
+            if is_fresh {
+                facts.insert(IN_DOUBT, 1)?;
+            }
+            facts.insert(IN_USE, 1)?;
+            Ok(())
+        })
+    }
+
+    /// The use ends, and the tree is durable as it is.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn end_use(&self) -> Result<()> {
+        self.note(IN_USE, 0)
+    }
+
+    /// Whether a use ended otherwise and no scan has looked at every file since.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn is_in_doubt(&self) -> Result<bool> {
+        self.ask(|transaction| {
+            let facts = transaction.open_table(FACTS)?;
+            Ok(facts.get(IN_DOUBT)?.is_none_or(|fact| fact.value() != 0))
+        })
+    }
+
+    /// A scan has looked at every file.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn end_doubt(&self) -> Result<()> {
+        self.note(IN_DOUBT, 0)
+    }
+
+    fn note(&self, fact: &str, value: u64) -> Result<()> {
+        self.change(|transaction| {
+            transaction.open_table(FACTS)?.insert(fact, value)?;
+            Ok(())
+        })
+    }
+
+    /// Begins a scan and answers its number, which is above those of all before.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn begin_scan(&self) -> Result<u64> {
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            let next = facts.get(SCAN)?.map_or(0, |last| last.value()) + 1;
+            facts.insert(SCAN, next)?;
+            Ok(next)
+        })
+    }
+
+    /// A scan has looked at every file, and each told what it names: what was said to be unneeded
+    /// before it began is so.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn end_scan(&self, number: u64) -> Result<()> {
+        self.note(SCANNED, number)
+    }
+
+    /// The last scan that ended so; 0 where none did.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn scanned(&self) -> Result<u64> {
+        self.ask(|transaction| {
+            let facts = transaction.open_table(FACTS)?;
+            Ok(facts.get(SCANNED)?.map_or(0, |number| number.value()))
+        })
+    }
+}
+
+/// The number of the last scan that has begun.
+pub(super) fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
+    let facts = transaction.open_table(FACTS)?;
+    Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
+}

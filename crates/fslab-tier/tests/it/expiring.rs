@@ -1,0 +1,153 @@
+//! What goes for good: not before a scan has looked at every file since nobody is said to need it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
+use fslab_tier::home::{Home, Wish};
+use fslab_tier::own_request;
+use fslab_tier::stored::Marks;
+use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
+use parking_lot::Mutex;
+
+use crate::beside::{Meddled, rows};
+use crate::bundles::expire;
+use crate::support::{Bench, MIB, noise};
+
+const CONTENTS: u64 = 97;
+
+/// As a scan left it that looked at every file, and missed those that name what was unneeded.
+pub fn seen_by_no_scan(bench: &Bench) {
+    let catalogue = bench.tier.catalogue();
+    let number = catalogue.begin_scan().unwrap();
+    catalogue.end_scan(number).unwrap();
+}
+
+/// The catalogue says of everything that nobody needs it.
+fn say_removed(bench: &Bench) {
+    let removed = |row| ObjectRow { state: ObjectState::Removed, ..row };
+    let rows: Vec<_> = rows(bench).into_iter().map(removed).collect();
+    bench.tier.catalogue().put(&rows).unwrap();
+}
+
+/// A file whose bytes are in the archive alone, and of which the catalogue says that it went. It
+/// got another name since.
+fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
+    let bench = Bench::new();
+    let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+    // Nothing is in doubt from here on.
+    bench.tier.scan(&own_request()).unwrap();
+    say_removed(&bench);
+    bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
+    (bench, ino)
+}
+
+#[test]
+fn an_object_that_a_file_of_another_name_needs_never_expires() {
+    let (bench, ino) = renamed_and_said_to_be_gone();
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.containers), (0, 0));
+    assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// A scan meets it, and can't tell what it names.
+#[test]
+fn what_a_damaged_mark_under_another_name_may_need_is_kept() {
+    let (bench, ino) = renamed_and_said_to_be_gone();
+    let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
+    let mut damaged = whole.clone();
+    damaged[60] ^= 1;
+    bench.below().setxattr(ino, Marks::Trusted.residency_name(), &damaged).unwrap();
+    assert_eq!([expire(&bench).objects, expire(&bench).objects], [0, 0]);
+    bench.below().setxattr(ino, Marks::Trusted.residency_name(), &whole).unwrap();
+    assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// A tree of which a part is not mounted for a while.
+#[derive(Default)]
+struct Unmounted {
+    memory: MemFs,
+    missing: Mutex<Option<&'static str>>,
+}
+
+impl FileSystem for Unmounted {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> fslab_vfs::Result<Entry> {
+        let is_missing = self.missing.lock().is_some_and(|missing| name.as_os_str() == missing);
+        if is_missing {
+            Err(Errno::NOENT.into())
+        } else {
+            self.memory.lookup(request, parent, name)
+        }
+    }
+}
+
+/// After a power cut, one of several file systems is checked for long, and mounted the next day.
+#[test]
+fn what_a_scan_missed_that_saw_a_part_of_the_tree_never_expires() {
+    let lower = Arc::new(Unmounted::default());
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let data = client.mkdir(Ino::ROOT, "data").unwrap();
+    let ino = client.file(data, "file", &noise(CONTENTS, MIB)).unwrap();
+    bench.archive(ino, "data/file").unwrap();
+    bench.release(ino, "data/file").unwrap();
+    *lower.missing.lock() = Some("data");
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 1);
+    *lower.missing.lock() = None;
+    client.rename(data, "file", data, "other").unwrap();
+    assert_eq!(expire(&bench).objects, 0);
+    assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// It was archived behind the walk, at an earlier hour than that at which the walk began.
+#[test]
+fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
+    let (lower, bench) = Meddled::bench();
+    let client = bench.client();
+    let [first, last] = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+    let ino = client.file(first, "file", &noise(CONTENTS, MIB)).unwrap();
+    bench.dates.0.store(1000, Ordering::SeqCst);
+    let (tier, dates) = (Arc::clone(&bench.tier), Arc::clone(&bench.dates));
+    lower.at(last, move || {
+        dates.0.store(0, Ordering::SeqCst);
+        tier.archive(ino, b"first/file", &own_request()).unwrap();
+    });
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    let states: Vec<_> = rows(&bench).into_iter().map(|row| row.state).collect();
+    assert_eq!(states, [ObjectState::Live]);
+}
+
+/// Of what was removed before a scan began, that scan tells for good.
+#[test]
+fn expiry_scans_no_more_than_once_for_what_goes() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for name in ["one", "two", "three"] {
+        bench.offline(&client, name, &noise(CONTENTS, MIB));
+    }
+    let scans = || bench.tier.catalogue().scanned().unwrap();
+    assert_eq!(scans(), 0, "an earlier version did not say");
+    client.unlink(Ino::ROOT, "one").unwrap();
+    assert_eq!((expire(&bench).objects, scans()), (1, 1));
+    assert_eq!((expire(&bench).objects, scans()), (0, 1), "nothing is due");
+    client.unlink(Ino::ROOT, "two").unwrap();
+    bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((expire(&bench).objects, scans()), (1, 2));
+    client.unlink(Ino::ROOT, "three").unwrap();
+    assert_eq!((expire(&bench).objects, scans()), (1, 3));
+}
+
+#[test]
+fn a_new_tier_is_in_no_doubt() {
+    let scratch = tempfile::tempdir().unwrap();
+    let wish = Wish::usual(vec![scratch.path().join("archive")], None);
+    let (home, around) = (scratch.path().join("home"), Bench::new().around);
+    Home::init(&home, &MemFs::default(), &wish, &around).unwrap();
+    let catalogue = Catalogue::open(&home.join("catalogue.redb")).unwrap();
+    catalogue.begin_use().unwrap();
+    assert!(!catalogue.is_in_doubt().unwrap());
+}

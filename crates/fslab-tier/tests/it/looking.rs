@@ -1,0 +1,79 @@
+//! What programs see of a file while the engine puts a block of it into its place.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fslab_tier::own_request;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, Request, Result, WriteOptions};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, MIB, noise};
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A tree in which something happens behind the next write, before anybody sets a time.
+#[derive(Default)]
+struct Written {
+    memory: MemFs,
+    behind: Mutex<Option<Deed>>,
+}
+
+impl FileSystem for Written {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        let count = self.memory.write(request, ino, handle, offset, data, options)?;
+        let deed = self.behind.lock().take();
+        deed.into_iter().for_each(|deed| deed());
+        Ok(count)
+    }
+}
+
+type Looking = fn(&Client<'_>, Ino) -> Result<Attr>;
+
+/// Whoever asks waits for the block, and sees the file's time.
+#[test]
+fn a_time_that_is_on_its_way_is_shown_to_nobody() {
+    let looks: [(&str, Looking); 3] = [
+        ("looks it up", |client, _| client.lookup(Ino::ROOT, "file")),
+        ("gives it a name", |client, ino| client.link(ino, Ino::ROOT, "link")),
+        ("asks for attributes", |client, ino| client.attr(ino)),
+    ];
+    for (what, look) in looks {
+        let lower = Arc::new(Written::default());
+        let bench = Bench::over(lower.clone());
+        let (client, data) = (bench.client(), noise(99, MIB));
+        let ino = bench.offline(&client, "file", &data);
+        let before = client.attr(ino).unwrap();
+        // In doubt, times come from marks.
+        bench.tier.scan(&own_request()).unwrap();
+        let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
+        let thread = Arc::clone(&looking);
+        *lower.behind.lock() = Some(Box::new(move || {
+            let (done, is_done) = mpsc::channel();
+            *thread.lock() = Some(std::thread::spawn(move || {
+                let found = look(&Client::new(&*fs), ino).unwrap();
+                // Nobody listens where it had to wait for the block.
+                done.send(()).unwrap_or_default();
+                found
+            }));
+            // Who does not wait for the block is done before its time is set.
+            is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
+        }));
+        client.tick();
+        assert!(client.contents(ino).unwrap() == data);
+        let found = looking.lock().take().unwrap().join().unwrap();
+        assert_eq!(found.modified, before.modified, "who {what}");
+    }
+}

@@ -1,0 +1,241 @@
+//! The tier of a user who is not root: the kernel lets him read and write xattrs of what he may
+//! read and write, and look into directories that are open to him.
+
+use std::ffi::OsStr;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::stored::Marks;
+use fslab_tier::{Settings, own_request};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{
+    Attr, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, Result,
+    SetAttr, XattrMode,
+};
+use parking_lot::Mutex;
+
+use crate::bundles::expire;
+use crate::marks::{OWNER, give};
+use crate::opening::totals;
+use crate::support::{Bench, MIB, TIER, noise};
+
+const OTHER: u32 = OWNER + 1;
+
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+const SEARCH: u32 = 1;
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A file system as that user has it. Something happens when a file is marked the next time.
+#[derive(Default)]
+struct Ordinary {
+    memory: MemFs,
+    at_mark: Mutex<Option<Deed>>,
+}
+
+impl Ordinary {
+    fn bench() -> (Arc<Self>, Bench) {
+        let lower = Arc::new(Self::default());
+        give(&lower.memory, Ino::ROOT, OWNER);
+        let bench = Bench::of(lower.clone(), Settings::of(TIER), Marks::Own(OWNER));
+        (lower, bench)
+    }
+
+    fn check(&self, request: &Request, ino: Ino, wanted: u32) -> Result<()> {
+        let attr = self.memory.getattr(request, ino, None)?;
+        let bits = attr.permissions.bits();
+        let granted = if attr.uid == OWNER { bits >> 6 } else { bits };
+        if granted & wanted == wanted { Ok(()) } else { Err(Errno::ACCESS.into()) }
+    }
+
+    /// A file or directory becomes somebody's.
+    fn let_have(&self, ino: Ino, uid: u32, mode: u32) {
+        Client::new(&self.memory).chmod(ino, mode).unwrap();
+        give(&self.memory, ino, uid);
+    }
+
+    fn file(&self, directory: Ino, name: &str, data: &[u8], (uid, mode): (u32, u32)) -> Ino {
+        let ino = Client::new(&self.memory).file(directory, name, data).unwrap();
+        self.let_have(ino, uid, mode);
+        ino
+    }
+
+    fn directory(&self, name: &str, (uid, mode): (u32, u32)) -> Ino {
+        let ino = Client::new(&self.memory).mkdir(Ino::ROOT, name).unwrap();
+        self.let_have(ino, uid, mode);
+        ino
+    }
+}
+
+fn is_users(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"user.")
+}
+
+impl FileSystem for Ordinary {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        self.check(request, parent, SEARCH)?;
+        self.memory.lookup(request, parent, name)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        self.check(request, ino, READ)?;
+        self.memory.opendir(request, ino)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        self.check(request, ino, if mode.writes() { READ | WRITE } else { READ })?;
+        self.memory.open(request, ino, mode)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        if self.memory.getattr(request, ino, None)?.uid != OWNER {
+            return Err(Errno::PERM.into());
+        }
+        self.memory.setattr(request, ino, handle, changes)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        if is_users(name) {
+            self.check(request, ino, READ)?;
+        }
+        self.memory.getxattr(request, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if is_users(name) {
+            self.check(request, ino, WRITE)?;
+        }
+        let deed = self.at_mark.lock().take();
+        deed.into_iter().for_each(|deed| deed());
+        self.memory.setxattr(request, ino, name, value, mode)
+    }
+}
+
+fn permissions(bench: &Bench, ino: Ino) -> u32 {
+    bench.below().attr(ino).unwrap().permissions.bits()
+}
+
+/// What is told of a command.
+fn told(bench: &Bench, command: &Command) -> Vec<Event> {
+    let mut told = Vec::new();
+    let mut tell = |event| {
+        told.push(event);
+        true
+    };
+    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
+    told
+}
+
+#[test]
+fn files_that_nobody_may_write_to_go_and_come_back() {
+    for mode in [0o400, 0o200, 0] {
+        let (lower, bench) = Ordinary::bench();
+        let data = noise(64, MIB);
+        let ino = lower.file(Ino::ROOT, "file", &data, (OWNER, mode));
+        bench.archive(ino, "file").unwrap();
+        assert!(bench.release(ino, "file").unwrap().bytes > 0);
+        let paths = vec![b"file".to_vec()];
+        let recalled = told(&bench, &Command::Recall { paths, range: None, rate: 0 });
+        assert!(matches!(&recalled[..], [Event::Done { .. }]), "{mode:o}: {recalled:?}");
+        assert_eq!(permissions(&bench, ino), mode);
+        lower.let_have(ino, OWNER, 0o600);
+        assert!(bench.client().contents(ino).unwrap() == data, "{mode:o}");
+        assert_eq!(bench.offline_blocks(ino), [], "{mode:o}");
+    }
+}
+
+#[test]
+fn what_becomes_read_only_while_it_is_elsewhere_is_read() {
+    let (lower, bench) = Ordinary::bench();
+    let data = noise(65, MIB);
+    let ino = lower.file(Ino::ROOT, "file", &data, (OWNER, 0o644));
+    bench.archive(ino, "file").unwrap();
+    assert!(bench.release(ino, "file").unwrap().bytes > 0);
+    let client = bench.client();
+    client.chmod(ino, 0o444).unwrap();
+    assert!(client.contents(ino).unwrap() == data);
+    assert_eq!((permissions(&bench, ino), bench.offline_blocks(ino)), (0o444, vec![]));
+}
+
+/// Who asks for it meanwhile waits for the moment to pass.
+#[test]
+fn nobody_sees_that_an_owner_gives_himself_leave() {
+    let (lower, bench) = Ordinary::bench();
+    let ino = lower.file(Ino::ROOT, "file", &noise(66, MIB), (OWNER, 0o400));
+    let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
+    let thread = Arc::clone(&looking);
+    *lower.at_mark.lock() = Some(Box::new(move || {
+        let (done, is_done) = mpsc::channel();
+        *thread.lock() = Some(std::thread::spawn(move || {
+            let found = Client::new(&*fs).attr(ino).unwrap();
+            // Nobody listens where it had to wait.
+            done.send(()).unwrap_or_default();
+            found.permissions.bits()
+        }));
+        is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
+    }));
+    bench.archive(ino, "file").unwrap();
+    let found = looking.lock().take().unwrap().join().unwrap();
+    assert_eq!(found, 0o400);
+}
+
+/// What others have in a user's tree, and how much of it that user may read.
+#[test]
+fn files_and_directories_of_others_stand_in_nobodys_way() {
+    let (lower, bench) = Ordinary::bench();
+    lower.file(Ino::ROOT, "a private one", b"theirs", (OTHER, 0o600));
+    let listed = lower.directory("b listed", (OTHER, 0o744));
+    lower.file(listed, "file", b"theirs", (OTHER, 0o644));
+    lower.directory("lost+found", (OTHER, 0o700));
+    let own = lower.file(Ino::ROOT, "own", &noise(67, MIB), (OWNER, 0o000));
+    let paths = vec![Vec::new()];
+    let archived = told(&bench, &Command::Archive { paths, rate: 0, bundled: Some(0) });
+    let is_right = matches!(
+        &archived[..],
+        [Event::Problem { what }, Event::Done { path, .. }]
+            if what.contains("belongs to another user") && path == "own"
+    );
+    assert!(is_right, "{archived:?}");
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.archived, scanned.unneeded, scanned.damaged.len()), (1, 0, 0));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!(totals(&bench, "[[rule]]\naction = 'release'\n"), (0, 1));
+    assert_eq!(permissions(&bench, own), 0);
+    bench.client().unlink(Ino::ROOT, "own").unwrap();
+    assert_eq!(expire(&bench).objects, 1);
+}
+
+/// They may be there still.
+#[test]
+fn files_in_a_directory_that_was_closed_keep_their_objects() {
+    let (lower, bench) = Ordinary::bench();
+    let directory = lower.directory("shared", (OWNER, 0o700));
+    let data = noise(68, MIB);
+    let ino = lower.file(directory, "file", &data, (OWNER, 0o600));
+    bench.archive(ino, "shared/file").unwrap();
+    bench.release(ino, "shared/file").unwrap();
+    lower.let_have(directory, OTHER, 0o700);
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    assert_eq!(expire(&bench).objects, 0);
+    lower.let_have(directory, OWNER, 0o700);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}
