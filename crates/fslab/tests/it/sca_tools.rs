@@ -80,10 +80,12 @@ fn what_repair_does_not_find_makes_it_fail() {
     let root = scratch.path();
     let fs = format!("copy:chunk=4KiB / {}", root.display()).parse::<Stack>().unwrap();
     let fs = fs.build().unwrap();
-    let client = Client::new(&*fs);
-    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
-    file.write_all(0, &[7; 40_000]).unwrap();
-    file.close().unwrap();
+    {
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &[7; 40_000]).unwrap();
+        file.close().unwrap();
+    }
     fs.shutdown().unwrap();
     drop(fs);
     let path = root.join("file");
