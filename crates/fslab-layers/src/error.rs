@@ -99,6 +99,16 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// All that can be found of a stored file was shown, and that is not all of it.
+    #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// In the stored file.
+        offset: u64,
+        /// What is missing.
+        what: String,
+    },
     /// A rule of a script of faults is wrong.
     #[error("{origin}, line {line}: {source}")]
     BadRule {

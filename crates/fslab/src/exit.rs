@@ -79,7 +79,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
 fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. } | Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
+        Error::Leaf { .. }
+        | Error::Layer { .. }
+        | Error::Threads { .. }
+        | Error::Incomplete { .. } => Some(Code::Failure),
         // Its cause tells.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {

@@ -124,7 +124,7 @@ impl Log {
 }
 
 /// Whether a range holds nothing at all.
-fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
+pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
     const STEP: u64 = 1 << 20;
     let mut place = range.start;
     while place < range.end {

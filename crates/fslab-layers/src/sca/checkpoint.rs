@@ -29,7 +29,7 @@ impl Log {
         let answer = if nothing_new {
             self.sync_below(io, data_only)
         } else {
-            io.lower.keeping_times(io.request, || self.sync_changes(io, data_only))
+            io.lower.keeping_all(io.request, || self.sync_changes(io, data_only))
         };
         self.index.lock().trim();
         answer

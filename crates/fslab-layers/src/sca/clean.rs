@@ -57,7 +57,7 @@ impl Log {
         if !self.may_hold_too_much(io) {
             return Ok(());
         }
-        let cleaned = io.lower.keeping_times(io.request, || self.look_and_clean(io));
+        let cleaned = io.lower.keeping_all(io.request, || self.look_and_clean(io));
         // So long, nobody looks again.
         self.next_look = self.end + (self.garbage_bytes_max(io) / 2).min(LOOK_BYTES);
         match cleaned {

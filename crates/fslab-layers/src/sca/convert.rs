@@ -259,13 +259,19 @@ impl Conversion {
         self.lower.getattr(&self.request, ino, None)
     }
 
-    /// Whether a file below is a stored file.
+    /// Whether a file below is a stored file. One whose head is damaged, or of a later version, is
+    /// no plain file: as a copy of that, nobody would know it any more.
     fn is_stored(&self, attr: &Attr) -> Result<bool> {
-        if mark::read(&*self.lower, &self.request, attr.ino)? == Some(Mark::Foreign) {
+        let found = mark::read(&*self.lower, &self.request, attr.ino)?;
+        if found == Some(Mark::Foreign) {
             return Ok(false);
         }
         let beginning = contents::beginning(&*self.lower, &self.request, attr.ino)?;
-        Ok(roots::identify(&beginning).is_some())
+        match roots::identify(&beginning) {
+            Some(_) => Ok(true),
+            None if found.is_some() || roots::is_newer(&beginning) => Err(mark::headless(attr.ino)),
+            None => Ok(false),
+        }
     }
 
     /// A lease on the file, where it has a path and the file system has leases. Without one, what

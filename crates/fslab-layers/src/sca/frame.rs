@@ -326,15 +326,28 @@ pub fn parse_mending(
     if answer.is_ok() || header.iter().all(|byte| *byte == 0) {
         return answer;
     }
-    let mut attempt = header.to_vec();
-    for index in 0..header.len() {
+    mended(header, |attempt| parse(identity, attempt, offset).ok()).map_or(answer, Ok)
+}
+
+/// The body of a frame that holds some numbers, if one byte of it is wrong; tried as above.
+pub fn mended_body(body: &[u8], crc: u32) -> Option<Vec<u8>> {
+    // Whoever crafts a long one gets no time for it.
+    const LONGEST: usize = 64;
+    let is_right = |attempt: &[u8]| (crc32c::crc32c(attempt) == crc).then(|| attempt.to_vec());
+    if body.len() <= LONGEST { mended(body, is_right) } else { None }
+}
+
+/// What `fits` makes of bytes of which one has another value, for the first that it takes.
+fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    let mut attempt = bytes.to_vec();
+    for index in 0..bytes.len() {
         for flip in 1..=u8::MAX {
-            attempt[index] = header[index] ^ flip;
-            if let Ok(frame) = parse(identity, &attempt, offset) {
-                return Ok(frame);
+            attempt[index] = bytes[index] ^ flip;
+            if let Some(found) = fits(&attempt) {
+                return Some(found);
             }
         }
-        attempt[index] = header[index];
+        attempt[index] = bytes[index];
     }
-    answer
+    None
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fslab_vfs::rules::{CAPABILITY, acl};
 use fslab_vfs::{
     Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
     KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
@@ -76,6 +77,20 @@ impl Sca {
         let through =
             self.access.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
         through.unwrap_or_else(|| ask(None))
+    }
+
+    /// Changes what packing keeps of a file, not in the midst of one of its steps: it would set
+    /// again what was there when that began.
+    fn between_steps<T>(
+        &self,
+        request: &Request,
+        ino: Ino,
+        change: impl Fn(Option<Handle>) -> Result<T>,
+    ) -> Result<T> {
+        self.packer.note_request();
+        let used = |file: &StoredFile| file.while_open(|handle| change(Some(handle)));
+        let done = self.access.files.look(request, ino, used, || Ok(Some(change(None))))?;
+        done.unwrap_or_else(|| change(None))
     }
 
     fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
@@ -257,6 +272,11 @@ impl Sca {
     }
 }
 
+/// Whether an xattr tells who may do what: writing to a file may change it.
+fn is_of_rights(name: &OsStr) -> bool {
+    name == CAPABILITY || name == acl::ACCESS
+}
+
 /// The first error; those behind it are only logged.
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
@@ -338,8 +358,8 @@ impl FileSystem for Sca {
         if rest.permissions.is_some() || rest.uid.is_some() {
             self.expect_other_rights(request, ino)?;
         }
-        let attr =
-            self.through_handle(ino, |handle| self.lower.setattr(request, ino, handle, &rest))?;
+        let change = |handle| self.lower.setattr(request, ino, handle, &rest);
+        let attr = self.between_steps(request, ino, change)?;
         self.shown(request, attr)
     }
 
@@ -543,7 +563,8 @@ impl FileSystem for Sca {
         if mark::is_ours(name) {
             return Err(Errno::PERM.into());
         }
-        self.lower.setxattr(request, ino, name, value, mode)
+        let change = |_| self.lower.setxattr(request, ino, name, value, mode);
+        if is_of_rights(name) { self.between_steps(request, ino, change) } else { change(None) }
     }
 
     fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
@@ -559,7 +580,8 @@ impl FileSystem for Sca {
         if mark::is_ours(name) {
             return Err(Errno::NODATA.into());
         }
-        self.lower.removexattr(request, ino, name)
+        let change = |_| self.lower.removexattr(request, ino, name);
+        if is_of_rights(name) { self.between_steps(request, ino, change) } else { change(None) }
     }
 
     fn fallocate(

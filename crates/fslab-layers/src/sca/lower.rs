@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SetAttr, SetTime,
-    WriteOptions, XattrMode,
+    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Permissions, Request, Result, SetAttr,
+    SetTime, WriteOptions, XattrMode,
 };
 
-/// The xattr of a program's capabilities.
-const CAPABILITIES: &str = "security.capability";
+use super::mark::is_absence;
 
 /// An open file of the file system below.
 #[derive(Clone)]
@@ -130,33 +130,50 @@ impl LowerFile {
     }
 
     /// Does what changes the file below without changing what it means: the time of the last
-    /// modification stays.
-    pub fn keeping_times<T>(
-        &self,
-        request: &Request,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let before = self.attr(request)?.modified;
+    /// modification stays, and so do set-id bits and capabilities, which any write takes away.
+    pub fn keeping_all<T>(&self, request: &Request, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (before, capabilities) = (self.attr(request)?, self.capabilities(request)?);
         let answer = work();
-        let modified = Some(SetTime::To(before));
+        let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
+        match self.give_back(request, before.permissions, capabilities) {
+            // What was to be done is done; an ordinary user may not give what only root gives.
+            Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
+                tracing::warn!(%error, file = %self.name(), "set-id bits or capabilities are lost");
+            }
+            given => given?,
+        }
         answer
     }
 
-    /// As [`Self::keeping_times`], for what may be done long after the last change: permissions and
-    /// capabilities stay too, which writing to a file takes away.
-    pub fn keeping_all<T>(&self, request: &Request, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let capabilities = self.fs.getxattr(request, self.ino, OsStr::new(CAPABILITIES));
-        let before = self.attr(request)?.permissions;
-        let answer = self.keeping_times(request, work);
-        if self.attr(request)?.permissions != before {
-            let permissions = Some(before);
-            self.change(request, &SetAttr { permissions, ..SetAttr::default() })?;
+    /// What a program is allowed; nothing where there is no such xattr, or it may not be looked at.
+    fn capabilities(&self, request: &Request) -> Result<Option<Vec<u8>>> {
+        match self.fs.getxattr(request, self.ino, OsStr::new(CAPABILITY)) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_absence(error.errno()) => Ok(None),
+            Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => Ok(None),
+            Err(error) => Err(error),
         }
-        if let Ok(value) = capabilities {
-            let (name, mode) = (OsStr::new(CAPABILITIES), XattrMode::empty());
-            self.fs.setxattr(request, self.ino, name, &value, mode)?;
+    }
+
+    /// Gives back what writing has taken away. Other permissions are as somebody may have set them.
+    fn give_back(
+        &self,
+        request: &Request,
+        permissions: Permissions,
+        capabilities: Option<Vec<u8>>,
+    ) -> Result<()> {
+        if permissions.without_set_id() != permissions {
+            let present = self.attr(request)?.permissions;
+            let set_id = permissions.bits() & (Permissions::SET_UID | Permissions::SET_GID);
+            let whole = Permissions::new(present.bits() | set_id);
+            if whole != present {
+                let permissions = Some(whole);
+                self.change(request, &SetAttr { permissions, ..SetAttr::default() })?;
+            }
         }
-        answer
+        let Some(value) = capabilities else { return Ok(()) };
+        let (name, mode) = (OsStr::new(CAPABILITY), XattrMode::empty());
+        self.fs.setxattr(request, self.ino, name, &value, mode)
     }
 }

@@ -2,9 +2,10 @@
 //! the whole tree. Both are hidden from and can't be set through the mount.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result, XattrMode};
+use fslab_vfs::{Errno, Error, FileSystem, Ino, OpenMode, Request, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Session;
@@ -113,6 +114,12 @@ fn decode(value: &[u8]) -> Option<Mark> {
     }
 }
 
+/// What a file is that has a mark of a stored one and no head that is known.
+pub fn headless(ino: Ino) -> Error {
+    let what = "a stored file whose head is damaged, or of a later version";
+    Error::Damaged { ino, offset: 0, what }
+}
+
 /// Begins a session over a tree, and says whether xattrs can be had at all.
 ///
 /// A tree that is empty when it is first used is marked as pure: no file in it is foreign unless
@@ -128,11 +135,7 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
         Some(session) => session,
         None => Session { pure: is_empty(&**fs, request)?, ..Session::default() },
     };
-    let number = known.number + 1;
-    // After a session that did not end well, what it and those before it left is not believed.
-    let ended_well = known.number == known.durable;
-    let durable_from = if ended_well { known.durable_from } else { number };
-    let session = Session { number, durable_from, ..known };
+    let session = session_after(known);
     // The number must never be given again, so it is made durable before it is used.
     match write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request)) {
         Ok(()) => Ok((session, true)),
@@ -144,6 +147,27 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
             _ => Err(error),
         },
     }
+}
+
+/// The session that begins when another is over, however that ended.
+fn session_after(known: Session) -> Session {
+    let number = known.number + 1;
+    // After a session that did not end well, what it and those before it left is not believed.
+    let ended_well = known.number == known.durable;
+    let durable_from = if ended_well { known.durable_from } else { number };
+    Session { number, durable_from, ..known }
+}
+
+/// Which marks the next mount of the tree believes that a file is in, by its path. What can't be
+/// found out is not believed.
+pub fn session_above(path: &Path) -> Session {
+    let mut value = [0; size_of::<TreeRecord>()];
+    let known = path.ancestors().skip(1).find_map(|directory| {
+        let length = rustix::fs::getxattr(directory, TREE_NAME, &mut value).ok()?;
+        decode_tree(value.get(..length)?)
+    });
+    // It has not begun: nothing is marked by it yet.
+    known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
 }
 
 /// Ends a session whose files are all durable.

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use super::context::Io;
 use super::format::{CheckpointRecord, Kind, SIZE_MAX};
-use super::frame::{Entry, Frame, Identity, Reference, parse_mending};
+use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
 use super::ranges::Ranges;
@@ -185,9 +185,14 @@ impl<'a> Walk<'a> {
         }
         let header_bytes = log.identity.header_bytes();
         let at = frame.reference.offset + header_bytes as u64;
-        let Some(body) = self.get(at, frame.body_bytes(&log.identity))? else { return Ok(None) };
-        if crc32c::crc32c(&body) != frame.body_crc {
+        let Some(mut body) = self.get(at, frame.body_bytes(&log.identity))? else {
             return Ok(None);
+        };
+        if crc32c::crc32c(&body) != frame.body_crc {
+            // Of a hole the walk must know how far it goes: without that it ends there.
+            let mended = (frame.kind == Kind::Hole).then(|| mended_body(&body, frame.body_crc));
+            let Some(whole) = mended.flatten() else { return Ok(None) };
+            body = whole;
         }
         if !is_needed {
             return Ok(Some(Vec::new()));

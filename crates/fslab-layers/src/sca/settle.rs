@@ -64,7 +64,11 @@ impl Log {
             return Ok(());
         }
         let table = self.closing(io, closing)?;
-        if let Err(error) = io.lower.write(io.request, self.end, &table, WriteOptions::default()) {
+        io.lower.keeping_all(io.request, || self.append_closing(io, &table))
+    }
+
+    fn append_closing(&mut self, io: Io<'_>, table: &[u8]) -> Result<()> {
+        if let Err(error) = io.lower.write(io.request, self.end, table, WriteOptions::default()) {
             io.lower.truncate(io.request, self.end)?;
             return Err(error);
         }

@@ -59,10 +59,14 @@ impl Log {
     }
 
     pub fn punch(&self, io: Io<'_>, frame: Reference) -> Result<()> {
-        let body = frame.offset + self.identity.header_bytes() as u64;
-        let start = body.next_multiple_of(BLOCK_BYTES);
-        let end = frame.end() / BLOCK_BYTES * BLOCK_BYTES;
+        let Range { start, end } = self.blocks_of(frame);
         if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
+    }
+
+    /// The whole blocks in a frame's body, which go once it is of no more use.
+    pub fn blocks_of(&self, frame: Reference) -> Range<u64> {
+        let body = frame.offset + self.identity.header_bytes() as u64;
+        body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
     }
 
     /// Makes one gap of frames that lie one behind the other.

@@ -463,7 +463,7 @@ impl StoredFile {
         let Kind::Stored(log) = kind else { return Ok(()) };
         let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
         if was_changed {
-            lower.keeping_times(request, || log.settle(io))?;
+            log.settle(io)?;
             if self.settings.packing == WhenToPack::Close && log.wants_packing(&self.settings) {
                 lower.keeping_all(request, || pack_for_good_order(io, log))?;
             }
@@ -659,7 +659,7 @@ fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> 
 }
 
 /// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
-/// that was never written; else the file is somebody's own.
+/// that was never written; else it was lost since, or the file is somebody's own.
 fn classify_unknown(
     io: Io<'_>,
     found: Option<Mark>,
@@ -668,6 +668,11 @@ fn classify_unknown(
 ) -> Result<Kind> {
     const SECTOR_BYTES: usize = 512;
     let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
+    let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
+    // What a mark tells that is durable, or believed, was written behind a head that was there.
+    if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
+        return Err(io.damaged(0, "no head, though the file was left well"));
+    }
     match (found, is_blank) {
         (None, false) => Ok(Kind::Foreign),
         (None, true) if !io.settings.session.pure => Ok(Kind::Foreign),

@@ -1,6 +1,8 @@
 //! What can be done with a stored file while nothing is mounted over it: look, check, read, take
 //! apart, repair and pack.
 
+mod check;
+mod found;
 mod pack;
 
 use std::ffi::{OsStr, OsString};
@@ -11,22 +13,20 @@ use std::sync::Arc;
 use fslab_vfs::{
     Claim, Errno, FileSystem, Handle, HostFs, HostOptions, Ino, Name, OpenMode, Request,
 };
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-use super::context::{Io, Settings};
+use super::context::{Io, Session, Settings};
 use super::dump::{self, Stretch};
 use super::format::Kind;
 use super::frame::{Entry, Identity};
 use super::layer::own_request;
 use super::log::Log;
 use super::lower::LowerFile;
-use super::{options, recovery, roots};
+use super::mark::{self, Clean, Mark};
+use super::{options, roots};
 use crate::error::{Error, Result};
+use found::Found;
 
 pub use pack::{PackedFile, pack};
-
-/// Chunks checked side by side before progress is told again.
-const CHECKED_AT_ONCE: usize = 256;
 
 /// A stored file, opened by its path below, with nothing mounted over it.
 pub struct Tool {
@@ -36,6 +36,9 @@ pub struct Tool {
     request: Request,
     identity: Identity,
     length: u64,
+    /// How the file was left, if its mark says so.
+    mark: Option<Clean>,
+    session: Session,
 }
 
 /// Figures of a stored file.
@@ -94,9 +97,19 @@ impl Tool {
         let lower = LowerFile { fs, ino, handle };
         let length = lower.length(&request).map_err(failed)?;
         let beginning = lower.read(&request, 0, roots::BEGINNING_BYTES).map_err(failed)?;
-        let identity = roots::identify(&beginning)
-            .ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
-        Ok(Self { path: path.to_owned(), lower, settings, request, identity, length })
+        let found = mark::read(&*lower.fs, &request, ino).map_err(failed)?;
+        let identity = roots::identify(&beginning).ok_or_else(|| match found {
+            Some(Mark::Clean(_) | Mark::Dirty) if length > 0 => failed(mark::headless(ino)),
+            _ => Error::NoStoredFile { path: path.to_owned() },
+        })?;
+        let mark = match found {
+            Some(Mark::Clean(clean)) => Some(clean),
+            Some(Mark::Dirty | Mark::Foreign) | None => None,
+        };
+        let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
+        let session = mark::session_above(&whole_path);
+        let path = path.to_owned();
+        Ok(Self { path, lower, settings, request, identity, length, mark, session })
     }
 
     fn io(&self) -> Io<'_> {
@@ -107,12 +120,9 @@ impl Tool {
         Error::StoredFile { path: self.path.clone(), source }
     }
 
-    /// The file as a mount would find it after a kill.
-    fn log(&self) -> Result<Log> {
-        let io = self.io();
-        let read = io.lower.read(io.request, 0, roots::BEGINNING_BYTES);
-        read.and_then(|beginning| recovery::open(io, self.identity, &beginning, self.length, None))
-            .map_err(|source| self.failed(source))
+    /// The file as a mount would find it.
+    fn look(&self) -> Result<Found> {
+        self.found().map_err(|source| self.failed(source))
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
@@ -124,7 +134,7 @@ impl Tool {
     /// # Errors
     /// What can't be read.
     pub fn figures(&self) -> Result<Figures> {
-        let log = self.log()?;
+        let log = self.look()?.log;
         let attr = self.lower.attr(&self.request).map_err(|error| self.failed(error))?;
         let mut figures = Figures {
             codec: self.identity.codec.name,
@@ -182,105 +192,12 @@ impl Tool {
         Ok(all)
     }
 
-    /// Checks everything: head, every header, every checksum, and that content can be decoded.
-    /// `progress` is told how many of how many frames of content were checked.
-    ///
-    /// # Errors
-    /// What makes it impossible to go on; damage is a finding.
-    pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<Vec<Finding>> {
-        let mut findings = self.check_walk()?;
-        let log = match self.log().and_then(|log| Ok((self.entries(&log)?, log))) {
-            Ok(found) => found,
-            Err(error) => {
-                findings.push(Finding { offset: 0, chunk: None, what: error.to_string() });
-                return Ok(findings);
-            }
-        };
-        let (entries, log) = log;
-        findings.extend(self.check_closing(&log));
-        let total = entries.len() as u64;
-        for (index, group) in entries.chunks(CHECKED_AT_ONCE).enumerate() {
-            progress((index * CHECKED_AT_ONCE) as u64, total);
-            let found: Vec<Finding> = group
-                .into_par_iter()
-                .filter_map(|(chunk, entry)| self.check_entry(&log, *chunk, *entry))
-                .collect();
-            findings.extend(found);
-        }
-        progress(total, total);
-        findings.sort_by_key(|finding| finding.offset);
-        Ok(findings)
-    }
-
-    fn check_entry(&self, log: &Log, chunk: u64, entry: Entry) -> Option<Finding> {
-        let error = log.check_content(self.io(), entry, chunk).err()?;
-        let what = error.to_string();
-        Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
-    }
-
-    /// Whether the walk over headers gets to the end, and containers are as they were written.
-    fn check_walk(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.check_head()?;
-        let has_closing = self.log().is_ok_and(|log| log.closing_bytes > 0);
-        for stretch in self.stretches()? {
-            match stretch {
-                Stretch::Rest { offset, .. } if !has_closing => {
-                    let what = "bytes that are no frame, to the end of the file".to_owned();
-                    findings.push(Finding { offset, chunk: None, what });
-                }
-                Stretch::Frame(frame) => findings.extend(self.check_header(&frame)?),
-                _ => {}
-            }
-        }
-        Ok(findings)
-    }
-
-    /// Whether the seek table, where there is one, is as it was written.
-    fn check_closing(&self, log: &Log) -> Option<Finding> {
-        let closing = self.identity.codec.container.closing?;
-        if log.closing_bytes == 0 {
-            return None;
-        }
-        let io = self.io();
-        let present = io.lower.read(io.request, log.end, log.closing_bytes as usize).ok();
-        let expected = log.closing(io, closing).ok();
-        let what = "a damaged seek table".to_owned();
-        (present != expected).then_some(Finding { offset: log.end, chunk: None, what })
-    }
-
-    fn check_head(&self) -> Result<Vec<Finding>> {
-        let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
-        let beginning = read.map_err(|error| self.failed(error))?;
-        let damaged = roots::damaged_parts(&self.identity, &beginning);
-        let to_finding =
-            |(offset, what): (u64, &str)| Finding { offset, chunk: None, what: what.to_owned() };
-        Ok(damaged.into_iter().map(to_finding).collect())
-    }
-
-    /// Whether the bytes around a frame's record are those that the ordinary tools need, and
-    /// metadata are whole. Content is looked at by the index: what is of no use may be gone.
-    fn check_header(&self, frame: &super::frame::Frame) -> Result<Option<Finding>> {
-        let offset = frame.reference.offset;
-        let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
-        let header = read.map_err(|error| self.failed(error))?;
-        let as_written = super::frame::header(&self.identity, frame);
-        let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
-        let read = |frame: &super::frame::Frame| {
-            Log::new(self.identity).read_frame(self.io(), frame.reference).map(drop)
-        };
-        if let Some(Err(error)) = is_metadata.then(|| read(frame)) {
-            return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
-        }
-        let what = "a frame header with wrong bytes around or in its record".to_owned();
-        Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
-    }
-
     /// Writes the content.
     ///
     /// # Errors
-    /// Where content is damaged, or `out` takes no more.
+    /// Where content is damaged, or `out` takes no more; at the end, that something is missing.
     pub fn cat(&self, out: &mut dyn Write) -> Result<()> {
-        let log = self.log()?;
+        let Found { log, missing, .. } = self.look()?;
         let (io, mut offset) = (self.io(), 0);
         let mut buffer = vec![0; 1 << 20];
         while offset < log.size {
@@ -288,7 +205,12 @@ impl Tool {
             out.write_all(&buffer[..count]).map_err(|error| self.failed(error.into()))?;
             offset += count as u64;
         }
-        Ok(())
+        match missing.into_iter().next() {
+            Some(Finding { offset, what, .. }) => {
+                Err(Error::Incomplete { path: self.path.clone(), offset, what })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Writes a line for each part of the file.
@@ -300,7 +222,7 @@ impl Tool {
     }
 
     /// Writes all content that can be decoded to `out`, with zeros for what can't, and answers what
-    /// was lost. `write_at` is called in order.
+    /// was lost. `write_at` is called in order. Frames behind damage are looked for.
     ///
     /// # Errors
     /// What makes it impossible to go on, or the answer of `write_at`.
@@ -309,10 +231,10 @@ impl Tool {
         write_at: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
     ) -> Result<Salvaged> {
         let io = self.io();
-        let log = self.log().and_then(|log| self.entries(&log).map(|_| log));
+        let found = self.look().and_then(|found| self.entries(&found.log).map(|_| found));
         // Where the index is damaged, the frames tell.
-        let log = log.or_else(|_| recovery::by_frames(io, self.identity, self.length));
-        let log = log.map_err(|error| self.failed(error))?;
+        let found = found.or_else(|_| self.found_by_frames()).and_then(|found| self.go_on(found));
+        let Found { log, size, missing } = found.map_err(|error| self.failed(error))?;
         let mut lost = Vec::new();
         let mut next = 0;
         while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
@@ -329,7 +251,7 @@ impl Tool {
             }
             next = chunk + 1;
         }
-        Ok(Salvaged { size: log.size, lost, chunk_bytes: log.chunk_bytes() })
+        Ok(Salvaged { size, lost, missing, chunk_bytes: log.chunk_bytes() })
     }
 
     /// The codec, and the chunk as an option, for a layer that writes the same.
@@ -346,6 +268,8 @@ pub struct Salvaged {
     pub size: u64,
     /// Chunks that could not be read; their offset is that in the logical file.
     pub lost: Vec<Finding>,
+    /// What is missing nobody knows where; the offset is that in the stored file.
+    pub missing: Vec<Finding>,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
 }

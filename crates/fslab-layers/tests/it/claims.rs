@@ -125,6 +125,109 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     assert!(saved == data, "byte {index}");
 }
 
+/// A file that was copied in has no checkpoint: it is found from header to header. Nothing behind
+/// one that is damaged was found, and nothing said so.
+#[test]
+fn what_lies_behind_a_damaged_header_is_saved_or_said_to_be_missing() {
+    for chunk in [1, 5, 24] {
+        let top = directory();
+        let data: Vec<u8> = (0..100_000_u32).map(|number| (number / 7) as u8).collect();
+        let path = stored("zstd:chunk=4KiB", top.path(), &data);
+        damage_header(&path, chunk);
+        let tool = Tool::open(&path).unwrap();
+        assert!(!tool.check(&|_, _| {}).unwrap().is_empty(), "chunk {chunk}");
+        let mut shown = Vec::new();
+        let error = tool.cat(&mut shown).unwrap_err().to_string();
+        assert!(error.contains("file: offset "), "{error}");
+        assert!(data.starts_with(&shown), "chunk {chunk}");
+        let mut saved = vec![0; data.len()];
+        let mut save = |offset: u64, content: &[u8]| {
+            saved[offset as usize..offset as usize + content.len()].copy_from_slice(content);
+            Ok(())
+        };
+        let answer = tool.salvage(&mut save).unwrap();
+        drop(tool);
+        assert!(fslab_layers::sca::pack(&path, &|_| ()).is_err(), "chunk {chunk}: packed without");
+        assert_eq!(answer.size as usize, data.len(), "chunk {chunk}");
+        assert!(!answer.missing.is_empty(), "chunk {chunk}");
+        let lost = chunk * 4096..data.len().min((chunk + 1) * 4096);
+        saved[lost.clone()].copy_from_slice(&data[lost]);
+        assert!(saved == data, "chunk {chunk}: more than that chunk is lost");
+    }
+}
+
+/// A file of a layer below a directory: written, closed, and the layer unmounted.
+fn stored(layer: &str, directory: &Path, data: &[u8]) -> std::path::PathBuf {
+    let fs = mount(layer, directory).unwrap();
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    file.write_all(0, data).unwrap();
+    file.close().unwrap();
+    fs.shutdown().unwrap();
+    directory.join("file")
+}
+
+/// Two bytes of the header of a chunk's frame: one would be mended.
+fn damage_header(path: &Path, chunk: usize) {
+    let mut lines = Vec::new();
+    Tool::open(path).unwrap().dump(&mut lines).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    let line = lines.lines().find(|line| line.contains(&format!("data      chunk {chunk} ")));
+    let offset: usize = line.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[offset + 30] ^= 1;
+    bytes[offset + 31] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A body that is damaged is not taken for a write that was torn where the file was left well:
+/// what the chunk held before was saved in its place, and nothing said so.
+#[test]
+fn nothing_old_is_saved_for_what_is_damaged() {
+    let top = directory();
+    let path = stored("copy:chunk=4KiB", top.path(), &[1; 20_000]);
+    let fs = mount("copy:chunk=4KiB", top.path()).unwrap();
+    {
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(4096, &[2; 4096]).unwrap();
+        file.write_all(8192, &[3; 4096]).unwrap();
+        file.close().unwrap();
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let place = (0..bytes.len()).find(|at| bytes[*at..].starts_with(&[2; 100])).unwrap();
+    bytes[place] = 9;
+    std::fs::write(&path, bytes).unwrap();
+    let tool = Tool::open(&path).unwrap();
+    assert_eq!(tool.check(&|_, _| {}).unwrap().len(), 1);
+    assert!(tool.cat(&mut Vec::new()).is_err());
+    let answer = tool.salvage(&mut |_, _| Ok(())).unwrap();
+    assert_eq!(answer.lost.iter().map(|lost| lost.chunk).collect::<Vec<_>>(), [Some(1)]);
+}
+
+/// Checkpoints of long tails hold whole blocks, which are given back once nothing leads to them.
+#[test]
+fn checkpoints_of_no_more_use_are_no_damage() {
+    let top = directory();
+    let fs = mount("copy:pack=off", top.path()).unwrap();
+    {
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+        for round in 0..400 {
+            file.write_all(round * 100, &[7; 100]).unwrap();
+            file.fsync(false).unwrap();
+        }
+        file.close().unwrap();
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    let tool = Tool::open(&top.path().join("file")).unwrap();
+    assert_eq!(tool.check(&|_, _| {}).unwrap(), []);
+}
+
 /// For messages: whoever reads of damage must find the file.
 #[test]
 fn a_file_is_called_by_its_path_below() {

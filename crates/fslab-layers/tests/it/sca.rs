@@ -10,6 +10,7 @@ mod marks;
 mod memory;
 mod pack;
 mod packer;
+mod rights;
 mod space;
 mod unreadable;
 

@@ -10,11 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::sca::{Figures, Salvaged, Tool};
+use fslab_layers::sca::{Figures, Finding, Salvaged, Tool};
 use fslab_vfs::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::exit::{Code, Coded};
+use crate::exit::{Code, Coded, one_line};
 use crate::output::output;
 use crate::units::counted;
 
@@ -127,29 +127,69 @@ fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
 }
 
 fn check(files: &[PathBuf]) -> Result<()> {
-    let mut damaged = 0;
+    let (mut damaged, mut unknown) = (0, Unknown::default());
     for file in files {
-        let bar = progress_bar(file)?;
-        let findings = Tool::open(file)?.check(&|done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        })?;
-        bar.finish_and_clear();
-        for finding in &findings {
-            let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}")).unwrap_or_default();
-            say!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
+        match findings(file) {
+            Ok(findings) => damaged += usize::from(!findings.is_empty()),
+            Err(error) => unknown.note(file, &error),
         }
-        damaged += usize::from(!findings.is_empty());
     }
-    if damaged == 0 {
-        say!("{}: whole", counted(files.len() as u64, "stored file"));
-        return Ok(());
+    let all = files.len();
+    let message = match (damaged, unknown.count) {
+        (0, 0) => {
+            say!("{}: whole", counted(all as u64, "stored file"));
+            return Ok(());
+        }
+        (0, count) => format!("{count} of {all} files could not be checked"),
+        _ => format!(
+            "{damaged} of {all} stored files are damaged; `fslab sca repair` saves what can be \
+             decoded"
+        ),
+    };
+    let code = if damaged > 0 { Code::Failure } else { unknown.code() };
+    Err(Coded { code, message }.into())
+}
+
+/// Checks a file and tells what was found. An empty file is one of a layer below.
+fn findings(file: &Path) -> Result<Vec<Finding>> {
+    if file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+        return Ok(Vec::new());
     }
-    let message = format!(
-        "{damaged} of {} stored files are damaged; `fslab sca repair` saves what can be decoded",
-        files.len()
-    );
-    Err(Coded { code: Code::Failure, message }.into())
+    let bar = progress_bar(file)?;
+    let findings = Tool::open(file)?.check(&|done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    for finding in &findings {
+        let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}")).unwrap_or_default();
+        say!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
+    }
+    Ok(findings)
+}
+
+/// Files with which nothing could be done, which must not keep others from it.
+#[derive(Default)]
+struct Unknown {
+    count: u64,
+    /// Of the first.
+    code: Option<Code>,
+}
+
+impl Unknown {
+    fn note(&mut self, file: &Path, error: &anyhow::Error) {
+        let (shown, line) = (file.display().to_string(), one_line(error));
+        match line.contains(&shown) {
+            true => say!("{line}"),
+            false => say!("{shown}: {line}"),
+        }
+        self.count += 1;
+        self.code.get_or_insert(Code::of(error));
+    }
+
+    fn code(&self) -> Code {
+        self.code.unwrap_or(Code::Failure)
+    }
 }
 
 fn progress_bar(file: &Path) -> Result<ProgressBar> {
@@ -183,10 +223,16 @@ fn report(saved: &Salvaged, output: &Path) -> Result<()> {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
         say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
     }
+    for missing in &saved.missing {
+        say!("missing: offset {} of the stored file: {}", missing.offset, missing.what);
+    }
     say!("{}: {} bytes", output.display(), saved.size);
-    if saved.lost.is_empty() {
+    if saved.lost.is_empty() && saved.missing.is_empty() {
         return Ok(());
     }
-    let message = format!("{} chunks were lost; the stored file was not changed", saved.lost.len());
+    let message = match saved.lost.len() {
+        0 => "not all frames were found; the stored file was not changed".to_owned(),
+        lost => format!("{lost} chunks were lost; the stored file was not changed"),
+    };
     Err(Coded { code: Code::Failure, message }.into())
 }

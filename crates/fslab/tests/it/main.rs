@@ -19,6 +19,7 @@ mod probing;
 mod reproducing;
 mod sca_conversion;
 mod sca_memory;
+mod sca_tools;
 mod set_id;
 mod support;
 mod tier_fsx;

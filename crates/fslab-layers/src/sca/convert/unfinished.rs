@@ -156,7 +156,7 @@ impl Conversion {
             && made.links == found.names
             && has_attributes_of(&made, attr)
             && self.kept_xattrs(copy)? == self.kept_xattrs(attr.ino)?
-            && self.is_stored(&made)? == (self.direction == Direction::Encode);
+            && self.is_as_made(&made)?;
         if !fits {
             return Ok(false);
         }
@@ -165,6 +165,16 @@ impl Conversion {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
             Err(why) => Err(why),
+        }
+    }
+
+    /// Whether a file is of the kind that this run makes.
+    fn is_as_made(&self, made: &Attr) -> Result<bool> {
+        match self.is_stored(made) {
+            Ok(is_stored) => Ok(is_stored == (self.direction == Direction::Encode)),
+            // Somebody has damaged it, or written something else into it.
+            Err(fslab_vfs::Error::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

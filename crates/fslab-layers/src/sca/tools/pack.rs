@@ -7,6 +7,7 @@ use fslab_vfs::{Claim, FileSystem, Handle, Ino, OpenMode, Request};
 
 use super::open_below;
 use crate::error::{Error, Result};
+use crate::sca::context::Settings;
 use crate::sca::frame::Identity;
 use crate::sca::layer::own_request;
 use crate::sca::stored_file::{OpenBelow, Packed, StoredFile};
@@ -36,7 +37,13 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let request = own_request();
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
-    pack_open(&fs, &request, (ino, handle), &identity, progress).map_err(failed)
+    // Where there is no mark, the mount may be one that is to keep none.
+    let has_mark = mark::read(&*fs, &request, ino).map_err(failed)?.is_some();
+    let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
+    let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
+    // What a mount would refuse, because frames are missing, must not be packed without them.
+    let settings = Settings { session: mark::session_above(&whole_path), ..settings };
+    pack_open(&fs, &request, (ino, handle), settings, progress).map_err(failed)
 }
 
 fn identify(
@@ -53,16 +60,13 @@ fn pack_open(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
     (ino, handle): (Ino, Handle),
-    identity: &Identity,
+    settings: Settings,
     progress: &dyn Fn(u64),
 ) -> fslab_vfs::Result<PackedFile> {
     let taken = || fs.getattr(request, ino, Some(handle)).map(|attr| attr.blocks * 512);
-    // Where there is no mark, the mount may be one that is to keep none.
-    let has_mark = mark::read(&**fs, request, ino)?.is_some();
-    let settings = Arc::new(options::of_packing(identity.codec, has_mark)?);
     let before_bytes = taken()?;
     let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
-    let file = StoredFile::open(fs, &settings, request, opened)?;
+    let file = StoredFile::open(fs, &Arc::new(settings), request, opened)?;
     let mut done = 0;
     let outcome = file.pack(request, &mut |bytes| {
         done += bytes;

@@ -15,7 +15,7 @@ use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions};
 use tempfile::TempDir;
 
-use super::below::{mixed, random, read_file, text, write_file};
+use super::below::{Below, mixed, random, read_file, text, write_file};
 
 const LAYER: &str = "zstd:chunk=16KiB,level=1,threads=1";
 
@@ -336,4 +336,26 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
     let linked = ["b", "c", "d"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
     assert!(linked.iter().all(|attr| (attr.ino, attr.links) == (linked[0].ino, 3)), "call {call}");
     struck
+}
+
+/// What a mount would refuse is no plain file: encoded, its damage would be content with right
+/// checksums, and the frames that are left of it would be found by nobody.
+#[test]
+fn a_stored_file_without_a_head_is_left_as_it_is() {
+    for junk in [0xEE, 0] {
+        let below = Below::new();
+        let fs = below.mount(LAYER);
+        write_file(&*fs, "file", &mixed(20_000));
+        fs.shutdown().unwrap();
+        drop(fs);
+        write_file(&*below.fs, "plain", &text(5000));
+        below.overwrite("file", 0, &[junk; 1200]);
+        let before = below.bytes("file");
+        for direction in [Direction::Encode, Direction::Decode] {
+            let told = convert(&below.fs, direction).unwrap();
+            let of_file = told.iter().find(|(path, _)| path == "file").unwrap();
+            assert!(matches!(of_file.1, Outcome::Kept(_)), "{direction:?}: {told:?}");
+            assert!(below.bytes("file") == before, "{direction:?}");
+        }
+    }
 }

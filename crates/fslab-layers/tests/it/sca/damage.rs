@@ -2,7 +2,7 @@
 
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -59,6 +59,91 @@ fn flip_every_byte(codec: &str, synced: bool) {
         fs.shutdown().unwrap();
     }
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
+}
+
+/// A block of zeros at the beginning takes all that says what the file is. It is not one whose
+/// writes were lost, which is empty: its mark says that it was left well. It was served as an
+/// empty file, with its size, and the next write copied its frames aside as if they were nothing.
+#[test]
+fn a_file_that_was_left_well_is_not_empty_though_its_head_is_lost() {
+    for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
+        let below = Below::new();
+        let fs = below.mount("zstd:chunk=4KiB");
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &mixed(20_000)).unwrap();
+        if is_synced {
+            file.fsync(false).unwrap();
+        }
+        file.close().unwrap();
+        fs.shutdown().unwrap();
+        below.overwrite("file", 0, &[0; 4096]);
+        let before = below.bytes("file");
+        let fs = below.mount(&format!("zstd:chunk=4KiB{layer}"));
+        assert_eq!(read_file(&*fs, "file"), Err(Errno::IO), "{layer}, synced {is_synced}");
+        let written = write_at(&*fs, "file", 0, b"next").map_err(|error| error.errno());
+        assert_eq!(written, Err(Errno::IO), "{layer}, synced {is_synced}");
+        assert!(below.bytes("file") == before, "{layer}, synced {is_synced}");
+    }
+}
+
+/// Of a hole the walk must know how far it goes. One bit of that made all of the file unreadable,
+/// and where no mark was believed it hid all that was written later.
+#[test]
+fn a_flipped_bit_of_a_hole_costs_nothing() {
+    for codec in CODECS {
+        for is_believed in [true, false] {
+            flip_a_hole(codec, is_believed);
+        }
+    }
+}
+
+fn flip_a_hole(codec: &str, is_believed: bool) {
+    let layer = format!("{codec}:chunk=4KiB");
+    let below = Below::new();
+    let fs = below.mount(&layer);
+    let mut data = text(40_960);
+    write_file(&*fs, "file", &data);
+    punch(&*fs, 2 * 4096, 3 * 4096);
+    data[2 * 4096..5 * 4096].fill(0);
+    write_at(&*fs, "file", 7 * 4096, b"changed").unwrap();
+    data[7 * 4096..7 * 4096 + 7].copy_from_slice(b"changed");
+    fs.shutdown().unwrap();
+    let stored = below.bytes("file");
+    for place in body_of_hole(codec, &stored) {
+        for bit in 0..8 {
+            below.overwrite("file", place, &[stored[place] ^ 1 << bit]);
+            let fs = below.mount(&layer);
+            let found = read_file(&*fs, "file");
+            let what = found.as_ref().map_or_else(|errno| errno.to_string(), |_| "wrong".into());
+            let is_right = found.is_ok_and(|found| found == data);
+            assert!(is_right, "{codec}, {is_believed}: bit {bit} of {place}: {what}");
+            if is_believed {
+                fs.shutdown().unwrap();
+            }
+        }
+        below.overwrite("file", place, &[stored[place]]);
+    }
+}
+
+fn punch(fs: &dyn FileSystem, offset: u64, length: u64) {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.fallocate(offset, length, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE).unwrap();
+    file.close().unwrap();
+}
+
+/// Where the eight bytes lie that say how long the only hole is, and what stands around them.
+fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
+    let (begin, header, body): (&[u8], _, _) = match codec {
+        "uuencode" => (b"fslab:RlNmMQQC", 103, 12),
+        "gzip" => (b"FSf1\x04", 72, 18),
+        _ => (b"FSf1\x04", 72, 8),
+    };
+    let is_there = |bytes: &[u8]| bytes.starts_with(begin);
+    let place = (0..stored.len()).find(|place| is_there(&stored[*place..])).unwrap() + header;
+    place..place + body
 }
 
 /// A read that touches a damaged chunk fails as a whole: less would pass for the end of the file.

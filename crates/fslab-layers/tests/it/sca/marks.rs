@@ -94,7 +94,8 @@ fn foreign_files_are_marked_where_no_sizes_are_kept() {
 fn a_session_ends_though_a_file_can_not_be_left_in_order() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
     let below = Below::new();
-    let failing = Failing::over(&below, KEEPS, "");
+    // A seek table is written last, which must not move the time of the last change.
+    let failing = Failing::over(&below, "zstd:chunk=4KiB", "");
     let client = Client::new(&*failing.fs);
     let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
     let files = NAMES.map(make);

@@ -8,7 +8,9 @@ use fslab_layers::sca::{self, Packed, Tool};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
+use super::Unknown;
 use crate::exit::{Code, Coded};
+use crate::units::counted;
 
 /// What became of all files.
 #[derive(Default)]
@@ -16,18 +18,20 @@ struct Totals {
     packed: u64,
     already: u64,
     given_up: u64,
+    unknown: Unknown,
     freed_bytes: u64,
 }
 
-/// Packs files, and the stored files below directories; others below them are passed over.
+/// Packs files, and the stored files below directories; others below them are passed over. What
+/// can't be packed is told, and keeps nothing else from being packed.
 pub fn run(paths: &[PathBuf]) -> Result<()> {
     let bar = super::spinner()?;
     let mut totals = Totals::default();
     for path in paths {
         if path.is_dir() {
-            pack_tree(path, &bar, &mut totals)?;
+            pack_tree(path, &bar, &mut totals);
         } else {
-            pack(path, &bar, &mut totals)?;
+            pack(path, &bar, &mut totals);
         }
     }
     bar.finish_and_clear();
@@ -37,17 +41,25 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
         Size::of(totals.freed_bytes),
         totals.already
     );
-    if totals.given_up == 0 {
+    let left = totals.given_up + totals.unknown.count;
+    if left == 0 {
         return Ok(());
     }
     let message = format!(
-        "{} stored files could not be packed and are as they were; see `fslab sca check`",
-        totals.given_up
+        "{} could not be packed and stay as they were; see `fslab sca check`",
+        counted(left, "file")
     );
-    Err(Coded { code: Code::Failure, message }.into())
+    let code = if totals.given_up > 0 { Code::Failure } else { totals.unknown.code() };
+    Err(Coded { code, message }.into())
 }
 
-fn pack_tree(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
+fn pack_tree(directory: &Path, bar: &ProgressBar, totals: &mut Totals) {
+    if let Err(error) = pack_entries(directory, bar, totals) {
+        bar.suspend(|| totals.unknown.note(directory, &error));
+    }
+}
+
+fn pack_entries(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
     let shown = directory.display();
     let entries = std::fs::read_dir(directory).with_context(|| format!("can't list {shown}"))?;
     for entry in entries {
@@ -55,22 +67,27 @@ fn pack_tree(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result
         // Symbolic links are neither: nothing outside the tree is touched.
         let kind = entry.file_type().with_context(|| format!("can't list {shown}"))?;
         if kind.is_dir() {
-            pack_tree(&entry.path(), bar, totals)?;
-        } else if kind.is_file() {
-            match Tool::open(&entry.path()) {
-                Err(Error::NoStoredFile { .. }) => {}
-                opened => {
-                    drop(opened?);
-                    pack(&entry.path(), bar, totals)?;
-                }
-            }
+            pack_tree(&entry.path(), bar, totals);
+        } else if kind.is_file() && !is_plain(&entry.path()) {
+            pack(&entry.path(), bar, totals);
         }
     }
     Ok(())
 }
 
-fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
+/// Whether a file is surely no stored file.
+fn is_plain(path: &Path) -> bool {
+    matches!(Tool::open(path), Err(Error::NoStoredFile { .. }))
+}
+
+fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) {
     bar.set_message(path.display().to_string());
+    if let Err(error) = try_to_pack(path, bar, totals) {
+        bar.suspend(|| totals.unknown.note(path, &error.into()));
+    }
+}
+
+fn try_to_pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<(), Error> {
     let done = sca::pack(path, &|_| bar.tick())?;
     match done.outcome {
         Packed::Now => totals.packed += 1,

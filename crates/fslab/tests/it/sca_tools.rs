@@ -1,0 +1,104 @@
+//! `fslab sca` over several files: what can't be used keeps nobody from the others.
+
+use std::fs;
+use std::path::Path;
+
+use fslab_layers::Stack;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Ino, OpenMode};
+use tempfile::TempDir;
+
+use crate::support::{fslab, run};
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// Stored files of which the first half was rewritten.
+fn make_files(root: &Path) {
+    let layer = format!("zstd:chunk=4KiB,pack=off / {}", root.display());
+    let fs = layer.parse::<Stack>().unwrap().build().unwrap();
+    let client = Client::new(&*fs);
+    for name in NAMES {
+        let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap();
+        let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number / 7) as u8).collect();
+        file.write_all(0, &bytes).unwrap();
+        file.fsync(false).unwrap();
+        file.write_all(0, &bytes[..100_000]).unwrap();
+        file.fsync(false).unwrap();
+        file.close().unwrap();
+    }
+    fs.shutdown().unwrap();
+}
+
+/// Takes all that says what a file is, but for the xattr.
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[..1200].fill(0xEE);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
+    for damaged in NAMES {
+        let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        make_files(scratch.path());
+        damage(&scratch.path().join(damaged));
+        let output = fslab(&["sca", "pack", scratch.path().to_str().unwrap()]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("2 packed"), "{told}");
+        let named = scratch.path().join(damaged).display().to_string();
+        assert!(told.contains(&named), "{told}");
+    }
+}
+
+#[test]
+fn files_that_can_not_be_checked_keep_no_other_from_it() {
+    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    make_files(scratch.path());
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("empty"), b"").unwrap();
+    fs::write(path("plain"), b"nothing of ours").unwrap();
+    let (whole, empty, plain, last) = (path("one"), path("empty"), path("plain"), path("three"));
+    let (code, message) = run(&["sca", "check", &whole, &empty]);
+    assert_eq!(code, 0, "{message}");
+    let (code, message) = run(&["sca", "check", &plain, &whole]);
+    assert_eq!((code, message.contains("1 of 2 files")), (3, true), "{message}");
+    let mut bytes = fs::read(&last).unwrap();
+    let place = bytes.len() - 3000;
+    bytes[place..place + 1000].fill(0xEE);
+    fs::write(&last, bytes).unwrap();
+    let output = fslab(&["sca", "check", &whole, &empty, &plain, &last]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains(&format!("{last}: offset ")), "{told}");
+}
+
+/// What is behind a header that is damaged was left out, and the run ended well.
+#[test]
+fn what_repair_does_not_find_makes_it_fail() {
+    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let root = scratch.path();
+    let fs = format!("copy:chunk=4KiB / {}", root.display()).parse::<Stack>().unwrap();
+    let fs = fs.build().unwrap();
+    {
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &[7; 40_000]).unwrap();
+        file.close().unwrap();
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    let path = root.join("file");
+    let mut bytes = fs::read(&path).unwrap();
+    let third = 1024 + 2 * (72 + 4096);
+    bytes[third + 20..third + 22].fill(0xEE);
+    fs::write(&path, bytes).unwrap();
+    let (file, saved) = (path.to_str().unwrap(), root.join("saved"));
+    let output = fslab(&["sca", "cat", file]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 8192));
+    let (code, message) = run(&["sca", "repair", file, "-o", saved.to_str().unwrap()]);
+    assert_eq!(code, 1, "{message}");
+    let saved = fs::read(saved).unwrap();
+    assert_eq!(saved.len(), 40_000);
+    assert!(saved.iter().enumerate().all(|(at, byte)| *byte == 7 || (8192..12_288).contains(&at)));
+}
