@@ -174,6 +174,11 @@ impl Log {
         self.has_head && self.leftover.is_none() && !self.has_left_out && is_durable
     }
 
+    /// How many raw pieces there are.
+    pub fn segment_count(&self) -> usize {
+        self.segments.values().map(Vec::len).sum()
+    }
+
     /// What the index says of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));

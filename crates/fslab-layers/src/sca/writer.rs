@@ -10,7 +10,7 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::{Io, too_large};
 use super::encoder::{Encoded, encode, encode_all};
-use super::format::{Kind, SEGMENTS_MAX, SIZE_MAX};
+use super::format::{Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Draft, Frame, append};
 use super::log::{Content, Hot, Log};
 use super::prepared::{Prepared, Shape};
@@ -105,9 +105,8 @@ impl Log {
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size;
         let is_small = u64::from(piece.end - piece.start) <= chunk_bytes / RAW_PART;
         let leaves_room = u64::from(piece.end) < chunk_bytes;
-        let segments: usize = self.segments.values().map(Vec::len).sum();
         if !(io.settings.tails && appends && piece.start > 0 && is_small && leaves_room)
-            || segments >= SEGMENTS_MAX
+            || self.segment_count() >= SEGMENTS_MAX
         {
             return Ok(false);
         }
@@ -247,6 +246,7 @@ impl Log {
 
     /// A frame of metadata, its sequence still to be given.
     pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
+        debug_assert!(payload.len() <= METADATA_BYTES_MAX, "no reader takes so much");
         let length = payload.len() as u32;
         let draft = Draft { kind, raw: false, sequence: 0, position, file_size, from: 0, length };
         let body = (self.identity.codec.container.pack)(payload);
