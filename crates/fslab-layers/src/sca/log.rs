@@ -193,6 +193,14 @@ impl Log {
         Ok(indexed.into_iter().chain(segmented).min())
     }
 
+    /// Drops pages of the index again, now and then on a way over all chunks: so many were passed.
+    pub fn trim_after(&self, chunks: u64) {
+        const CHUNKS: u64 = 512;
+        if chunks.is_multiple_of(CHUNKS) {
+            self.index.lock().trim();
+        }
+    }
+
     fn load_page(&self, io: Io<'_>, page: Reference, place: (u8, u64)) -> Result<Vec<u8>> {
         let answer = self.try_to_load_page(io, page, place);
         if answer.is_err() {

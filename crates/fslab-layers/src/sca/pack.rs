@@ -28,9 +28,6 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Holes up to this length become zeros, so that ordinary tools decode the file as it is.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Chunks looked at before pages of the index are dropped again.
-const TRIMMED_CHUNKS: u64 = 512;
-
 /// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
 const GARBAGE_PART: u64 = 4;
 const GARBAGE_BYTES: u64 = 64 << 10;
@@ -245,9 +242,7 @@ impl Log {
             }
             shape.chunks += 1;
             (hole, next) = (self.hole_behind(io, Some(chunk))?, chunk + 1);
-            if shape.chunks.is_multiple_of(TRIMMED_CHUNKS) {
-                self.index.lock().trim();
-            }
+            self.trim_after(shape.chunks);
         }
         self.index.lock().trim();
         Ok(shape)
