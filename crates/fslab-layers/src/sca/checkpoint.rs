@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Io;
 use super::format::{
-    CheckpointRecord, FLAG_IN_ORDER, HEAD_BYTES, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord,
+    CheckpointRecord, FLAG_IN_ORDER, HEAD_BYTES, Kind, LEVELS_MAX, SEGMENTS_MAX, SIZE_MAX,
+    SegmentRecord,
 };
 use super::frame::{Draft, Entry, Frame, Reference, append};
 use super::index::Index;
@@ -33,6 +34,16 @@ impl Log {
         };
         self.index.lock().trim();
         answer
+    }
+
+    /// Makes everything durable, and then the slot that leads to it; answers whether there is one.
+    /// On a full disk there is none: the slot written last leads to an older checkpoint.
+    pub fn sync_with_slot(&mut self, io: Io<'_>) -> Result<bool> {
+        self.sync(io, true)?;
+        // To be asked now: what the second one writes would not be durable.
+        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
+        self.sync(io, true)?;
+        Ok(is_led_to)
     }
 
     fn sync_changes(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
@@ -77,13 +88,24 @@ impl Log {
 
     /// The number of the next checkpoint: its slot must not be the one that was written last.
     fn next_ordinal(&self) -> u64 {
-        let next = self.ordinal + 1;
+        self.ordinal_behind(self.ordinal)
+    }
+
+    fn ordinal_behind(&self, ordinal: u64) -> u64 {
+        let next = ordinal + 1;
         let is_taken = !self.slotted.is_none() && next % 2 == self.slot_ordinal % 2;
         if is_taken { next + 1 } else { next }
     }
 
+    /// The number of the last checkpoint, to be told by a log that takes this one's place and knows
+    /// of no slot: the next is newer than all, and its slot not the one that was written last.
+    pub fn ordinal_before_anew(&self, found: u64) -> u64 {
+        self.ordinal_behind(self.ordinal.max(found)) - 1
+    }
+
     /// Appends the changed pages of the index and a checkpoint; answers the pages replaced.
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<Vec<Reference>> {
+        self.encode_long_tails(io)?;
         if self.frames_since_checkpoint == 0 && !self.checkpoint.is_none() {
             return Ok(Vec::new());
         }
@@ -110,6 +132,26 @@ impl Log {
         self.ordinal = self.next_ordinal();
         (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
         Ok(retired)
+    }
+
+    /// Encodes tails as long as there are more pieces than a checkpoint may list. A writer leaves
+    /// no more, but a crash may tear the frame that was to replace them, and leave those behind it.
+    fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
+        let mut count = self.segment_count();
+        if count <= SEGMENTS_MAX {
+            return Ok(());
+        }
+        let tail = |(chunk, pieces): (&u64, &Vec<Entry>)| (pieces.len(), *chunk);
+        let mut tails: Vec<(usize, u64)> = self.segments.iter().map(tail).collect();
+        tails.sort_unstable();
+        for (pieces, chunk) in tails.into_iter().rev() {
+            if count <= SEGMENTS_MAX {
+                break;
+            }
+            self.encode_tail(io, chunk)?;
+            count -= pieces;
+        }
+        Ok(())
     }
 
     fn build_pages(

@@ -174,6 +174,11 @@ impl Log {
         self.has_head && self.leftover.is_none() && !self.has_left_out && is_durable
     }
 
+    /// How many raw pieces there are.
+    pub fn segment_count(&self) -> usize {
+        self.segments.values().map(Vec::len).sum()
+    }
+
     /// What the index says of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
@@ -186,6 +191,14 @@ impl Log {
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
         let segmented = self.segments.range(chunk..).next().map(|(chunk, _)| *chunk);
         Ok(indexed.into_iter().chain(segmented).min())
+    }
+
+    /// Drops pages of the index again, now and then on a way over all chunks: so many were passed.
+    pub fn trim_after(&self, chunks: u64) {
+        const CHUNKS: u64 = 512;
+        if chunks.is_multiple_of(CHUNKS) {
+            self.index.lock().trim();
+        }
     }
 
     fn load_page(&self, io: Io<'_>, page: Reference, place: (u8, u64)) -> Result<Vec<u8>> {

@@ -28,9 +28,6 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Holes up to this length become zeros, so that ordinary tools decode the file as it is.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Chunks looked at before pages of the index are dropped again.
-const TRIMMED_CHUNKS: u64 = 512;
-
 /// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
 const GARBAGE_PART: u64 = 4;
 const GARBAGE_BYTES: u64 = 64 << 10;
@@ -245,9 +242,7 @@ impl Log {
             }
             shape.chunks += 1;
             (hole, next) = (self.hole_behind(io, Some(chunk))?, chunk + 1);
-            if shape.chunks.is_multiple_of(TRIMMED_CHUNKS) {
-                self.index.lock().trim();
-            }
+            self.trim_after(shape.chunks);
         }
         self.index.lock().trim();
         Ok(shape)
@@ -278,7 +273,8 @@ impl Log {
         hole.start.div_ceil(chunk)..end
     }
 
-    fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
+    /// The gaps that the file begins with.
+    pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
         let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
         while place < self.end {
             let there = Reference { offset: place, stored_length: 0, header_crc: 0 };
@@ -311,11 +307,8 @@ impl Log {
     }
 
     fn begin_copying(&mut self, io: Io<'_>, room_end: u64) -> Result<Box<Copying>> {
-        // The second makes the slot durable that leads behind the gaps.
-        self.sync(io, true)?;
-        self.sync(io, true)?;
+        let is_led_to = self.sync_with_slot(io)?;
         let gaps = self.leading_gaps(io)?;
-        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
         if !is_led_to || end_of(&gaps) < room_end {
             return Err(Errno::NOSPC.into());
         }
@@ -457,7 +450,8 @@ fn going(copying: &Copying, before: u64) -> Progress {
     Progress::Going(copying.packed.end - before)
 }
 
-fn end_of(gaps: &[Frame]) -> u64 {
+/// Where gaps that the file begins with end.
+pub fn end_of(gaps: &[Frame]) -> u64 {
     gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }
 

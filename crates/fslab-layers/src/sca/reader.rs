@@ -217,24 +217,28 @@ impl Log {
     }
 
     fn next_data(&self, io: Io<'_>, offset: u64) -> Result<Option<u64>> {
-        let mut next = offset / self.chunk_bytes();
+        let (mut next, mut passed) = (offset / self.chunk_bytes(), 0);
         while let Some(chunk) = self.next_present(io, next)? {
             let behind = |(start, end): &(u64, u64)| start < end && offset < *end;
             if let Some((start, _)) = self.extent(io, chunk)?.filter(behind) {
                 return Ok(Some(start.max(offset)));
             }
             next = chunk + 1;
+            passed += 1;
+            self.trim_after(passed);
         }
         Ok(None)
     }
 
     fn next_hole(&self, io: Io<'_>, offset: u64) -> Result<u64> {
-        let mut place = offset;
+        let (mut place, mut passed) = (offset, 0);
         while place < self.size {
             match self.extent(io, place / self.chunk_bytes())? {
                 Some((start, end)) if start <= place && place < end => place = end,
                 _ => return Ok(place),
             }
+            passed += 1;
+            self.trim_after(passed);
         }
         Ok(self.size)
     }

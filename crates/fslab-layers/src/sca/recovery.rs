@@ -4,6 +4,8 @@
 //! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
 //! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
 
+use std::sync::atomic::Ordering;
+
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -35,15 +37,22 @@ pub fn open(
     log.has_head = true;
     log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
     let packed_end = log.is_superseding.then_some(log.end);
-    Walk::new(io, length, mark.is_some()).run(&mut log)?;
-    log.is_unsynced = log.frames_since_checkpoint > 0;
-    look_behind(io, &mut log, length)?;
+    let mut log = walk_on(io, log, length, mark.is_some())?;
     // Once anything was added, what lay behind had been cut off.
     log.is_superseding = packed_end == Some(log.end) && log.leftover.is_some();
     let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
     if mark.is_some_and(disagrees) {
         return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
     }
+    Ok(log)
+}
+
+fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<Log> {
+    if let Err(error) = Walk::new(io, length, is_left_well).run(&mut log) {
+        return without_index(io, &log, length)?.ok_or(error);
+    }
+    log.is_unsynced = log.frames_since_checkpoint > 0;
+    look_behind(io, &mut log, length)?;
     Ok(log)
 }
 
@@ -59,6 +68,25 @@ pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     log.is_unsynced = true;
     look_behind(io, &mut log, length)?;
     Ok(log)
+}
+
+/// What replaces a log whose index turned out to be damaged: what the frames tell, if that is no
+/// less. Nothing if the index is in order.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
+    if !log.index_is_damaged.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let found = by_frames(io, log.identity, length)?;
+    if found.end < log.end || found.sequence < log.sequence {
+        return Ok(None);
+    }
+    tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
+    let ordinal = log.ordinal_before_anew(found.ordinal);
+    let (head_is_damaged, sync_has_failed) = (log.head_is_damaged, log.sync_has_failed);
+    Ok(Some(Log { ordinal, head_is_damaged, sync_has_failed, ..found }))
 }
 
 /// The state at the newest checkpoint that is whole, or that of an empty file.
@@ -120,6 +148,13 @@ fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
 /// changes far fewer between two checkpoints, but whoever crafts a file needs none.
 const PAGES_MAX: usize = 1 << 20;
 
+/// Frames of no more use that a walk remembers: 16 MiB.
+const DEAD_MAX: usize = 1 << 20;
+
+/// Twice the raw pieces that a walk bears: a writer makes one frame of 768, and without any such
+/// frame, 64 MiB hold no more.
+const SEGMENTS_MAX: usize = 2 << 20;
+
 /// A walk over frames.
 pub struct Walk<'a> {
     io: Io<'a>,
@@ -130,41 +165,89 @@ pub struct Walk<'a> {
     window: Window,
     /// Chunks that were cut off or became holes on the way.
     emptied: Ranges,
-    /// Pages of the index that may be changed, which stay in memory.
+    /// Raw pieces, or more.
+    segments: usize,
+    /// What stays in memory: pages of the index that are changed, frames of no more use, and twice
+    /// the raw pieces.
     pub pages_max: usize,
+    pub dead_max: usize,
+    pub segments_max: usize,
 }
 
 impl<'a> Walk<'a> {
     /// A walk over a file of `length` bytes.
     pub fn new(io: Io<'a>, length: u64, trusts: bool) -> Self {
-        let (window, emptied) = (Window::default(), Ranges::default());
-        Self { io, length, trusts, window, emptied, pages_max: PAGES_MAX }
+        Self {
+            io,
+            length,
+            trusts,
+            window: Window::default(),
+            emptied: Ranges::default(),
+            segments: 0,
+            pages_max: PAGES_MAX,
+            dead_max: DEAD_MAX,
+            segments_max: SEGMENTS_MAX,
+        }
     }
 
     /// Applies every frame from the end of what is known to the end of what is there.
     pub fn run(&mut self, log: &mut Log) -> Result<()> {
-        // Frames that are not whole, with no whole one behind them yet.
-        let mut torn: Vec<Frame> = Vec::new();
+        // Where frames begin that are not whole, with no whole one behind them yet.
+        let mut torn = None;
         let (mut end, mut sequence) = (log.end, log.sequence);
         while let Some(frame) = self.next(&log.identity, end, sequence)? {
+            let before = (end, sequence);
             (end, sequence) = (frame.reference.end(), frame.last_sequence());
             match self.body(log, &frame)? {
                 Some(payload) => {
-                    for lost in torn.drain(..) {
-                        self.lose(log, &lost)?;
+                    if let Some(from) = torn.take() {
+                        self.lose_all(log, from, before.0)?;
                     }
                     self.take(log, &frame, &payload)?;
                 }
                 None if frame.kind == Kind::Hole => break,
                 // No crash tore it, and what it told is told by the frames since the one before.
                 None if self.trusts => self.take(log, &frame, &[])?,
-                None => torn.push(frame),
+                None => torn = torn.or(Some(before)),
             }
-            if log.index.lock().changed_pages() > self.pages_max {
-                return Err(self.io.damaged(end, "frames too far apart to do without an index"));
-            }
+            self.keep_bounded(log)?;
         }
         Ok(())
+    }
+
+    /// Loses frames from a place on, behind a sequence, up to where a whole one begins. In a crafted
+    /// file there may be millions: their headers are read again, not kept.
+    fn lose_all(&mut self, log: &mut Log, from: (u64, u64), until: u64) -> Result<()> {
+        let mut headers = Walk::new(self.io, until, true);
+        let (mut end, mut sequence) = from;
+        while let Some(lost) = headers.next(&log.identity, end, sequence)? {
+            (end, sequence) = (lost.reference.end(), lost.last_sequence());
+            self.lose(log, &lost)?;
+            self.keep_bounded(log)?;
+        }
+        Ok(())
+    }
+
+    /// Whoever crafts a file must not fill the memory by it. Space of what is of no more use, and
+    /// forgotten, comes back with packing.
+    fn keep_bounded(&mut self, log: &mut Log) -> Result<()> {
+        log.dead.truncate(self.dead_max);
+        if self.has_too_many_segments(log) {
+            return Err(self.io.damaged(log.end, "more raw pieces than there can be"));
+        }
+        if log.index.lock().changed_pages() > self.pages_max {
+            return Err(self.io.damaged(log.end, "frames too far apart to do without an index"));
+        }
+        Ok(())
+    }
+
+    /// Counting takes as long as there are many: it is not done after each.
+    fn has_too_many_segments(&mut self, log: &Log) -> bool {
+        if self.segments < self.segments_max {
+            return false;
+        }
+        self.segments = log.segment_count();
+        self.segments > self.segments_max / 2
     }
 
     /// The frame at a place, if its header is whole and it fits into the file.
@@ -204,6 +287,7 @@ impl<'a> Walk<'a> {
         match frame.kind {
             // Pages belong to a checkpoint that was not reached by a slot: they are built anew.
             Kind::Index => log.dead.push(frame.reference),
+            Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {
                 if let Ok((record, _)) = CheckpointRecord::read_from_prefix(payload) {
                     log.ordinal = log.ordinal.max(record.ordinal.get().min(SIZE_MAX));

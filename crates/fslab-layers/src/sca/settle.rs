@@ -97,13 +97,16 @@ impl Log {
             }
             place = frame.end();
         };
-        let mut next = 0;
+        let (mut next, mut passed) = (0, 0);
         while let Some(chunk) = self.next_present(io, next)? {
             let segments = self.segments.get(&chunk).into_iter().flatten().copied();
             let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();
             entries.iter().for_each(|entry| add(entry.frame, entry.to - entry.from));
             next = chunk + 1;
+            passed += 1;
+            self.trim_after(passed);
         }
+        self.index.lock().trim();
         add(Reference { offset: self.end, stored_length: 0, header_crc: 0 }, 0);
         Ok(frames)
     }

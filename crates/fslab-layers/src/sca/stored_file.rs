@@ -286,19 +286,10 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        state.heal(request, &self.settings)?;
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        let mut done = 0;
-        for batch in data[..length].chunks(BATCH_BYTES) {
-            let place = offset + done as u64;
-            match log.write(io, (place, batch), &mut prepared, options) {
-                Ok(()) => done += batch.len(),
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        clean(io, log);
-        Ok(done)
+        state.healing(request, &self.settings, |state| {
+            let (io, log) = state.begin_change(request, &self.settings)?;
+            write_in_batches(io, log, (offset, &data[..length]), &mut prepared, options)
+        })
     }
 
     /// Encodes what a write holds of whole chunks, as the file is encoded now, for its first batch.
@@ -333,8 +324,10 @@ impl StoredFile {
         if size == state.stored_size() {
             return state.lower.touch(request, kill_set_id);
         }
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
+        state.healing(request, &self.settings, |state| {
+            let (io, log) = state.begin_change(request, &self.settings)?;
+            log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
+        })
     }
 
     /// Reserves (which promises no space), punches or zeroes.
@@ -360,8 +353,10 @@ impl StoredFile {
         let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
         let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
         if zeroes && offset < before {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            log.zero(io, offset, length, options)?;
+            state.healing(request, &self.settings, |state| {
+                let (io, log) = state.begin_change(request, &self.settings)?;
+                log.zero(io, offset, length, options)
+            })?;
         }
         if extends {
             let (io, log) = state.begin_change(request, &self.settings)?;
@@ -370,7 +365,17 @@ impl StoredFile {
         state.lower.touch(request, kill_set_id)
     }
 
+    /// The next data or hole.
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
+        match self.seek_once(request, offset, to) {
+            Err(_) if self.state.write().heal(request, &self.settings)? => {
+                self.seek_once(request, offset, to)
+            }
+            answer => answer,
+        }
+    }
+
+    fn seek_once(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         let state = self.state.read();
         match &state.kind {
             Kind::Empty { .. } => Err(Errno::NXIO.into()),
@@ -408,7 +413,14 @@ impl StoredFile {
     /// meanwhile. `goes_on` is told after each step how many bytes were written, while nobody is
     /// kept from the file, and says whether to go on.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
-        if !self.gains_by_packing(request)? {
+        // Asked of every file: one whose index is damaged is not to be found so each time.
+        let gains = match self.gains_by_packing(request) {
+            Err(_) if self.state.write().heal(request, &self.settings)? => {
+                self.gains_by_packing(request)
+            }
+            answer => answer,
+        };
+        if !gains? {
             return Ok(Packed::Already);
         }
         let begun = self.pack_step(request, |io, log| log.begin_packing(io))?;
@@ -480,6 +492,26 @@ impl StoredFile {
     }
 }
 
+/// Writes as much as it can, at least one byte.
+fn write_in_batches(
+    io: Io<'_>,
+    log: &mut Log,
+    (offset, data): (u64, &[u8]),
+    prepared: &mut Prepared,
+    options: WriteOptions,
+) -> Result<usize> {
+    let mut done = 0;
+    for batch in data.chunks(BATCH_BYTES) {
+        match log.write(io, (offset + done as u64, batch), prepared, options) {
+            Ok(()) => done += batch.len(),
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    clean(io, log);
+    Ok(done)
+}
+
 /// Packs at close. Where there is no room for that, or a part can't be read, the file stays as it
 /// is.
 fn pack_for_good_order(io: Io<'_>, log: &mut Log) -> Result<()> {
@@ -519,19 +551,32 @@ impl State {
     /// Replaces an index that is damaged by what the frames tell; answers whether it did.
     fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
         let Kind::Stored(log) = &self.kind else { return Ok(false) };
-        if !log.index_is_damaged.load(Ordering::Relaxed) {
+        // By its frames it may be found as it was before it was packed, which is to be cut off.
+        if log.is_superseding {
             return Ok(false);
         }
         let io = Io::new(&self.lower, request, settings);
-        let length = self.lower.length(request)?;
-        let healed = recovery::by_frames(io, log.identity, length)?;
-        if healed.end < log.end || healed.size != log.size {
-            return Ok(false);
+        let found = recovery::without_index(io, log, self.lower.length(request)?)?;
+        let healed = found.filter(|healed| healed.size == log.size);
+        let is_healed = healed.is_some();
+        if let Some(healed) = healed {
+            self.kind = Kind::Stored(Box::new(healed));
         }
-        tracing::warn!(file = %self.lower.name(), "a damaged index was made anew from the frames");
-        let (ordinal, sync_has_failed) = (log.ordinal, log.sync_has_failed);
-        self.kind = Kind::Stored(Box::new(Log { ordinal, sync_has_failed, ..healed }));
-        Ok(true)
+        Ok(is_healed)
+    }
+
+    /// Does something to the file, and once more if that finds its index damaged and all that it
+    /// told is found by the frames. What failed at the index has changed nothing.
+    fn healing<T>(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        mut work: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        match work(self) {
+            Err(_) if self.heal(request, settings)? => work(self),
+            answer => answer,
+        }
     }
 
     /// The stored file, to be changed: the mark is void from here on.

@@ -247,4 +247,6 @@ fn seal_references(bytes: &mut [u8], frames: &HashMap<u64, Reference>) {
 }
 
 #[cfg(test)]
+pub mod logs;
+#[cfg(test)]
 mod tests;

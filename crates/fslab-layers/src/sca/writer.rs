@@ -4,13 +4,14 @@
 //! If the file below does not take them, nothing has changed: what was written of them is cut off
 //! again, and if even that fails it is written over next time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::{Io, too_large};
 use super::encoder::{Encoded, encode, encode_all};
-use super::format::{Kind, SEGMENTS_MAX, SIZE_MAX};
+use super::format::{FAN_OUT, Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Draft, Frame, append};
 use super::log::{Content, Hot, Log};
 use super::prepared::{Prepared, Shape};
@@ -105,9 +106,8 @@ impl Log {
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size;
         let is_small = u64::from(piece.end - piece.start) <= chunk_bytes / RAW_PART;
         let leaves_room = u64::from(piece.end) < chunk_bytes;
-        let segments: usize = self.segments.values().map(Vec::len).sum();
         if !(io.settings.tails && appends && piece.start > 0 && is_small && leaves_room)
-            || segments >= SEGMENTS_MAX
+            || self.segment_count() >= SEGMENTS_MAX
         {
             return Ok(false);
         }
@@ -218,6 +218,10 @@ impl Log {
         if size > SIZE_MAX {
             return Err(too_large());
         }
+        if size < self.size {
+            let behind = size.div_ceil(self.chunk_bytes())..u64::MAX;
+            self.drop_but_for_the_rest(io, behind, options)?;
+        }
         self.append_metadata(io, Kind::Size, 0, size, &[], options)
     }
 
@@ -229,7 +233,45 @@ impl Log {
         count: u64,
         options: WriteOptions,
     ) -> Result<()> {
-        self.append_metadata(io, Kind::Hole, first, self.size, &count.to_le_bytes(), options)
+        let end = first.saturating_add(count);
+        let rest = self.drop_but_for_the_rest(io, first..end, options)?;
+        self.append_hole(io, rest..end, options)
+    }
+
+    /// Makes holes of chunks until so few pages of the index lead to the rest that they can all be
+    /// in memory at once; answers where the rest begins.
+    fn drop_but_for_the_rest(
+        &mut self,
+        io: Io<'_>,
+        chunks: Range<u64>,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let mut rest = chunks;
+        loop {
+            let part = rest.start..self.end_of_pages(io, &rest)?;
+            if part.end >= rest.end {
+                return Ok(rest.start);
+            }
+            rest.start = part.end;
+            self.append_hole(io, part, options)?;
+        }
+    }
+
+    /// The end of a range, or where as many pages of the index end as may be changed at once.
+    fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>) -> Result<u64> {
+        let mut end = chunks.start;
+        for _ in 0..CHANGED_PAGES_MAX {
+            match self.next_present(io, end)?.filter(|chunk| *chunk < chunks.end) {
+                Some(chunk) => end = (chunk / FAN_OUT + 1) * FAN_OUT,
+                None => return Ok(chunks.end),
+            }
+        }
+        Ok(end.min(chunks.end))
+    }
+
+    fn append_hole(&mut self, io: Io<'_>, chunks: Range<u64>, options: WriteOptions) -> Result<()> {
+        let count = (chunks.end - chunks.start).to_le_bytes();
+        self.append_metadata(io, Kind::Hole, chunks.start, self.size, &count, options)
     }
 
     fn append_metadata(
@@ -247,6 +289,7 @@ impl Log {
 
     /// A frame of metadata, its sequence still to be given.
     pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
+        debug_assert!(payload.len() <= METADATA_BYTES_MAX, "no reader takes so much");
         let length = payload.len() as u32;
         let draft = Draft { kind, raw: false, sequence: 0, position, file_size, from: 0, length };
         let body = (self.identity.codec.container.pack)(payload);

@@ -2,15 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request};
 
 use super::*;
-use crate::sca::frame::Identity;
-use crate::sca::lower::LowerFile;
-use crate::sca::prepared::Prepared;
-use crate::sca::{codec, options, recovery, roots};
+use crate::LayerChoice;
+use crate::sca::options;
+use crate::sca::testing::logs::{CHUNK, content, file_in, identity, put, reopened};
 
-const CHUNK: u64 = 4096;
 const CHUNKS: u64 = 64;
 /// So often everything is written: the gaps must have room for a copy.
 const ROUNDS: u64 = 5;
@@ -43,42 +42,17 @@ impl FileSystem for FailsAtFirst {
     }
 }
 
-/// A file below, and the contents of its chunks.
-fn file_in(fs: &Arc<FailsAtFirst>) -> LowerFile {
-    let (request, name) = (Request::default(), Name::new("file".as_ref()).unwrap());
-    let made = fs.create(&request, Ino::ROOT, name, 0o644, OpenMode::READ_WRITE);
-    let (entry, opened) = made.unwrap();
-    LowerFile { fs: Arc::clone(fs) as Arc<_>, ino: entry.attr.ino, handle: opened.handle }
-}
-
-fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
-    let bytes = vec![byte; CHUNK as usize];
-    let whole = (chunk * CHUNK, bytes.as_slice());
-    log.write(io, whole, &mut Prepared::default(), WriteOptions::default()).unwrap();
-}
-
-/// What each chunk begins with.
-fn content(log: &Log, io: Io<'_>) -> Vec<u8> {
-    let first = |chunk| {
-        let mut bytes = vec![0; CHUNK as usize];
-        log.read(io, chunk * CHUNK, &mut bytes).unwrap();
-        assert!(bytes.iter().all(|byte| *byte == bytes[0]), "chunk {chunk}");
-        bytes[0]
-    };
-    (0..CHUNKS).map(first).collect()
-}
-
-fn reopened(io: Io<'_>, identity: Identity) -> Log {
-    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
-    recovery::open(io, identity, &beginning, io.lower.length(io.request).unwrap(), None).unwrap()
-}
-
-/// As a file of more than 2 GiB begins that was moved behind its end: with several gaps, of which
-/// the first is shorter than what is of use.
-fn with_two_gaps(log: &mut Log, io: Io<'_>) {
+/// As a file begins that was moved behind its end.
+fn with_a_gap(log: &mut Log, io: Io<'_>) {
     let mut moving = log.begin_move();
     while log.move_some(io, &mut moving).unwrap() {}
     assert!(log.end_move(io, &moving).unwrap());
+}
+
+/// As one of more than 2 GiB begins: with several gaps, of which the first is shorter than what is
+/// of use.
+fn with_two_gaps(log: &mut Log, io: Io<'_>) {
+    with_a_gap(log, io);
     let gap = log.leading_gaps(io).unwrap()[0];
     let (start, end) = (gap.reference.offset, gap.reference.end());
     let middle = start + CHUNKS * CHUNK / 4;
@@ -89,31 +63,71 @@ fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     assert_eq!(log.leading_gaps(io).unwrap().len(), 2);
 }
 
+/// A file of several rounds whose packing failed at the write that cuts the gap short.
+fn with_failed_cut(
+    log: &mut Log,
+    io: Io<'_>,
+    fs: &FailsAtFirst,
+    with_gaps: fn(&mut Log, Io<'_>),
+) -> Vec<u8> {
+    for chunk in (0..ROUNDS).flat_map(|_| 0..CHUNKS) {
+        put(log, io, (chunk, chunk as u8 + 1));
+    }
+    with_gaps(log, io);
+    let expected = content(log, io, CHUNKS);
+    fs.fails.store(true, Ordering::SeqCst);
+    assert_eq!(log.pack(io).unwrap_err().errno(), Errno::IO);
+    assert!(!fs.fails.load(Ordering::SeqCst), "nothing was written to the first gap");
+    expected
+}
+
+/// A file that was packed and not yet cut can still be found as it was before, by its frames: what
+/// is written next would be cut off with that.
+#[test]
+fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
+    let fs = Arc::new(FailsAtFirst::default());
+    let (lower, request, settings) =
+        (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(identity());
+    let mut expected = with_failed_cut(&mut log, io, &fs, with_a_gap);
+    let in_a_page = log.checkpoint.offset - 10;
+    let byte = io.lower.read(io.request, in_a_page, 1).unwrap()[0];
+    let put_byte = |byte| {
+        io.lower.write(io.request, in_a_page, &[byte], WriteOptions::default()).unwrap();
+    };
+    put_byte(byte ^ 1);
+    let layer: LayerChoice = "copy:chunk=4KiB,size-xattr=off".parse().unwrap();
+    let mounted = layer.build(fs.clone()).unwrap();
+    let client = Client::new(&*mounted);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
+    // It could not be read only once.
+    put_byte(byte);
+    file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
+    file.close().unwrap();
+    expected[3] = 200;
+    assert_eq!(content(&reopened(io), io, CHUNKS), expected);
+}
+
 /// The slot leads to the packed frames, which lie where there were gaps: these must never be
 /// emptied again, whatever fails from then on.
 #[test]
 fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
     let fs = Arc::new(FailsAtFirst::default());
     let (lower, request, settings) =
-        (file_in(&fs), Request::default(), options::of_tools().unwrap());
+        (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
     let io = Io::new(&lower, &request, &settings);
-    let identity = Identity::from_stored(codec::copy::SPEC.number, 12, 5).unwrap();
-    let mut log = Log::new(identity);
-    for chunk in (0..ROUNDS).flat_map(|_| 0..CHUNKS) {
-        put(&mut log, io, (chunk, chunk as u8 + 1));
-    }
-    with_two_gaps(&mut log, io);
-    let mut expected = content(&log, io);
-    fs.fails.store(true, Ordering::SeqCst);
-    assert_eq!(log.pack(io).unwrap_err().errno(), Errno::IO);
-    assert!(!fs.fails.load(Ordering::SeqCst), "nothing was written to the first gap");
-    assert_eq!(content(&log, io), expected);
-    assert_eq!(content(&reopened(io, identity), io), expected);
+    let mut log = Log::new(identity());
+    let mut expected = with_failed_cut(&mut log, io, &fs, with_two_gaps);
+    assert_eq!(content(&log, io, CHUNKS), expected);
+    assert_eq!(content(&reopened(io), io, CHUNKS), expected);
     put(&mut log, io, (3, 200));
     expected[3] = 200;
     log.sync(io, false).unwrap();
-    let mut found = reopened(io, identity);
-    assert_eq!(content(&found, io), expected);
+    let mut found = reopened(io);
+    assert_eq!(content(&found, io, CHUNKS), expected);
     assert_eq!(found.sequence, log.sequence);
     assert!(!found.is_superseding && found.clear_the_end(io).is_ok());
 }

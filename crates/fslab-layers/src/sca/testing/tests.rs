@@ -105,6 +105,15 @@ impl Below {
         })
     }
 
+    /// A walk over all its frames, to be made.
+    fn walk(&self, make: impl FnOnce(Walk<'_>, Log)) {
+        self.with_io(|io| {
+            let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+            let identity = roots::identify(&beginning).unwrap();
+            make(Walk::new(io, io.lower.length(io.request).unwrap(), false), Log::new(identity));
+        });
+    }
+
     fn begins_with(&self, expected: &[u8]) -> bool {
         let read = self.mounted(|fs, ino, handle| {
             let mut found = vec![0; expected.len()];
@@ -166,18 +175,74 @@ fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
         let frames = (0..100).map(far).collect();
         log.append_frames(io, frames, WriteOptions::default()).unwrap();
     });
-    below.with_io(|io| {
-        let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
-        let (identity, length) =
-            (roots::identify(&beginning).unwrap(), io.lower.length(io.request));
-        for (pages_max, is_found) in [(1000, true), (100, false)] {
-            let mut walk = Walk::new(io, *length.as_ref().unwrap(), false);
+    for (pages_max, is_found) in [(1000, true), (100, false)] {
+        below.walk(|mut walk, mut log| {
             walk.pages_max = pages_max;
-            let mut log = Log::new(identity);
             assert_eq!(walk.run(&mut log).is_ok(), is_found);
             assert!(log.index.lock().changed_pages() < pages_max + 10);
-        }
+        });
+    }
+}
+
+/// What a crafted file is full of must not fill the memory of who looks at it: frames that are of no
+/// more use, and raw pieces.
+#[test]
+fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
+    let rewritten = crafted(|log, io| {
+        (0..100).for_each(|round| put(log, io, &[round; 4096]));
     });
+    rewritten.walk(|mut walk, mut log| {
+        walk.dead_max = 10;
+        walk.run(&mut log).unwrap();
+        assert_eq!((log.dead.len(), log.sequence), (10, 100));
+    });
+    let pieces = crafted(|log, io| {
+        let piece = |number: u64| {
+            let mut frame = log.data_frame(number, true, (0, 4), vec![1; 4]);
+            frame.draft.kind = Kind::Segment;
+            frame
+        };
+        let frames = (0..100).map(piece).collect();
+        log.append_frames(io, frames, WriteOptions::default()).unwrap();
+    });
+    for (segments_max, is_found) in [(1000, true), (60, false)] {
+        pieces.walk(|mut walk, mut log| {
+            walk.segments_max = segments_max;
+            assert_eq!(walk.run(&mut log).is_ok(), is_found);
+            assert!(log.segment_count() <= 100.min(segments_max));
+        });
+    }
+}
+
+/// Frames that are not whole are lost where a whole one follows, and else the file ends before them,
+/// however many there are.
+#[test]
+fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
+    const FRAME_BYTES: u64 = 72 + 4096;
+    for (torn, chunks_left) in [(10..40, 50), (30..50, 30)] {
+        let below = crafted(|log, io| {
+            for chunk in 0..50 {
+                let (bytes, options) = ([chunk as u8; 4096], WriteOptions::default());
+                let whole = (chunk * 4096, bytes.as_slice());
+                log.write(io, whole, &mut Prepared::default(), options).unwrap();
+            }
+            for chunk in torn.clone() {
+                let place = HEAD_BYTES + chunk * FRAME_BYTES + 100;
+                io.lower.write(io.request, place, b"torn", WriteOptions::default()).unwrap();
+            }
+        });
+        below.walk(|mut walk, mut log| {
+            walk.run(&mut log).unwrap();
+            assert_eq!(log.size, chunks_left * 4096);
+            let lost = |chunk| {
+                let entry = below.with_io(|io| log.entry(io, chunk)).unwrap();
+                entry.is_none_or(|entry| entry.frame.is_none())
+            };
+            for chunk in 0..chunks_left {
+                assert_eq!(lost(chunk), torn.contains(&chunk), "chunk {chunk} of {torn:?}");
+            }
+        });
+    }
 }
 
 fn check_all(input: &[u8]) {

@@ -1,8 +1,8 @@
 //! Damaged stored files: what is read is right or refused, and the rest stays readable.
 
-use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -284,6 +284,142 @@ fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
             below.overwrite("file", place, &[stored[place]]);
         }
     }
+}
+
+/// Where a page of the index is damaged, the frames tell what it told: also when the file is opened
+/// and frames behind the checkpoint are about chunks of that page.
+#[test]
+fn a_flipped_bit_in_the_index_costs_no_more_than_its_chunk() {
+    for codec in ["copy", "gzip", "zstd", "lz4"] {
+        for xattr in ["on", "off"] {
+            let layer = format!("{codec}:chunk=16KiB,cache=0,size-xattr={xattr}");
+            let (below, mut expected) = large_file(&layer);
+            let fs = below.mount(&layer);
+            write_at(&*fs, "file", 100_000, b"behind").unwrap();
+            write_at(&*fs, "file", expected.len() as u64, b" and more").unwrap();
+            fs.shutdown().unwrap();
+            expected[100_000..100_006].copy_from_slice(b"behind");
+            expected.extend(b" and more");
+            let stored = below.bytes("file");
+            for place in page_bodies(&stored) {
+                below.overwrite("file", place, &[stored[place] ^ 1]);
+                let fs = below.mount(&layer);
+                let lost = lost_pieces(&*fs, &expected);
+                assert!(lost == Ok(0), "{layer}, byte {place}: {lost:?}");
+                fs.shutdown().unwrap();
+                below.overwrite("file", place, &[stored[place]]);
+            }
+        }
+    }
+}
+
+/// A place in the body of each page of the index.
+fn page_bodies(stored: &[u8]) -> Vec<usize> {
+    let headers = stored.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"FSf1\x05");
+    let places: Vec<usize> = headers.map(|(place, _)| place + 72 + 30).collect();
+    assert!(!places.is_empty());
+    places
+}
+
+/// Not only who reads is answered where a page of the index is damaged.
+#[test]
+fn whoever_comes_upon_a_damaged_index_first_is_answered() {
+    let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [
+        |file, expected| {
+            file.write_all(10_000, b"in the middle").unwrap();
+            expected[10_000..10_013].copy_from_slice(b"in the middle");
+        },
+        |file, expected| {
+            file.truncate(20_000).unwrap();
+            expected.truncate(20_000);
+        },
+        |file, expected| {
+            let punching = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+            file.fallocate(5000, 20_000, punching).unwrap();
+            expected[5000..25_000].fill(0);
+        },
+        |file, expected| {
+            assert_eq!(file.seek(0, SeekTo::Hole).unwrap(), expected.len() as u64);
+        },
+    ];
+    for (number, call) in calls.into_iter().enumerate() {
+        let layer = "copy:chunk=4KiB,cache=0";
+        let below = Below::new();
+        let fs = below.mount(layer);
+        write_file(&*fs, "file", &text(40_000));
+        sync(&*fs);
+        fs.shutdown().unwrap();
+        let stored = below.bytes("file");
+        for place in page_bodies(&stored) {
+            below.overwrite("file", place, &[stored[place] ^ 1]);
+        }
+        let fs = below.mount(layer);
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        let mut expected = text(40_000);
+        call(&file, &mut expected);
+        file.close().unwrap();
+        assert!(read_file(&*fs, "file").unwrap() == expected, "call {number}");
+        sync(&*fs);
+        assert!(read_file(&*below.mount(layer), "file").unwrap() == expected, "call {number}");
+    }
+}
+
+fn sync(fs: &dyn FileSystem) {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"I").unwrap();
+    file.fsync(false).unwrap();
+    file.close().unwrap();
+}
+
+/// A power cut may tear the frame that replaced a tail, and leave the pieces before it and those
+/// behind it: more than a checkpoint may list. What is synced then is there later.
+#[test]
+fn a_tail_that_a_crash_made_too_long_is_encoded_before_the_next_sync() {
+    for xattr in ["on", "off"] {
+        let layer = format!("copy:chunk=4KiB,size-xattr={xattr}");
+        let below = Below::new();
+        let fs = below.mount(&layer);
+        write_file(&*fs, "file", &text(8192));
+        let mut expected = text(8192);
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        // A byte of its own, pieces, a frame for all of them, and pieces again.
+        for number in 0..1 + PIECES + 1 + PIECES {
+            file.write_all(8192 + number as u64, b"a").unwrap();
+        }
+        drop(file);
+        expected.resize(8192 + 2 + 2 * PIECES, b'a');
+        let whole = frame_of_length(&below.bytes("file"), PIECES as u32 + 2);
+        below.overwrite("file", whole + 72 + 5, b"torn");
+        expected[8192 + 1 + PIECES] = 0;
+        let fs = below.mount(&layer);
+        assert!(read_file(&*fs, "file").unwrap() == expected, "{layer}");
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, b"next").unwrap();
+        file.fsync(false).unwrap();
+        file.close().unwrap();
+        fs.shutdown().unwrap();
+        expected[..4].copy_from_slice(b"next");
+        let found = read_file(&*below.mount(&layer), "file");
+        assert!(found.as_ref() == Ok(&expected), "{layer}: {:?}", found.err());
+    }
+}
+
+/// So many pieces can be added to a chunk before it is encoded.
+const PIECES: usize = 768;
+
+/// Where the header of a data frame begins that holds so many bytes.
+fn frame_of_length(stored: &[u8], length: u32) -> usize {
+    let is_it =
+        |bytes: &[u8]| bytes.starts_with(b"FSf1\x01") && bytes[56..60] == length.to_le_bytes();
+    stored.windows(72).position(is_it).unwrap()
 }
 
 /// A file of which every kind of frame is a part.

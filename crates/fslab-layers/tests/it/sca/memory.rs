@@ -1,23 +1,28 @@
 //! What a file in use keeps in memory, and what is read to open it, is bounded, whatever is done to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+use fslab_vfs::{FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo};
+use parking_lot::Mutex;
+
+use super::below::{read_file, write_file};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 
 /// Bytes of the logical file that one page of the index covers.
 const PAGE_COVERS: u64 = 128 * 4096;
 
-/// Counts what is made durable, and bytes that are read.
+/// Counts what is made durable, and what is read where.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
     syncs: AtomicU64,
     bytes_read: AtomicU64,
+    reads: Mutex<HashMap<u64, u64>>,
 }
 
 impl FileSystem for Counting {
@@ -38,6 +43,7 @@ impl FileSystem for Counting {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
+        *self.reads.lock().entry(offset).or_default() += 1;
         let count = self.inner.read(request, ino, handle, offset, buffer)?;
         self.bytes_read.fetch_add(count as u64, Ordering::SeqCst);
         Ok(count)
@@ -102,5 +108,66 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
     assert!(syncs <= 3 * LINES / 1024, "{syncs} times to the disk for {LINES} lines");
     let file = client.open(log.ino, OpenMode::empty()).unwrap();
     assert_eq!(file.read(LINE.len() as u64 * (LINES - 1), 20).unwrap(), LINE);
+    file.close().unwrap();
+}
+
+/// A range that thousands of pages lead to is emptied in parts, between which pages are written.
+#[test]
+fn holes_and_cuts_do_not_pile_up_in_memory() {
+    let below = Arc::new(Counting::default());
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let last = 9999 * PAGE_COVERS;
+    let fill = || {
+        for number in 0..10_000 {
+            file.write_all(number * PAGE_COVERS, b"something").unwrap();
+        }
+        file.fsync(false).unwrap();
+        below.syncs.load(Ordering::SeqCst)
+    };
+    let before = fill();
+    let punching = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    file.fallocate(PAGE_COVERS, last - PAGE_COVERS, punching).unwrap();
+    assert!(below.syncs.load(Ordering::SeqCst) > before + 1, "punched at once");
+    assert_eq!(file.seek(10, SeekTo::Data).unwrap(), last);
+    assert_eq!(file.read(last, 20).unwrap(), b"something");
+    let before = fill();
+    file.truncate(PAGE_COVERS + 4).unwrap();
+    assert!(below.syncs.load(Ordering::SeqCst) > before + 1, "cut at once");
+    file.close().unwrap();
+    // A kill: the next finds the same.
+    let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
+    let mut expected = vec![0; PAGE_COVERS as usize + 4];
+    expected[..9].copy_from_slice(b"something");
+    expected[PAGE_COVERS as usize..].copy_from_slice(b"some");
+    assert!(read_file(&*again, "file").unwrap() == expected);
+}
+
+/// Who looks for a hole in a file without any comes past every page of its index: they are dropped
+/// on the way, so that the upper ones are read more than once.
+#[test]
+fn looking_for_a_hole_does_not_keep_the_index() {
+    let below = Arc::new(Counting::default());
+    let layer: LayerChoice = "lz4:chunk=4KiB,threads=1,cache=0".parse().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let size = 200 * PAGE_COVERS;
+    write_file(&*fs, "file", &vec![7; size as usize]);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"to be synced").unwrap();
+    file.fsync(false).unwrap();
+    file.close().unwrap();
+    fs.shutdown().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    below.reads.lock().clear();
+    assert_eq!(file.seek(0, SeekTo::Hole).unwrap(), size);
+    let most = below.reads.lock().values().copied().max();
+    assert!(most > Some(1), "every page was read once, and kept");
     file.close().unwrap();
 }

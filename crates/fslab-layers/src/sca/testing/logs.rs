@@ -1,0 +1,58 @@
+//! Stored files in memory with no layer over them, for tests that meddle with their logs.
+
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, Ino, Name, OpenMode, Request, WriteOptions};
+
+use crate::sca::context::Io;
+use crate::sca::frame::Identity;
+use crate::sca::log::Log;
+use crate::sca::lower::LowerFile;
+use crate::sca::prepared::Prepared;
+use crate::sca::{codec, recovery, roots};
+
+/// Bytes of a chunk.
+pub const CHUNK: u64 = 4096;
+
+/// Of a file that is stored as it is.
+pub fn identity() -> Identity {
+    Identity::from_stored(codec::copy::SPEC.number, 12, 5).unwrap()
+}
+
+/// A file below.
+pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
+    let (request, name) = (Request::default(), Name::new("file".as_ref()).unwrap());
+    let made = fs.create(&request, Ino::ROOT, name, 0o644, OpenMode::READ_WRITE);
+    let (entry, opened) = made.unwrap();
+    LowerFile { fs, ino: entry.attr.ino, handle: opened.handle }
+}
+
+/// Fills a chunk with a byte.
+pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
+    let bytes = vec![byte; CHUNK as usize];
+    let whole = (chunk * CHUNK, bytes.as_slice());
+    log.write(io, whole, &mut Prepared::default(), WriteOptions::default()).unwrap();
+}
+
+/// What the first chunks are filled with.
+pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
+    let first = |chunk| {
+        let mut bytes = vec![0; CHUNK as usize];
+        log.read(io, chunk * CHUNK, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]), "chunk {chunk}");
+        bytes[0]
+    };
+    (0..chunks).map(first).collect()
+}
+
+/// The file as the next who opens it finds it.
+pub fn reopened(io: Io<'_>) -> Log {
+    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+    let length = io.lower.length(io.request).unwrap();
+    recovery::open(io, identity(), &beginning, length, None).unwrap()
+}
+
+/// The file as its frames alone tell.
+pub fn by_frames(io: Io<'_>) -> Log {
+    recovery::by_frames(io, identity(), io.lower.length(io.request).unwrap()).unwrap()
+}
