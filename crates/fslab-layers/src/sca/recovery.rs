@@ -215,8 +215,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Loses frames from a place on, behind a sequence, up to where a whole one begins. In a crafted
-    /// file there may be millions: their headers are read again, not kept.
+    /// Loses frames from a place on, behind a sequence, up to where a whole one begins. In a
+    /// crafted file there may be millions: their headers are read again, not kept.
     fn lose_all(&mut self, log: &mut Log, from: (u64, u64), until: u64) -> Result<()> {
         let mut headers = Walk::new(self.io, until, true);
         let (mut end, mut sequence) = from;

@@ -12,9 +12,9 @@ use super::log::Log;
 /// this part of what is of use.
 const GARBAGE_PART: u64 = 4;
 
-/// Whoever opens the file next walks over the frames behind the checkpoint. So many of them are worth
-/// another one, if they are small ones, as of a log that each line is written to by an opening of its
-/// own: large files are copied in without waiting for the disk.
+/// Whoever opens the file next walks over the frames behind the checkpoint. So many of them are
+/// worth another one, if they are small ones, as of a log that each line is written to by an
+/// opening of its own: large files are copied in without waiting for the disk.
 const WALK_FRAMES_MAX: u64 = 1024;
 
 /// Frames that are smaller on average.

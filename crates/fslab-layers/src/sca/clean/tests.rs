@@ -68,7 +68,8 @@ fn with_file(test: impl FnOnce(&Full, Io<'_>, Log)) {
 }
 
 /// A checkpoint behind the border has pages of its index before it, as long as not all was moved.
-/// Where there is no room for the next one, the slot still leads to that one: nothing is given back.
+/// Where there is no room for the next one, the slot still leads to that one: nothing is given
+/// back.
 #[test]
 fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
     with_file(|fs, io, mut log| {

@@ -184,8 +184,8 @@ fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     }
 }
 
-/// What a crafted file is full of must not fill the memory of who looks at it: frames that are of no
-/// more use, and raw pieces.
+/// What a crafted file is full of must not fill the memory of who looks at it: frames that are of
+/// no more use, and raw pieces.
 #[test]
 fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     let rewritten = crafted(|log, io| {
@@ -214,8 +214,8 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     }
 }
 
-/// Frames that are not whole are lost where a whole one follows, and else the file ends before them,
-/// however many there are.
+/// Frames that are not whole are lost where a whole one follows, and else the file ends before
+/// them, however many there are.
 #[test]
 fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
     const FRAME_BYTES: u64 = 72 + 4096;

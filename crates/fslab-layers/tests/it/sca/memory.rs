@@ -1,4 +1,5 @@
-//! What a file in use keeps in memory, and what is read to open it, is bounded, whatever is done to it.
+//! What a file in use keeps in memory, and what is read to open it, is bounded, whatever is done
+//! to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,8 +102,8 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
         file.write_all(line * LINE.len() as u64, LINE).unwrap();
         file.close().unwrap();
     }
-    // 1024 frames of 82 bytes, and a checkpoint with up to 768 pieces, looked at and read; of all lines
-    // it would be half a megabyte.
+    // 1024 frames of 82 bytes, and a checkpoint with up to 768 pieces, looked at and read; of all
+    // lines it would be half a megabyte.
     assert!(most < 256_000, "{most} bytes are read to open the log");
     let syncs = below.syncs.load(Ordering::SeqCst) - before;
     assert!(syncs <= 3 * LINES / 1024, "{syncs} times to the disk for {LINES} lines");
