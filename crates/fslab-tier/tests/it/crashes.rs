@@ -152,7 +152,8 @@ fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
             return Ok(());
         }
         let is_crashed_again = case.again > 0 && state.fingerprint.is_multiple_of(case.again);
-        let again = || if is_crashed_again { crashes_again(&moment, state) } else { Ok(()) };
+        let again =
+            || if is_crashed_again { crashes_again(&moment, state, case.order) } else { Ok(()) };
         let checked = check(&moment, state, &diary, case.archives).and_then(|()| again());
         checked.map_err(|problem| with_steps(&problem, &diary))
     };
@@ -188,7 +189,7 @@ fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Re
 }
 
 /// What is found of a file.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct File {
     name: String,
     bytes: Vec<u8>,
@@ -306,7 +307,7 @@ fn holds_what_is_needed(
 
 /// What was found after a crash stays, though the power goes again while the engine mends what the
 /// first one left, and files go out and come back.
-fn crashes_again(moment: &Moment, state: &State) -> Result<(), String> {
+fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), String> {
     let world = World::after(moment, state);
     let start = world.crash.position();
     let tree: Arc<dyn FileSystem> = world.crash.clone();
@@ -323,10 +324,26 @@ fn crashes_again(moment: &Moment, state: &State) -> Result<(), String> {
     let mut visit = |state: &State| {
         let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
         let (life, archives) = world.moment(state.point).live(Arc::clone(&tree), true);
+        let mut expected = expected.clone();
+        if order == Order::Independent {
+            let again = found(&life, &tree).map_err(|error| format!("after two: {error}"))?;
+            forget_times(&mut expected, &again);
+        }
         is_unchanged(&life, &tree, &expected, "after two crashes")?;
         goes_on(&life, &tree, &archives, &expected)
     };
     let plan = Plan { seed: 0, subsets: 2, prefixes: 2 };
     let wanted = |point| point >= start;
-    world.log().for_each_state(Order::Independent, &plan, &wanted, &mut visit).map(drop)
+    world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
+}
+
+/// Where nothing keeps changes of metadata in their order, a power cut may leave the time of a recall
+/// and neither the holes that it fills nor the mark that it is on its way. Then a file counts as
+/// changed, though its bytes are the same.
+fn forget_times(expected: &mut [File], again: &[File]) {
+    for (before, after) in expected.iter_mut().zip(again) {
+        if after.modified.is_none() {
+            before.modified = None;
+        }
+    }
 }
