@@ -337,9 +337,9 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
 }
 
-/// Where nothing keeps changes of metadata in their order, a power cut may leave the time of a recall
-/// and neither the holes that it fills nor the mark that it is on its way. Then a file counts as
-/// changed, though its bytes are the same.
+/// Where nothing keeps changes of metadata in their order, a power cut may leave the time of a
+/// recall and neither the holes that it fills nor the mark that it is on its way. Then a file
+/// counts as changed, though its bytes are the same.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {
         if after.modified.is_none() {
