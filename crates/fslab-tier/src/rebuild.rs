@@ -88,6 +88,8 @@ struct Rebuilder<'a> {
     named: HashMap<u64, Vec<u8>>,
     /// Former inodes of what got another name while the tree was walked.
     moved: HashSet<u64>,
+    /// Directories that were made for what is in them, before their own entries came.
+    implied: HashSet<Vec<u8>>,
     /// Files whose objects are not where the tree says, with the latest of theirs that was found.
     missing: HashMap<Id, Option<Latest>>,
     /// Directories that nobody may write to once the tree is made.
@@ -167,6 +169,7 @@ impl<'a> Rebuilder<'a> {
             since: 0,
             named: HashMap::new(),
             moved: HashSet::new(),
+            implied: HashSet::new(),
             missing: HashMap::new(),
             closing: Vec::new(),
         }

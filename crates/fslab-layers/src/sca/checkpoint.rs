@@ -146,12 +146,23 @@ impl Log {
         tails.sort_unstable();
         for (pieces, chunk) in tails.into_iter().rev() {
             if count <= SEGMENTS_MAX {
-                break;
+                return Ok(());
             }
-            self.encode_tail(io, chunk)?;
-            count -= pieces;
+            // Making room at the end of the file may have encoded it already.
+            if !self.segments.contains_key(&chunk) {
+                count -= pieces;
+                continue;
+            }
+            match self.encode_tail(io, chunk) {
+                // What is lost stays in pieces, as long as the others make room.
+                Err(error) if error.errno() == Errno::IO && !self.sync_has_failed => {}
+                encoded => {
+                    encoded?;
+                    count -= pieces;
+                }
+            }
         }
-        Ok(())
+        if count <= SEGMENTS_MAX { Ok(()) } else { Err(Errno::IO.into()) }
     }
 
     fn build_pages(

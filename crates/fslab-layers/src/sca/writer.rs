@@ -326,7 +326,9 @@ impl Log {
         }
         let is_due = self.bytes_since_checkpoint >= CHECKPOINT_BYTES
             || self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
-        match is_due {
+        // A checkpoint that has to make room for itself is what called.
+        let is_room_made = self.segment_count() > SEGMENTS_MAX;
+        match is_due && !is_room_made {
             // Pages only, so that they need not all be in memory: no slot leads there yet.
             true if self.limit.is_some() => {
                 let retired = self.write_checkpoint(io)?;

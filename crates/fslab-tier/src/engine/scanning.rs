@@ -65,9 +65,12 @@ impl Tier {
         let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
         let mut scanned = Scanned::default();
-        let mut changes = BTreeMap::new();
+        let (mut changes, mut foreign) = (BTreeMap::new(), HashSet::new());
         let closed = self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular {
+                if !self.around.marks.are_believed(&place.found.attr) {
+                    foreign.insert((self.around.tell)(&place.found.attr));
+                }
                 self.scan_file(&place, number, &mut changes, &mut scanned)?;
             }
             if changes.len() >= BATCH {
@@ -76,7 +79,7 @@ impl Tier {
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
-        self.retire_unseen(number, &closed, &mut scanned)?;
+        self.retire_unseen(number, &closed, &foreign, &mut scanned)?;
         self.note_ended(number, &scanned)?;
         // Another archive may have whole what is damaged in one.
         let mut in_part = HashSet::new();
@@ -207,8 +210,15 @@ impl Tier {
     /// Rows of objects that no file names, and of which nobody said anything since the scan began:
     /// a clock could be set back meanwhile, and does not tell that. A file that can't tell what it
     /// names may have any name by now, and so may name any of them. What was last in a directory
-    /// into which nobody may look any more may still be there.
-    fn retire_unseen(&self, number: u64, closed: &Closed, scanned: &mut Scanned) -> Result<()> {
+    /// into which nobody may look any more may still be there; what is another user's by now has
+    /// its mark still.
+    fn retire_unseen(
+        &self,
+        number: u64,
+        closed: &Closed,
+        foreign: &HashSet<Id>,
+        scanned: &mut Scanned,
+    ) -> Result<()> {
         if scanned.unknown > 0 {
             return Ok(());
         }
@@ -217,7 +227,8 @@ impl Tier {
         let archived = self.inodes_archived()?;
         self.catalogue.for_each(&mut |row| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            if is_current && row.seen < number && !closed.may_hide(&row.path) {
+            let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
+            if is_current && row.seen < number && !is_hidden {
                 unseen.push(row);
             }
             Ok(())

@@ -61,7 +61,9 @@ impl Closed {
     /// Whether a path may lead into one of them.
     pub(super) fn may_hide(&self, path: &[u8]) -> bool {
         let is_in = |closed: &Vec<u8>| {
-            path.strip_prefix(&closed[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
+            let rest = path.strip_prefix(&closed[..]);
+            // What has no path may be anywhere.
+            closed.is_empty() || rest.is_some_and(|rest| rest.first() == Some(&b'/'))
         };
         self.has_more || self.paths.iter().any(is_in)
     }

@@ -43,10 +43,7 @@ impl Rebuilder<'_> {
     fn make_one(&mut self, entry: &TreeEntry) -> Result<()> {
         let path = &entry.attributes.path;
         match Found::at(self.lower, path) {
-            Ok(found) => {
-                self.remember_name(entry, &found);
-                return Ok(());
-            }
+            Ok(found) => return self.meet(entry, &found),
             Err(error) if error.errno() == Errno::NOENT => {}
             Err(error) => return Err(Error::below(path)(error)),
         }
@@ -54,6 +51,18 @@ impl Rebuilder<'_> {
             Some(FileKind::Regular) => self.make_file(entry),
             _ => self.make_other(entry),
         }
+    }
+
+    /// Nothing is made where something is, but what this run has made itself gets its attributes.
+    fn meet(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
+        let attributes = &entry.attributes;
+        let is_directory = attributes.kind() == Some(FileKind::Directory);
+        if is_directory && self.implied.remove(&attributes.path) {
+            self.rebuilt.directories += 1;
+            return self.dress_open(attributes, found.ino());
+        }
+        self.remember_name(entry, found);
+        Ok(())
     }
 
     /// What is there already may have had further names that are to be made.
@@ -157,7 +166,7 @@ impl Rebuilder<'_> {
 
     /// The directory that a path lies in, made if an archive does not tell of it, and the name.
     /// Archives say how deep a path is: nothing here calls itself.
-    pub(super) fn parent<'p>(&self, path: &'p [u8]) -> Result<(Found, &'p OsStr)> {
+    pub(super) fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Found, &'p OsStr)> {
         let cut = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = match cut {
             Some(cut) => (&path[..cut], &path[cut + 1..]),
@@ -165,20 +174,23 @@ impl Rebuilder<'_> {
         };
         let below = || Error::below(parent);
         let mut found = Found::root(self.lower).map_err(below())?;
+        let mut length = 0;
         for part in parent.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-            let inner = self.directory(found.ino(), OsStr::from_bytes(part));
+            length += part.len() + usize::from(length > 0);
+            let inner = self.directory(found.ino(), &parent[..length], OsStr::from_bytes(part));
             found = inner.map_err(below())?;
         }
         Ok((found, OsStr::from_bytes(name)))
     }
 
     /// What a directory has of a name, made as a directory if it has nothing.
-    fn directory(&self, parent: Ino, name: &OsStr) -> fslab_vfs::Result<Found> {
+    fn directory(&mut self, parent: Ino, path: &[u8], name: &OsStr) -> fslab_vfs::Result<Found> {
         match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {
                 let made = self.lower.mkdir(&self.request(), parent, Name::new(name)?, 0o755)?;
                 let found = Found::below(self.lower, parent, name);
                 self.lower.forget(made.attr.ino, 1);
+                self.implied.insert(path.to_vec());
                 found
             }
             found => found,

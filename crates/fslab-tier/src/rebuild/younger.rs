@@ -227,7 +227,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    fn unlink(&self, path: &[u8]) -> Result<()> {
+    fn unlink(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
         gone.map_err(Error::below(path))

@@ -239,3 +239,18 @@ fn files_in_a_directory_that_was_closed_keep_their_objects() {
     lower.let_have(directory, OWNER, 0o700);
     assert!(bench.client().contents(ino).unwrap() == data);
 }
+
+#[test]
+fn a_file_that_was_given_to_another_user_keeps_its_object() {
+    let (lower, bench) = Ordinary::bench();
+    let directory = lower.directory("shared", (OWNER, 0o755));
+    let data = noise(69, MIB);
+    let ino = lower.file(directory, "file", &data, (OWNER, 0o600));
+    bench.archive(ino, "shared/file").unwrap();
+    bench.release(ino, "shared/file").unwrap();
+    lower.let_have(ino, OTHER, 0o600);
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    assert_eq!(expire(&bench).objects, 0);
+    lower.let_have(ino, OWNER, 0o600);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}

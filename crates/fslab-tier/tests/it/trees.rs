@@ -71,6 +71,7 @@ fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
     let bench = Bench::over(lower.clone());
     let client = bench.client();
     let inos = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+    inos.iter().for_each(|ino| drop(client.chmod(*ino, 0o700).unwrap()));
     let source = client.lookup(Ino::ROOT, from).unwrap().ino;
     let target = client.lookup(Ino::ROOT, to).unwrap().ino;
     let directory = client.mkdir_mode(source, "directory", 0o750).unwrap().ino;
@@ -118,6 +119,8 @@ fn what_gets_another_name_while_a_tree_is_walked_is_in_it_once() {
                 names
             };
             assert_eq!(names(&fresh), names(&bench), "{from}");
+            let made = fresh.client().lookup(Ino::ROOT, name).unwrap();
+            assert_eq!(made.permissions.bits(), 0o700, "{from}: {name}");
         }
     }
 }
