@@ -312,7 +312,7 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     let start = world.crash.position();
     let tree: Arc<dyn FileSystem> = world.crash.clone();
     let life = world.live(None);
-    let expected = found(&life, &tree).map_err(|error| format!("once more: {error}"))?;
+    let expected = found_twice(&life, &tree).map_err(|error| format!("once more: {error}"))?;
     let client = Client::new(&*life.fs);
     for file in &expected {
         let ino = client.lookup(Ino::ROOT, &file.name).unwrap().ino;
@@ -326,7 +326,7 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
         let (life, archives) = world.moment(state.point).live(Arc::clone(&tree), true);
         let mut expected = expected.clone();
         if order == Order::Independent {
-            let again = found(&life, &tree).map_err(|error| format!("after two: {error}"))?;
+            let again = found_twice(&life, &tree).map_err(|error| format!("after two: {error}"))?;
             forget_times(&mut expected, &again);
         }
         is_unchanged(&life, &tree, &expected, "after two crashes")?;
@@ -335,6 +335,12 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     let plan = Plan { seed: 0, subsets: 2, prefixes: 2 };
     let wanted = |point| point >= start;
     world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
+}
+
+/// Who reads a file for the first time may be told that it counts as changed.
+fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
+    found(life, tree)?;
+    found(life, tree)
 }
 
 /// Where nothing keeps changes of metadata in their order, a power cut may leave the time of a
