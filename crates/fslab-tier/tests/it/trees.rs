@@ -71,7 +71,9 @@ fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
     let bench = Bench::over(lower.clone());
     let client = bench.client();
     let inos = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
-    inos.iter().for_each(|ino| drop(client.chmod(*ino, 0o700).unwrap()));
+    for ino in inos {
+        client.chmod(ino, 0o700).unwrap();
+    }
     let source = client.lookup(Ino::ROOT, from).unwrap().ino;
     let target = client.lookup(Ino::ROOT, to).unwrap().ino;
     let directory = client.mkdir_mode(source, "directory", 0o750).unwrap().ino;
