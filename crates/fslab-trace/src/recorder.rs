@@ -130,7 +130,9 @@ impl Recorder {
         queue.bytes += weight;
         queue.records.push_back(record);
         let much = before < WAKE_BYTES && queue.bytes >= WAKE_BYTES;
-        if much || std::mem::take(&mut queue.idle) {
+        // Whoever waits for the first record is told of it, however large it is.
+        let was_idle = std::mem::take(&mut queue.idle);
+        if much || was_idle {
             self.shared.came.notify_one();
         }
     }

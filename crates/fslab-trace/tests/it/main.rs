@@ -184,6 +184,23 @@ fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
 
 /// Where nothing can be written any more (the directory is gone), records are lost, which is said,
 /// and whoever records goes on.
+/// A record that fills the queue at once, when nothing was asked for a while.
+#[test]
+fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
+    let scratch = TempDir::new().unwrap();
+    let recorder = recorder(scratch.path(), WhenFull::Lose, Arc::new(MonotonicClock));
+    let mut large = numbered(1);
+    large.data = Some(vec![1; 17 << 20]);
+    for _ in 0..3 {
+        // Until the writing thread has nothing to do.
+        std::thread::sleep(Duration::from_millis(50));
+        recorder.record(large.clone());
+        recorder.record(numbered(2));
+    }
+    recorder.finish().unwrap();
+    assert_eq!(recorder.state().taken, 6);
+}
+
 #[test]
 fn a_trace_that_can_not_be_written_says_what_it_lost() {
     let scratch = TempDir::new().unwrap();
