@@ -44,6 +44,8 @@ pub struct Faults {
     pub short: AtomicBool,
     /// The bundle that came last is not durable.
     pub hasty: AtomicBool,
+    /// Containers are listed from the last to the first.
+    pub backwards: AtomicBool,
     /// Reads so far.
     pub reads: AtomicU64,
     /// Bytes read so far.
@@ -178,7 +180,11 @@ impl Archive for MemoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let containers = self.containers.lock().clone();
         let wanted = containers.iter().filter(|((found, _), _)| *found == kind);
-        wanted.for_each(|((_, id), bytes)| visit(*id, bytes.len() as u64));
+        let mut wanted: Vec<_> = wanted.map(|((_, id), bytes)| (*id, bytes.len() as u64)).collect();
+        if self.faults.backwards.load(Ordering::SeqCst) {
+            wanted.reverse();
+        }
+        wanted.into_iter().for_each(|(id, length)| visit(id, length));
         Ok(())
     }
 

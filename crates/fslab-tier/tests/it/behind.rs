@@ -35,8 +35,8 @@ const DEEDS: [Deed; 9] = [
     Deed {
         what: "writes in the middle of a page",
         size: 3 * MIB + 10,
-        below: |file| file.write_all(MIB + 1000, b"XXXX").unwrap(),
-        expected: |bytes| overwritten(bytes, MIB as usize + 1000, b"XXXX"),
+        below: |file| file.write_all(MIB + 1000, b"here").unwrap(),
+        expected: |bytes| overwritten(bytes, MIB as usize + 1000, b"here"),
     },
     Deed {
         what: "appends",
@@ -53,8 +53,8 @@ const DEEDS: [Deed; 9] = [
     Deed {
         what: "writes into a page",
         size: 100,
-        below: |file| file.write_all(10, b"XXXX").unwrap(),
-        expected: |bytes| overwritten(bytes, 10, b"XXXX"),
+        below: |file| file.write_all(10, b"here").unwrap(),
+        expected: |bytes| overwritten(bytes, 10, b"here"),
     },
     Deed {
         what: "appends blocks",
@@ -142,10 +142,10 @@ fn what_is_written_beside_a_border_of_blocks_stays_whichever_block_comes_back_fi
         let data = noise(84, 2 * MIB);
         let ino = bench.offline(&bench.client(), "file", &data);
         behind(&mut bench, ino, |file| {
-            file.write_all(MIB - 3000, b"XXXX").unwrap();
+            file.write_all(MIB - 3000, b"here").unwrap();
             file.write_all(MIB + 1000, b"YYYY").unwrap();
         });
-        let data = overwritten(data, MIB as usize - 3000, b"XXXX");
+        let data = overwritten(data, MIB as usize - 3000, b"here");
         let expected = overwritten(data, MIB as usize + 1000, b"YYYY");
         let client = bench.client();
         let file = client.open(ino, OpenMode::empty()).unwrap();
@@ -162,11 +162,11 @@ fn what_is_written_behind_the_mount_stays_though_its_time_was_set_back() {
     let data = noise(81, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
     let modified = bench.below().attr(ino).unwrap().modified;
-    behind(&mut bench, ino, |file| file.write_all(1000, b"XXXX").unwrap());
+    behind(&mut bench, ino, |file| file.write_all(1000, b"here").unwrap());
     let to = fslab_vfs::SetTime::To(modified);
     let changes = fslab_vfs::SetAttr { modified: Some(to), ..Default::default() };
     bench.below().set(ino, &changes).unwrap();
-    assert!(bench.client().contents(ino).unwrap() == overwritten(data, 1000, b"XXXX"));
+    assert!(bench.client().contents(ino).unwrap() == overwritten(data, 1000, b"here"));
     assert!(bench.is_changed(ino));
 }
 
@@ -253,12 +253,12 @@ fn where_holes_cant_be_told_nothing_that_was_written_is_overwritten() {
         let ino = bench.offline(&bench.client(), "file", &data);
         assert!(bench.client().contents(ino).unwrap() == data, "nobody wrote to it");
         assert!(bench.release(ino, "file").unwrap().bytes > 0);
-        behind(&mut bench, ino, |file| file.write_all(1000, b"XXXX").unwrap());
+        behind(&mut bench, ino, |file| file.write_all(1000, b"here").unwrap());
         for _ in 0..2 {
             let refused = bench.client().open(ino, OpenMode::empty()).map(drop);
             assert_eq!(refused.unwrap_err().errno(), Errno::IO, "says so: {says_so}");
             bench.restart();
         }
-        assert_eq!(bench.below().contents(ino).unwrap()[1000..1004], *b"XXXX");
+        assert_eq!(bench.below().contents(ino).unwrap()[1000..1004], *b"here");
     }
 }

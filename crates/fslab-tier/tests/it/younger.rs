@@ -1,14 +1,13 @@
 //! What archives have of a file beside what the last tree names, and trees that are made again in
 //! directories, or with catalogues, in which something is already.
 
-use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::{Id, Settings, own_request, rebuild};
+use fslab_tier::{Settings, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
@@ -81,55 +80,13 @@ fn each_name_of_a_file_that_was_changed_since_the_tree_has_what_was_archived_las
     assert_eq!(read(&fresh.client(), "g")[..5], *b"later");
 }
 
-/// An archive that tells of its containers from the last to the first.
-struct Backwards(Arc<MemoryArchive>);
-
-impl Archive for Backwards {
-    fn id(&self) -> Id {
-        self.0.id()
-    }
-
-    fn label(&self) -> &str {
-        self.0.label()
-    }
-
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
-    }
-
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        self.0.read(kind, container, offset, buffer)
-    }
-
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.0.length(kind, container)
-    }
-
-    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        let mut found = Vec::new();
-        self.0.list(kind, &mut |container, length| found.push((container, length)))?;
-        found.into_iter().rev().for_each(|(container, length)| visit(container, length));
-        Ok(())
-    }
-
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.0.delete(kind, container)
-    }
-}
-
 #[test]
 fn without_a_tree_the_last_version_comes_back_in_whichever_order_archives_tell_of_them() {
     let bench = Bench::new();
     replaced(&bench, || {});
-    let forwards: Arc<dyn Archive> = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
-    let backwards: Arc<dyn Archive> = Arc::new(Backwards(Arc::clone(&bench.archives[0])));
-    for archive in [forwards, backwards] {
+    for is_backwards in [false, true] {
+        bench.archives[0].faults().backwards.store(is_backwards, Ordering::SeqCst);
+        let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
         let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
         let (around, request) = (&bench.around, own_request());
         let report = rebuild::rebuild(&lower, &[archive], &catalogue, around, TIER, &request);

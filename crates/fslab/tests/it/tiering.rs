@@ -377,7 +377,7 @@ fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
     assert!(tiered.of("release", "file").contains("read as zeros"));
     tiered.place.umount();
     let below = fs::File::options().write(true).open(tiered.place.lower.join("file")).unwrap();
-    for (bytes, offset) in [(&b"XXXX"[..], MIB + 1000), (b"more", data.len())] {
+    for (bytes, offset) in [(&b"here"[..], MIB + 1000), (b"more", data.len())] {
         below.write_all_at(bytes, offset as u64).unwrap();
         data.resize(data.len().max(offset + bytes.len()), 0);
         data[offset..offset + bytes.len()].copy_from_slice(bytes);

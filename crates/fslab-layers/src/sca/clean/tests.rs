@@ -1,49 +1,15 @@
 //! Moves that do not come to their end as planned.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
+use fslab_vfs::Request;
 
 use super::*;
 use crate::sca::options;
-use crate::sca::testing::logs::{by_frames, content, file_in, identity, put, reopened};
+use crate::sca::testing::logs::{Refusing, by_frames, content, file_in, identity, put, reopened};
 
 /// More than one page of the index leads to these.
 const CHUNKS: u64 = 600;
-
-/// A disk on which no file grows beyond an offset.
-struct Full {
-    inner: MemFs,
-    from: AtomicU64,
-}
-
-impl Default for Full {
-    fn default() -> Self {
-        Self { inner: MemFs::default(), from: AtomicU64::new(u64::MAX) }
-    }
-}
-
-impl FileSystem for Full {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&self.inner)
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        if offset >= self.from.load(Ordering::SeqCst) {
-            return Err(Errno::NOSPC.into());
-        }
-        self.inner.write(request, ino, handle, offset, data, options)
-    }
-}
 
 fn byte_of(chunk: u64) -> u8 {
     chunk as u8 ^ 0x5a
@@ -54,8 +20,8 @@ fn expected() -> Vec<u8> {
 }
 
 /// A file that was written twice, and synced.
-fn with_file(test: impl FnOnce(&Full, Io<'_>, Log)) {
-    let fs = Arc::new(Full::default());
+fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
+    let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());
     let (request, settings) = (Request::default(), options::of_tools().unwrap());
     let io = Io::new(&lower, &request, &settings);
@@ -77,12 +43,12 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
         assert!(log.move_some(io, &mut moving).unwrap());
         log.sync(io, true).unwrap();
         while log.move_some(io, &mut moving).unwrap() {}
-        fs.from.store(log.end, Ordering::SeqCst);
+        fs.refuse(log.end..u64::MAX, Errno::NOSPC, u64::MAX);
         let is_free = log.end_move(io, &moving).unwrap();
         // Whoever opens the file finds the pages, even if it is not to be found by its frames.
         let found = content(&reopened(io), io, CHUNKS);
         assert!(!is_free && found == expected(), "free {is_free}");
-        fs.from.store(u64::MAX, Ordering::SeqCst);
+        fs.end();
         log.clean(io).unwrap();
         assert_eq!(content(&reopened(io), io, CHUNKS), expected());
     });

@@ -1,46 +1,16 @@
 //! What fails while a file becomes the packed one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request};
+use fslab_vfs::{Ino, OpenMode, Request};
 
 use super::*;
 use crate::LayerChoice;
 use crate::sca::options;
-use crate::sca::testing::logs::{CHUNK, content, file_in, identity, put, reopened};
+use crate::sca::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened};
 
 const CHUNKS: u64 = 64;
 /// So often everything is written: the gaps must have room for a copy.
 const ROUNDS: u64 = 5;
-
-/// Fails the next write to where the first frame begins, once it is told to.
-#[derive(Default)]
-struct FailsAtFirst {
-    inner: MemFs,
-    fails: AtomicBool,
-}
-
-impl FileSystem for FailsAtFirst {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&self.inner)
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        if offset == HEAD_BYTES && self.fails.swap(false, Ordering::SeqCst) {
-            return Err(Errno::IO.into());
-        }
-        self.inner.write(request, ino, handle, offset, data, options)
-    }
-}
 
 /// As a file begins that was moved behind its end.
 fn with_a_gap(log: &mut Log, io: Io<'_>) {
@@ -67,7 +37,7 @@ fn with_two_gaps(log: &mut Log, io: Io<'_>) {
 fn with_failed_cut(
     log: &mut Log,
     io: Io<'_>,
-    fs: &FailsAtFirst,
+    fs: &Refusing,
     with_gaps: fn(&mut Log, Io<'_>),
 ) -> Vec<u8> {
     for chunk in (0..ROUNDS).flat_map(|_| 0..CHUNKS) {
@@ -75,9 +45,9 @@ fn with_failed_cut(
     }
     with_gaps(log, io);
     let expected = content(log, io, CHUNKS);
-    fs.fails.store(true, Ordering::SeqCst);
+    fs.refuse(HEAD_BYTES..HEAD_BYTES + 1, Errno::IO, 1);
     assert_eq!(log.pack(io).unwrap_err().errno(), Errno::IO);
-    assert!(!fs.fails.load(Ordering::SeqCst), "nothing was written to the first gap");
+    assert_eq!(fs.end(), 0, "nothing was written to the first gap");
     expected
 }
 
@@ -85,7 +55,7 @@ fn with_failed_cut(
 /// is written next would be cut off with that.
 #[test]
 fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
-    let fs = Arc::new(FailsAtFirst::default());
+    let fs = Arc::new(Refusing::default());
     let (lower, request, settings) =
         (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
     let io = Io::new(&lower, &request, &settings);
@@ -115,7 +85,7 @@ fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
 /// emptied again, whatever fails from then on.
 #[test]
 fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
-    let fs = Arc::new(FailsAtFirst::default());
+    let fs = Arc::new(Refusing::default());
     let (lower, request, settings) =
         (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
     let io = Io::new(&lower, &request, &settings);

@@ -1,8 +1,12 @@
 //! Stored files in memory with no layer over them, for tests that meddle with their logs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{FileSystem, Ino, Name, OpenMode, Request, WriteOptions};
+use fslab_vfs::{
+    Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request, Result, WriteOptions,
+};
+use parking_lot::Mutex;
 
 use crate::sca::context::Io;
 use crate::sca::frame::Identity;
@@ -17,6 +21,57 @@ pub const CHUNK: u64 = 4096;
 /// Of a file that is stored as it is.
 pub fn identity() -> Identity {
     Identity::from_stored(codec::copy::SPEC.number, 12, 5).unwrap()
+}
+
+/// A disk that refuses writes at some offsets.
+#[derive(Default)]
+pub struct Refusing {
+    inner: MemFs,
+    refused: Mutex<Option<Refused>>,
+}
+
+struct Refused {
+    offsets: Range<u64>,
+    errno: Errno,
+    /// So often.
+    times: u64,
+}
+
+impl Refusing {
+    /// Refuses so many writes from now on.
+    pub fn refuse(&self, offsets: Range<u64>, errno: Errno, times: u64) {
+        *self.refused.lock() = Some(Refused { offsets, errno, times });
+    }
+
+    /// Refuses nothing more; answers how many writes were left to be refused.
+    pub fn end(&self) -> u64 {
+        self.refused.lock().take().map_or(0, |refused| refused.times)
+    }
+}
+
+impl FileSystem for Refusing {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        if let Some(refused) = &mut *self.refused.lock()
+            && refused.offsets.contains(&offset)
+            && refused.times > 0
+        {
+            refused.times -= 1;
+            return Err(refused.errno.into());
+        }
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
 }
 
 /// A file below.
