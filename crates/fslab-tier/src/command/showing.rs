@@ -1,5 +1,6 @@
 //! What users are shown: where bytes are, who waits for them, and which versions there were.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
@@ -89,8 +90,11 @@ pub(super) fn usage(
     tell: &mut Tell<'_>,
 ) -> Result<()> {
     let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+    // Files of several names count once, as with du(1).
+    let mut met = HashSet::new();
     tier.walk(path, request, &mut |place| {
-        if place.found.attr.kind == FileKind::Regular {
+        let attr = &place.found.attr;
+        if attr.kind == FileKind::Regular && (attr.links < 2 || met.insert(place.found.ino())) {
             let state = state_of(tier, &place)?;
             files += 1;
             bytes += state.bytes;

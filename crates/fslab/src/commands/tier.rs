@@ -59,7 +59,7 @@ enum Action {
         keep: Size,
     },
     /// Bring bytes back, and wait until they are there
-    #[command(alias = "wait")]
+    #[command(visible_alias = "wait")]
     Recall {
         /// As of `fslab tier archive`
         #[arg(required = true)]
@@ -72,7 +72,7 @@ enum Action {
         rate: Size,
     },
     /// Show where the bytes of files are
-    #[command(alias = "ls")]
+    #[command(visible_alias = "ls")]
     State {
         /// As of `fslab tier archive`; of directories, what is in them
         #[arg(required = true)]

@@ -1,5 +1,6 @@
 //! What is told, for people or as JSON.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -10,9 +11,12 @@ use crate::exit::{Code, Coded};
 use crate::output::output;
 use crate::units;
 
+/// Versions that are put in order before they are shown: the memory that this takes.
+const SORTED_MAX: usize = 65_536;
+
 /// Asks and shows what is told.
 pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
-    let mut shown = Shown { json, told: 0, problems: 0, error: None, failed: None };
+    let mut shown = Shown { json, ..Shown::default() };
     access.ask(command, &mut |event| shown.show(event))?;
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && !json) {
         say!("{note}");
@@ -33,37 +37,70 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
     }
 }
 
+#[derive(Default)]
 struct Shown {
     json: bool,
     /// Things that were told, but for the end.
     told: u64,
     problems: u64,
+    /// Files and bytes, by what was done.
+    done: BTreeMap<String, (u64, u64)>,
+    /// Versions that wait to be put in order: a file's beside each other, the oldest first.
+    versions: Vec<((String, i64), Event)>,
     error: Option<String>,
     failed: Option<std::io::Error>,
 }
 
 impl Shown {
     fn show(&mut self, event: Event) -> bool {
-        match &event {
+        self.count(&event);
+        let shown = match event {
+            Event::Version { ref path, since, .. } if !self.json => {
+                self.versions.push(((path.clone(), since), event));
+                if self.versions.len() < SORTED_MAX { Ok(()) } else { self.show_versions() }
+            }
+            Event::End { .. } if !self.json => self.show_versions().and_then(|()| self.sum_up()),
+            event => self.write(&event),
+        };
+        shown.map_err(|error| self.failed = Some(error)).is_ok()
+    }
+
+    fn count(&mut self, event: &Event) {
+        match event {
             Event::Problem { .. } => self.problems += 1,
             Event::End { error } => self.error.clone_from(error),
+            Event::Total { .. } => self.done.clear(),
+            Event::Done { what, bytes, .. } => {
+                let (files, all) = self.done.entry(what.clone()).or_default();
+                (*files, *all) = (*files + 1, *all + bytes);
+            }
             _ => {}
         }
         self.told += u64::from(!matches!(&event, Event::End { error: None }));
-        let line = if self.json { serde_json::to_string(&event).ok() } else { as_line(&event) };
-        let written = match (&event, line) {
-            (Event::Problem { .. }, Some(line)) if !self.json => {
-                eprintln!("fslab: {line}");
-                Ok(())
-            }
-            (_, Some(line)) => writeln!(output(), "{line}"),
-            (_, None) => Ok(()),
-        };
-        if let Err(error) = written {
-            self.failed = Some(error);
-            return false;
+    }
+
+    fn write(&self, event: &Event) -> std::io::Result<()> {
+        let line = if self.json { serde_json::to_string(event).ok() } else { as_line(event) };
+        match (event, line) {
+            (Event::Problem { .. }, Some(line)) if !self.json => eprintln!("fslab: {line}"),
+            (_, Some(line)) => return writeln!(output(), "{line}"),
+            (_, None) => {}
         }
-        true
+        Ok(())
+    }
+
+    fn show_versions(&mut self) -> std::io::Result<()> {
+        let mut versions = std::mem::take(&mut self.versions);
+        versions.sort_by(|(a, _), (b, _)| a.cmp(b));
+        versions.iter().try_for_each(|(_, version)| self.write(version))
+    }
+
+    /// A line for many: where the daemon has not told figures itself.
+    fn sum_up(&self) -> std::io::Result<()> {
+        let mut many = self.done.iter().filter(|(_, (files, _))| *files > 1);
+        many.try_for_each(|(what, (files, bytes))| {
+            writeln!(output(), "{what:<10} {:>10}  in {files} files", units::bytes(*bytes))
+        })
     }
 
     fn end(self) -> Result<()> {
