@@ -23,5 +23,7 @@ mod sca_tools;
 mod set_id;
 mod support;
 mod tier_fsx;
+mod tier_here;
 mod tier_kills;
+mod tier_restless;
 mod tiering;

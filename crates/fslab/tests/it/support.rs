@@ -108,6 +108,11 @@ pub fn has_own_run(test: &str) -> bool {
     false
 }
 
+/// In memory, or where temporary files are.
+pub fn scratch_in_memory() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
 /// A lower directory and a mount point, both new, where ordinary users can reach them; whatever
 /// is mounted goes when this goes.
 pub struct Place {
@@ -124,6 +129,11 @@ impl Place {
     /// Where builds are: on a disk, whose pages can be dropped from memory.
     pub fn on_disk() -> Self {
         Self::within(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    /// In memory where that can be, for tests that make much durable.
+    pub fn in_memory() -> Self {
+        Self::within(scratch_in_memory())
     }
 
     fn within(scratch: TempDir) -> Self {

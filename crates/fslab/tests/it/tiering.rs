@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use tempfile::TempDir;
 
-use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
+use crate::support::{Place, fslab, require_mounting, run, scratch_in_memory, soon, umount_unused};
 
 const MIB: usize = 1 << 20;
 
@@ -36,7 +36,7 @@ impl Ground {
     fn new(kind: Kind) -> Self {
         // The least that mkfs.xfs makes.
         const BYTES: u64 = 320 << 20;
-        let scratch = TempDir::new().unwrap();
+        let scratch = scratch_in_memory();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
         fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
         // On so small a disk it would choose blocks that xattrs do not fit into.
@@ -59,7 +59,7 @@ impl Tiered {
     /// Not mounted; over a new file system where a kind of one is given.
     #[track_caller]
     pub fn over(kind: Option<Kind>) -> Self {
-        let mut place = Place::new();
+        let mut place = if kind.is_some() { Place::in_memory() } else { Place::new() };
         let beside = place.lower.parent().unwrap().to_owned();
         let ground = kind.map(Ground::new);
         if let Some(ground) = &ground {
