@@ -231,8 +231,10 @@ impl Tier {
             );
             return Ok(Loaded::Damaged);
         }
-        self.repair_times(ino, &attr, &mut known)?;
+        // First that no block comes back: of a file that is said to have changed nobody looks again
+        // whether all of it is new.
         self.record_rewritten(ino, &mut known)?;
+        self.repair_times(ino, &attr, &mut known)?;
         Ok(Loaded::Tiered(Box::new(known)))
     }
 

@@ -2,7 +2,9 @@
 //!
 //! The new bundle is made as a round of archiving makes one, of what the archives hold: no file is
 //! recalled. Its objects are new ones of the same versions. Files say that their versions lie
-//! there, and what they say is durable before the old objects, and with them the old bundle, go.
+//! there, and what they say is durable before the old objects, and with the last the old bundle, go.
+//! Objects that were replaced or removed stay where they are until they expire: what nobody needs
+//! goes after the stated delay and the proof of a scan, and in no other way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,9 +28,22 @@ const BUNDLES_MAX: usize = 64;
 /// An object that goes into a new bundle.
 struct Moving {
     old: ObjectRow,
-    /// Of a file that is there: its inode, remembered.
-    found: Option<Found>,
+    /// Its file; the inode is remembered.
+    found: Found,
     contents: Contents,
+}
+
+/// What has rows of a bundle.
+#[derive(Default)]
+struct Needed {
+    bytes: u64,
+    /// Whether there is something to be moved.
+    is_live: bool,
+}
+
+/// Whether a file may name an object, by what the catalogue says.
+fn is_live(row: &ObjectRow) -> bool {
+    matches!(row.state, ObjectState::Live | ObjectState::Pending)
 }
 
 impl Tier {
@@ -48,23 +63,27 @@ impl Tier {
         Ok(repacked)
     }
 
-    /// Bundles of which less than half is needed, with what is.
+    /// Bundles of which less than half is needed, with what files need of it.
     fn mostly_unneeded(&self) -> Result<HashMap<Id, Vec<ObjectRow>>> {
-        let mut needed: HashMap<Id, u64> = HashMap::new();
+        let mut needed: HashMap<Id, Needed> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
             let Location { container, offset, length } = row.version.location;
             // Only what is in a bundle has something before it.
             if offset > 0 {
-                *needed.entry(container).or_default() += length;
+                let needed = needed.entry(container).or_default();
+                needed.bytes += length;
+                needed.is_live |= is_live(&row);
             }
             Ok(())
         })?;
-        needed.retain(|container, needed| self.is_mostly_unneeded(*container, *needed));
+        needed.retain(|container, needed| {
+            needed.is_live && self.is_mostly_unneeded(*container, needed.bytes)
+        });
         let chosen: Vec<Id> = needed.into_keys().take(BUNDLES_MAX).collect();
         let mut rows: HashMap<Id, Vec<ObjectRow>> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
             let container = row.version.location.container;
-            if chosen.contains(&container) {
+            if is_live(&row) && chosen.contains(&container) {
                 rows.entry(container).or_default().push(row);
             }
             Ok(())
@@ -90,10 +109,17 @@ impl Tier {
         let mut moving = Vec::new();
         for row in rows {
             self.check_going(request)?;
+            let row = self.as_it_is(row)?;
+            if !is_live(&row) {
+                continue;
+            }
             match self.to_be_moved(row, request)? {
                 Some(one) => moving.push(one),
                 None => return Ok(false),
             }
+        }
+        if moving.is_empty() {
+            return Ok(false);
         }
         let archives = self.chosen_archives()?;
         let container = self.around.identities.make();
@@ -104,19 +130,10 @@ impl Tier {
         Ok(self.point_at(&moving, rows)? > 0)
     }
 
-    /// An object with its bytes; nothing where its file is not where it was, or somebody reads it
-    /// who would not learn of its new place.
+    /// A live object with its bytes; nothing where its file is not where it was.
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
-        let old = self.as_it_is(old)?;
-        let found = match old.state {
-            ObjectState::Pending => return Ok(None),
-            ObjectState::Live => match self.file_of(&old) {
-                Some(found) => Some(found),
-                None => return Ok(None),
-            },
-            ObjectState::Replaced | ObjectState::Removed if self.is_read(&old) => return Ok(None),
-            ObjectState::Replaced | ObjectState::Removed => None,
-        };
+        let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
+        let Some(found) = found else { return Ok(None) };
         let contents = self.contents_in_archives(&old, request)?;
         Ok(Some(Moving { old, found, contents }))
     }
@@ -196,31 +213,23 @@ impl Tier {
             if self.has_moved(one, &row) {
                 kept.push((one.old.version.object, row));
                 old.push(one.old.clone());
-            } else if !self.may_be_pointed_at(one, &row) {
+            } else if !self.may_name(one.found.ino(), row.version.object) {
                 dead.push(row);
             }
         }
         // What became of files meanwhile was said of the one object or the other.
         self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
-        // From here on nobody looks for an old place, nor does what was removed come back and do
-        // so.
+        // From here on nobody looks for an old place.
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         self.delete_rows(&old)?;
         Ok(kept.len())
     }
 
-    /// Whether an object's file, if there is one, may say all the same that it lies in its new
-    /// place.
-    fn may_be_pointed_at(&self, one: &Moving, row: &ObjectRow) -> bool {
-        one.found.as_ref().is_some_and(|found| self.may_name(found.ino(), row.version.object))
-    }
-
-    /// Whether an object's file, if there is one, says that it lies in its new place. One that
-    /// can't say so does not keep the others from it.
+    /// Whether an object's file says that it lies in its new place. One that can't say so does not
+    /// keep the others from it.
     fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
-        let Some(found) = &one.found else { return true };
-        let moved = self.change_place(found.ino(), &one.old.version, &row.version);
+        let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
         moved.unwrap_or_else(|error| {
             let path = crate::error::shown(&row.path);
             tracing::warn!("{path} stays in the bundle in which it is: {error}");

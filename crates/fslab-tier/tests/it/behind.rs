@@ -1,7 +1,7 @@
 //! What is written to released files while nobody moves their bytes: behind the mount.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_tier::stored::Residency;
 use fslab_tier::{Archived, own_request};
@@ -260,5 +260,48 @@ fn where_holes_cant_be_told_nothing_that_was_written_is_overwritten() {
             bench.restart();
         }
         assert_eq!(bench.below().contents(ino).unwrap()[1000..1004], *b"here");
+    }
+}
+
+/// A file system of which one call to sync a file fails.
+#[derive(Default)]
+struct Unsure {
+    memory: MemFs,
+    /// Calls until then, and it; 0 for none.
+    fails_after: AtomicU64,
+}
+
+impl FileSystem for Unsure {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        let left = |left: u64| left.checked_sub(1);
+        match self.fails_after.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) {
+            Ok(1) => Err(Errno::IO.into()),
+            _ => self.memory.fsync(request, ino, handle, data_only),
+        }
+    }
+}
+
+/// What is known of a file that was written anew is said in several steps. Whichever is the last,
+/// nothing of the archive's comes back into it.
+#[test]
+fn what_was_written_anew_stays_so_though_saying_it_fails() {
+    for call in 1..5 {
+        let lower = Arc::new(Unsure::default());
+        let mut bench = Bench::over(Arc::clone(&lower) as Arc<dyn FileSystem>);
+        let ino = bench.offline(&bench.client(), "file", &noise(84, 2 * MIB));
+        behind(&mut bench, ino, |file| {
+            file.truncate(0).unwrap();
+            file.write_all(0, &record()).unwrap();
+        });
+        lower.fails_after.store(call, Ordering::SeqCst);
+        let opened = bench.client().contents(ino);
+        lower.fails_after.store(0, Ordering::SeqCst);
+        assert!(opened.is_err() || call > 2, "call {call} is not made");
+        bench.restart();
+        assert!(bench.client().contents(ino).unwrap() == record(), "call {call}");
     }
 }

@@ -323,17 +323,19 @@ fn a_time_that_was_set_by_hand_moves_along() {
     assert_eq!(bench.client().attr(ino_of(&bench, 8)).unwrap().modified, modified);
 }
 
-/// A removed file can come back for as long as such are kept, whatever moved meanwhile.
+/// A removed file can come back for as long as such are kept, whatever moved meanwhile; whoever
+/// still names its object, as a snapshot of the tree does, finds it as long.
 #[test]
-fn what_was_removed_moves_along_and_comes_back() {
+fn what_was_removed_stays_where_it_is_and_comes_back() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let client = bench.client();
+    let before = place_of(&bench, 9);
     replace(&bench, 0..8);
     bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
     client.unlink(Ino::ROOT, "file9").unwrap();
     let expired = bench.tier.expire(&own_request()).unwrap();
-    assert_eq!((expired.objects, expired.repacked), (8, 1));
+    assert_eq!((expired.objects, expired.containers, expired.repacked), (8, 0, 1));
     let mut removed = Vec::new();
     let command = Command::Versions { path: b"file9".to_vec() };
     let mut tell = |event| {
@@ -345,6 +347,8 @@ fn what_was_removed_moves_along_and_comes_back() {
     };
     execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
     let object = removed.pop().unwrap().parse().unwrap();
+    assert_eq!(bench.tier.expire(&own_request()).unwrap().repacked, 0, "nothing else is to move");
+    assert!(bench.archives[0].length(ContainerKind::Files, before.container).is_ok());
     let command = Command::Undelete { object, path: b"file9".to_vec() };
     execute(&bench.tier, &command, &own_request(), &mut |_| true).unwrap();
     all_are_right(&bench, 0..10);

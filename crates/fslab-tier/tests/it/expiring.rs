@@ -11,7 +11,7 @@ use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
 use crate::beside::{Meddled, rows};
-use crate::bundles::expire;
+use crate::bundles::{contents, do_all, expire, replace};
 use crate::support::{Bench, MIB, noise};
 
 const CONTENTS: u64 = 97;
@@ -101,6 +101,28 @@ fn what_a_scan_missed_that_saw_a_part_of_the_tree_never_expires() {
     client.rename(data, "file", data, "other").unwrap();
     assert_eq!(expire(&bench).objects, 0);
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// The same of a bundle most of which nobody needs: what is said to be removed does not move out of
+/// it, as files that are not mounted name it there.
+#[test]
+fn what_a_scan_missed_stays_in_its_bundle() {
+    let lower = Arc::new(Unmounted::default());
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let data = client.mkdir(Ino::ROOT, "data").unwrap();
+    let ino = client.file(data, "file", &contents(0)).unwrap();
+    for number in 1..10 {
+        client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    do_all(&bench.tier, &mut |_| ());
+    bench.release(ino, "data/file").unwrap();
+    replace(&bench, 1..8);
+    *lower.missing.lock() = Some("data");
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (7, 1));
+    *lower.missing.lock() = None;
+    assert!(client.contents(ino).unwrap() == contents(0));
 }
 
 /// It was archived behind the walk, at an earlier hour than that at which the walk began.

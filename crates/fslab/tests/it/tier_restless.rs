@@ -55,7 +55,7 @@ struct Restless {
 }
 
 /// How long who looks waits for the kernel's word of a close, which it gives when it has time to.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(5);
 
 impl Restless {
     /// What can't go now stays: somebody uses it, or it is no file.
