@@ -104,21 +104,30 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// A number above all that were given, and above the time in nanoseconds: also a catalogue that
-    /// was lost does not give one again.
+    /// A number above all that were given and all that rows have, above the time in nanoseconds, and
+    /// above one that who asks has found elsewhere: also a catalogue that was lost does not give
+    /// one again, nor one that is below, though the clock was ahead once.
     ///
     /// # Errors
     /// As all of these, what the database answers.
-    pub fn next_sequence(&self, now: Timestamp) -> Result<u64> {
+    pub fn next_sequence(&self, now: Timestamp, above: u64) -> Result<u64> {
         let seconds = u64::try_from(now.seconds).unwrap_or(0);
         let time = seconds.saturating_mul(1_000_000_000) + u64::from(now.nanoseconds);
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
             let last = facts.get(SEQUENCE)?.map_or(0, |last| last.value());
-            let next = (last + 1).max(time);
+            let next = last.max(above).saturating_add(1).max(time);
             facts.insert(SEQUENCE, next)?;
             Ok(next)
         })
+    }
+
+    /// Whether a number was given, or a row written.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn has_numbered(&self) -> Result<bool> {
+        self.ask(|transaction| Ok(transaction.open_table(FACTS)?.get(SEQUENCE)?.is_some()))
     }
 
     /// Writes rows, all or none, durably. Scans that have begun did not see more than who says
@@ -251,6 +260,19 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
             let count = containers.get(container)?.map_or(0, |count| count.value());
             containers.insert(container, count + 1)?;
         }
+    }
+    raise_sequence(transaction, rows)
+}
+
+/// What is numbered from now on is later than what is known.
+fn raise_sequence(
+    transaction: &redb::WriteTransaction,
+    rows: &[ObjectRow],
+) -> Result<(), redb::Error> {
+    let Some(greatest) = rows.iter().map(|row| row.version.sequence).max() else { return Ok(()) };
+    let mut facts = transaction.open_table(FACTS)?;
+    if facts.get(SEQUENCE)?.is_none_or(|last| last.value() < greatest) {
+        facts.insert(SEQUENCE, greatest)?;
     }
     Ok(())
 }
@@ -387,7 +409,12 @@ mod tests {
     fn sequences_rise_though_the_clock_does_not() {
         let catalogue = Catalogue::in_memory().unwrap();
         let late = Timestamp { seconds: 100, nanoseconds: 7 };
-        assert_eq!(catalogue.next_sequence(late).unwrap(), 100_000_000_007);
-        assert_eq!(catalogue.next_sequence(Timestamp::default()).unwrap(), 100_000_000_008);
+        assert_eq!(catalogue.next_sequence(late, 0).unwrap(), 100_000_000_007);
+        let next = |above| catalogue.next_sequence(Timestamp::default(), above).unwrap();
+        assert_eq!((next(0), next(200_000_000_000)), (100_000_000_008, 200_000_000_001));
+        let mut known = row(1, 2);
+        known.version.sequence = 300_000_000_000;
+        catalogue.put(&[known]).unwrap();
+        assert_eq!(next(0), 300_000_000_001);
     }
 }

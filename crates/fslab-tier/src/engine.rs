@@ -161,6 +161,20 @@ pub struct Tier {
     has_acted: AtomicBool,
 }
 
+/// What a new catalogue can't know of: it may be in the place of one that was lost.
+fn last_number_known(catalogue: &Catalogue, archives: &[Arc<dyn Archive>]) -> Result<u64> {
+    if catalogue.has_numbered()? {
+        return Ok(0);
+    }
+    let known = namespace::last_number(archives);
+    Ok(known.unwrap_or_else(|error| {
+        tracing::warn!(
+            "the archived trees can't be read, which new versions should be later than: {error}"
+        );
+        0
+    }))
+}
+
 impl Tier {
     /// Puts the engine over a tree, which it claims for itself.
     ///
@@ -175,7 +189,8 @@ impl Tier {
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
-        let first_sequence = catalogue.next_sequence(around.calendar.now())?;
+        let known = last_number_known(&catalogue, &archives)?;
+        let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         let movers = settings.movers;
         let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);

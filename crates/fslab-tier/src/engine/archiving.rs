@@ -69,6 +69,11 @@ impl Job {
     pub(super) fn object_before(&self) -> Option<Id> {
         self.before.as_ref().map(|before| before.version.object)
     }
+
+    /// The number of the version before; 0 where there is none.
+    pub(super) fn sequence_before(&self) -> u64 {
+        self.before.as_ref().map_or(0, |before| before.version.sequence)
+    }
 }
 
 impl Drop for Job {
@@ -171,7 +176,7 @@ impl Tier {
     ) -> Result<Archived> {
         let archives = self.chosen_archives()?;
         let container = self.around.identities.make();
-        let sequence = self.draw_sequence()?;
+        let sequence = self.draw_sequence(job.sequence_before())?;
         let row = self.pending_row(job, container, sequence.number, &archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
         let done = self.copy_verified(job, &row, &archives, request, pace);

@@ -197,7 +197,8 @@ impl Archiver<'_> {
         let tier = self.tier;
         let archives = tier.chosen_archives()?;
         let container = tier.around.identities.make();
-        let sequence = tier.draw_sequence()?;
+        let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
+        let sequence = tier.draw_sequence(before.unwrap_or(0))?;
         let row = |gathered: &Gathered| {
             tier.pending_row(&gathered.job, container, sequence.number, &archives)
         };

@@ -53,6 +53,8 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
+        let archives = self.chosen_archives()?;
+        self.catalogue.next_sequence(self.around.calendar.now(), last_number(&archives)?)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
         let (_, was_all_seen) =
             self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
@@ -60,7 +62,7 @@ impl Tier {
         if !was_all_seen {
             made.problems.push(MISSED.to_owned());
         }
-        for archive in &self.chosen_archives()? {
+        for archive in &archives {
             let container = self.put_tree(archive, sequence, &mut spool, request)?;
             self.drop_old_trees(archive, container)?;
         }
@@ -220,6 +222,17 @@ impl Tier {
         }
         Ok(())
     }
+}
+
+/// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
+/// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
+pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> Result<u64> {
+    let mut last = 0;
+    for archive in archives {
+        let trees = crate::rebuild::trees(archive)?;
+        last = trees.iter().map(|(_, tree)| tree.heading().sequence).fold(last, u64::max);
+    }
+    Ok(last)
 }
 
 struct UploadSink {

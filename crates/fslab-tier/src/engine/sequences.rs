@@ -20,10 +20,11 @@ pub(super) struct Drawn<'a> {
 }
 
 impl Tier {
-    /// Draws the number of a version.
-    pub(super) fn draw_sequence(&self) -> Result<Drawn<'_>> {
+    /// Draws the number of a version, above that of the version before, of which a catalogue that
+    /// was lost may know nothing yet.
+    pub(super) fn draw_sequence(&self, above: u64) -> Result<Drawn<'_>> {
         let mut under_way = self.sequences.0.lock();
-        let number = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
         under_way.insert(number);
         Ok(Drawn { sequences: &self.sequences, number })
     }
@@ -32,7 +33,7 @@ impl Tier {
     /// still on their way.
     pub(super) fn draw_settled(&self) -> Result<u64> {
         let under_way = self.sequences.0.lock();
-        let drawn = self.catalogue.next_sequence(self.around.calendar.now())?;
+        let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;
         Ok(under_way.first().map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 }
