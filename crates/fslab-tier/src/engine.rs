@@ -57,6 +57,7 @@ mod sequences;
 mod settling;
 mod showing;
 mod tree_copies;
+mod uses;
 mod walk;
 
 pub use archiving::Archived;
@@ -220,6 +221,7 @@ impl Tier {
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;
+        tier.compare_uses()?;
         tier.catalogue.begin_use()?;
         tier.in_doubt.store(tier.catalogue.is_in_doubt()?, Ordering::SeqCst);
         tier.settle_pending()?;

@@ -17,6 +17,8 @@ const SCANNED: &str = "scanned";
 const IN_USE: &str = "in use";
 /// 0 once every file was looked at since the last use that did not end in order.
 const IN_DOUBT: &str = "in doubt";
+/// How often engines began to use it.
+const USES: &str = "uses";
 
 impl Catalogue {
     /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
@@ -32,6 +34,39 @@ impl Catalogue {
                 facts.insert(IN_DOUBT, 1)?;
             }
             facts.insert(IN_USE, 1)?;
+            Ok(())
+        })
+    }
+
+    /// How often engines began to use it; nothing where nobody counted.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn uses(&self) -> Result<Option<u64>> {
+        self.ask(|transaction| {
+            let facts = transaction.open_table(FACTS)?;
+            Ok(facts.get(USES)?.map(|uses| uses.value()))
+        })
+    }
+
+    /// Counts the uses from here.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn note_uses(&self, uses: u64) -> Result<()> {
+        self.note(USES, uses)
+    }
+
+    /// It is not of the same day as the tree: what was said of files, and what scans found, may be
+    /// of others. A scan tells anew before anything goes.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn distrust(&self) -> Result<()> {
+        self.change(|transaction| {
+            let mut facts = transaction.open_table(FACTS)?;
+            facts.insert(IN_DOUBT, 1)?;
+            facts.insert(SCANNED, 0)?;
             Ok(())
         })
     }

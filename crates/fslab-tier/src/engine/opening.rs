@@ -41,6 +41,9 @@ impl Tier {
         if !state.is_resident() {
             opened.backing = None;
             opened.direct = state.has_offline();
+            // Before Linux 6.6 what is written directly leaves pages of an earlier opening as they
+            // were.
+            opened.keep_cache &= !opened.direct;
         }
         Ok(opened)
     }

@@ -13,6 +13,11 @@ pub const USER_RESIDENCY_NAME: &str = "user.fslab.tier";
 pub const TRUSTED_TREE_NAME: &str = "trusted.fslab.tier.tree";
 /// The same where it is an ordinary user's.
 pub const USER_TREE_NAME: &str = "user.fslab.tier.tree";
+/// The xattr on the root of a tree that counts how often an engine began to use it, as its
+/// catalogue does.
+pub const TRUSTED_USES_NAME: &str = "trusted.fslab.tier.uses";
+/// The same where it is an ordinary user's.
+pub const USER_USES_NAME: &str = "user.fslab.tier.uses";
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 

@@ -9,7 +9,8 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
 use super::format::{
-    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME,
+    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME, USER_RESIDENCY_NAME,
+    USER_TREE_NAME, USER_USES_NAME,
 };
 use super::residency::{self, Residency, Unreadable};
 use crate::id::Id;
@@ -221,6 +222,45 @@ impl Marks {
         fs.setxattr(request, Ino::ROOT, OsStr::new(self.tree_name()), &value, XattrMode::empty())
     }
 
+    fn uses_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_USES_NAME,
+            Self::Own(_) => USER_USES_NAME,
+        }
+    }
+
+    /// How often engines began to use a tree, by what its root says; nothing where that says
+    /// nothing that can be read.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn read_uses(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+    ) -> fslab_vfs::Result<Option<u64>> {
+        let value = get(fs, request, Ino::ROOT, self.uses_name())?;
+        Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
+    }
+
+    /// Says durably how often.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn write_uses(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        uses: u64,
+    ) -> fslab_vfs::Result<()> {
+        let (name, value) = (OsStr::new(self.uses_name()), uses.to_le_bytes());
+        fs.setxattr(request, Ino::ROOT, name, &value, XattrMode::empty())?;
+        let root = fs.opendir(request, Ino::ROOT)?;
+        let synced = fs.fsyncdir(request, Ino::ROOT, root, false);
+        fs.releasedir(request, Ino::ROOT, root)?;
+        synced
+    }
+
     fn check(
         self,
         fs: &dyn FileSystem,
@@ -244,7 +284,14 @@ const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root b
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
-    let ours = [TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME];
+    let ours = [
+        TRUSTED_RESIDENCY_NAME,
+        TRUSTED_TREE_NAME,
+        TRUSTED_USES_NAME,
+        USER_RESIDENCY_NAME,
+        USER_TREE_NAME,
+        USER_USES_NAME,
+    ];
     ours.iter().any(|own| name == *own)
 }
 

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
+use fslab_tier::command::{Command, execute};
 use fslab_tier::home::{Home, Wish};
-use fslab_tier::own_request;
 use fslab_tier::stored::Marks;
+use fslab_tier::{Tier, own_request};
+use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
 use crate::beside::{Meddled, rows};
 use crate::bundles::{contents, do_all, expire, replace};
-use crate::support::{Bench, MIB, noise};
+use crate::support::{Bench, MIB, noise, open};
 
 const CONTENTS: u64 = 97;
 
@@ -123,6 +125,54 @@ fn what_a_scan_missed_stays_in_its_bundle() {
     assert_eq!((expired.objects, expired.repacked), (7, 1));
     *lower.missing.lock() = None;
     assert!(client.contents(ino).unwrap() == contents(0));
+}
+
+/// A home that was set back to a day on which a file was said to be gone, and a scan found nobody
+/// who needed it: it was undeleted since, under another name.
+#[test]
+fn a_catalogue_of_another_day_than_the_tree_lets_nothing_go() {
+    let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
+    let (now, backup) = (scratch.path().join("now"), scratch.path().join("backup"));
+    let settings = bench.tier.settings().clone();
+    let reopen = || {
+        let catalogue = Catalogue::open(&now).unwrap();
+        open(&bench.lower, &settings, &bench.archives, catalogue, &bench.around)
+    };
+    let (tier, fs) = reopen();
+    {
+        let client = Client::new(&*fs);
+        let ino = client.file(Ino::ROOT, "file", &noise(CONTENTS, MIB)).unwrap();
+        tier.archive(ino, b"file", &own_request()).unwrap();
+        client.unlink(Ino::ROOT, "file").unwrap();
+    }
+    tier.scan(&own_request()).unwrap();
+    let object = only_row(&tier).version.object;
+    tier.shutdown().unwrap();
+    drop((tier, fs));
+    std::fs::copy(&now, &backup).unwrap();
+    let (tier, fs) = reopen();
+    let undelete = Command::Undelete { object, path: b"again".to_vec() };
+    execute(&tier, &undelete, &own_request(), &mut |_| true).unwrap();
+    tier.shutdown().unwrap();
+    drop((tier, fs));
+    std::fs::copy(&backup, &now).unwrap();
+    let (tier, fs) = reopen();
+    bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
+    let client = Client::new(&*fs);
+    let again = client.lookup(Ino::ROOT, "again").unwrap().ino;
+    assert!(client.contents(again).unwrap() == noise(CONTENTS, MIB));
+}
+
+fn only_row(tier: &Tier) -> ObjectRow {
+    let mut rows = Vec::new();
+    let mut keep = |row| {
+        rows.push(row);
+        Ok(())
+    };
+    tier.catalogue().for_each(&mut keep).unwrap();
+    assert_eq!(rows.len(), 1);
+    rows.remove(0)
 }
 
 /// It was archived behind the walk, at an earlier hour than that at which the walk began.
