@@ -23,6 +23,7 @@ use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
+use crate::private;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
@@ -179,7 +180,7 @@ impl Home {
         };
         // Before anything is made.
         settings_text(&path.join(SETTINGS), &description)?;
-        fs::create_dir_all(path).map_err(Error::file(path))?;
+        private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
         if path.join(SETTINGS).exists() {
             return Err(refused(format!("{} is the home of a tier already", path.display())));
@@ -434,6 +435,7 @@ impl Home {
     ) -> Result<Arc<Tier>> {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
+        private::warn_if_open(&self.path, &[CATALOGUE]);
         let archives = self.archives(&around.identities)?;
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
