@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariant: what has its name below `files` or `trees` is whole and durable. It got the name by a
-//! rename, after it was synced, and the directory was synced before anybody was told. Its owner alone
-//! may look into it.
+//! rename, after it was synced, and the directory was synced before anybody was told. Its owner
+//! alone may look into it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
