@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{Archive, ContainerKind, Key, Upload};
@@ -335,6 +335,15 @@ impl Archive for DirectoryArchive {
             }
         }
         Ok(())
+    }
+
+    /// The kernel's pages too: they may be those that were written, which the disk never took.
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        // What can't be opened is said by who reads it next.
+        let Ok(file) = File::open(self.path(kind, container)) else { return };
+        if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
+            tracing::debug!(%error, "{container}: is read back from memory");
+        }
     }
 
     /// Each container is a file: what is near is in the same one.

@@ -60,10 +60,17 @@ impl Tier {
         if !was_all_seen {
             made.problems.push(MISSED.to_owned());
         }
-        for archive in &self.chosen_archives()? {
-            let container = self.put_tree(archive, sequence, &mut spool, request)?;
-            self.drop_old_trees(archive, container)?;
-        }
+        let mut done = Vec::new();
+        self.with_takers(|archives| {
+            for archive in archives {
+                if !done.contains(&archive.id()) {
+                    let container = self.put_tree(archive, sequence, &mut spool, request)?;
+                    done.push(archive.id());
+                    self.drop_old_trees(archive, container)?;
+                }
+            }
+            Ok(())
+        })?;
         Ok(made)
     }
 
