@@ -66,7 +66,19 @@ impl Stack {
     /// # Errors
     /// What the leaf or a layer answers.
     pub fn build_in(&self, surroundings: &Surroundings) -> Result<Arc<dyn FileSystem>> {
-        let mut top = self.leaf.open()?;
+        self.build_over(self.leaf.open()?, surroundings)
+    }
+
+    /// The same over a leaf that is open already.
+    ///
+    /// # Errors
+    /// What a layer answers.
+    pub fn build_over(
+        &self,
+        leaf: Arc<dyn FileSystem>,
+        surroundings: &Surroundings,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let mut top = leaf;
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let surroundings = surroundings.of_layer(index + 1, layer.to_string());
             top = layer.build_in(top, &surroundings)?;

@@ -5,6 +5,7 @@
 
 pub mod block_counters;
 pub mod cycles;
+pub mod dead_mount;
 pub mod descriptor;
 pub mod file_handle;
 pub mod freed_memory;

@@ -7,11 +7,13 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -249,6 +251,16 @@ pub fn list() -> io::Result<Vec<MountEntry>> {
 /// Where /proc/self/mountinfo can't be read.
 pub fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().rev().find(|entry| entry.target == target))
+}
+
+/// An absolute path without links, of something that is there. A mount that it leads to is not
+/// asked, as its daemon may be dead.
+///
+/// # Errors
+/// Where nothing is there.
+pub fn place_of(path: &Path) -> io::Result<PathBuf> {
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
 /// `36 35 98:0 /root /target rw,noatime master:1 - ext4 /dev/sda rw`: the optional fields before

@@ -16,6 +16,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::private;
 
 mod facts;
 mod row;
@@ -49,6 +50,9 @@ impl Catalogue {
     /// # Errors
     /// Where another program uses it, or it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
+        // The database would make a file that everybody may read.
+        let made = private::options().create(true).truncate(false).open(path);
+        made.map_err(|error| failed(path, redb::StorageError::Io(error)))?;
         let opened = builder().create(path).map_err(|error| failed(path, error))?;
         Self::with(path, opened)
     }

@@ -56,6 +56,7 @@ mod scrubbing;
 mod sequences;
 mod settling;
 mod showing;
+mod takers;
 mod tree_copies;
 mod uses;
 mod walk;
@@ -145,6 +146,7 @@ pub struct Tier {
     queue: Arc<Queue>,
     readers: readers::Readers,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    resting: takers::Resting,
     counted: counts::Counted,
     moves: moves::Moves,
     rounds: Arc<Rounds>,
@@ -209,6 +211,7 @@ impl Tier {
             queue,
             readers: readers::Readers::default(),
             movers: Mutex::default(),
+            resting: takers::Resting::default(),
             counted: counts::Counted::default(),
             moves: moves::Moves::default(),
             rounds: Arc::default(),

@@ -23,6 +23,7 @@ use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
+use crate::private;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
@@ -31,6 +32,7 @@ const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
 const POLICY: &str = "policy.toml";
 const VERSION: u32 = 1;
+const ZSTD_LEVEL_MAX: i32 = 19;
 
 /// What a tier is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +59,37 @@ pub struct Description {
     /// Its archives, in the order in which they take copies.
     #[serde(default, rename = "archive")]
     pub archives: Vec<Attached>,
+}
+
+impl Description {
+    /// The key of a value that can't be, and what to do about it.
+    fn wrong(&self) -> Option<(&'static str, String)> {
+        let archives = self.archives.len();
+        if self.version != VERSION {
+            let what = format!("version {} is not known to this fslab", self.version);
+            return Some(("version", what));
+        }
+        if self.copies == 0 {
+            let what = "copies is at least 1: bytes would go that no archive holds";
+            return Some(("copies", what.to_owned()));
+        }
+        if self.copies > archives {
+            let what = format!(
+                "copies is {}, and there are {archives} [[archive]] tables: make it less, and \
+                 attach archives with `fslab tier attach` before it is made more",
+                self.copies
+            );
+            return Some(("copies", what));
+        }
+        if !(0..=ZSTD_LEVEL_MAX).contains(&self.zstd_level) {
+            let what = format!("zstd_level is from 0, for none, to {ZSTD_LEVEL_MAX}");
+            return Some(("zstd_level", what));
+        }
+        if self.bundled_bytes > BUNDLED_BYTES_MAX {
+            return Some(("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned()));
+        }
+        None
+    }
 }
 
 /// An archive of a tier.
@@ -179,7 +212,7 @@ impl Home {
         };
         // Before anything is made.
         settings_text(&path.join(SETTINGS), &description)?;
-        fs::create_dir_all(path).map_err(Error::file(path))?;
+        private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
         if path.join(SETTINGS).exists() {
             return Err(refused(format!("{} is the home of a tier already", path.display())));
@@ -271,15 +304,9 @@ impl Home {
             line: line_of(&text, error.span()),
             what: error.message().to_owned(),
         })?;
-        if description.version != VERSION {
-            let what = format!("version {} is not known to this fslab", description.version);
-            return Err(Error::Settings { path: settings, line: 1, what });
-        }
-        if description.bundled_bytes > BUNDLED_BYTES_MAX {
-            let start = text.find("bundled_bytes").unwrap_or(0);
-            let (line, what) =
-                (line_of(&text, Some(start..start)), "bundled_bytes is at most 1 MiB");
-            return Err(Error::Settings { path: settings, line, what: what.to_owned() });
+        if let Some((key, what)) = description.wrong() {
+            let line = line_of_key(&text, key);
+            return Err(Error::Settings { path: settings, line, what });
         }
         Ok(Self { path: path.to_owned(), description, key: None })
     }
@@ -434,6 +461,7 @@ impl Home {
     ) -> Result<Arc<Tier>> {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
+        private::warn_if_open(&self.path, &[CATALOGUE]);
         let archives = self.archives(&around.identities)?;
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
@@ -466,4 +494,10 @@ fn refused(what: String) -> Error {
 pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
     let start = span.map_or(0, |span| span.start);
     1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
+}
+
+/// The line on which a key has its value, or the first.
+fn line_of_key(text: &str, key: &str) -> usize {
+    let is_its = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
+    1 + text.lines().position(is_its).unwrap_or(0)
 }

@@ -28,6 +28,7 @@ mod layer;
 pub mod limit;
 mod lower;
 pub mod policy;
+mod private;
 pub mod queue;
 pub mod rebuild;
 mod rounds;

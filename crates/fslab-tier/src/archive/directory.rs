@@ -9,19 +9,21 @@
 //! ```
 //!
 //! Invariant: what has its name below `files` or `trees` is whole and durable. It got the name by a
-//! rename, after it was synced, and the directory was synced before anybody was told.
+//! rename, after it was synced, and the directory was synced before anybody was told. Its owner
+//! alone may look into it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{Archive, ContainerKind, Key, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::private;
 
 const SETTINGS: &str = "archive.toml";
 const LEASE: &str = "lease";
@@ -91,7 +93,7 @@ impl DirectoryArchive {
     }
 
     fn make(root: &Path, description: &Description) -> Result<()> {
-        match fs::create_dir(root) {
+        match private::create_dir(root) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::file(root)(error));
             }
@@ -110,7 +112,7 @@ impl DirectoryArchive {
         let text = settings_text(&settings, description)?;
         for name in directories() {
             let path = root.join(name);
-            fs::create_dir(&path).map_err(Error::file(&path))?;
+            private::create_dir(&path).map_err(Error::file(&path))?;
         }
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
@@ -164,6 +166,9 @@ impl DirectoryArchive {
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         check_directories(root)?;
+        if description.encryption.is_none() {
+            private::warn_if_open(root, &directories());
+        }
         let lease = take_lease(root)?;
         let archive = Self::with(root, description, Some(lease));
         archive.clear_incoming().map_err(Error::file(&root.join(INCOMING)))?;
@@ -240,8 +245,8 @@ fn directory_of(kind: ContainerKind) -> &'static str {
 fn take_lease(root: &Path) -> Result<File> {
     let path = root.join(LEASE);
     let no_link = OFlags::NOFOLLOW.bits() as i32;
-    let mut options = OpenOptions::new();
-    let options = options.create(true).truncate(false).write(true).custom_flags(no_link);
+    let mut options = private::options();
+    let options = options.create(true).truncate(false).custom_flags(no_link);
     let opened = options.open(&path);
     let lease = opened.map_err(Error::file(&path))?;
     match flock(&lease, FlockOperation::NonBlockingLockExclusive) {
@@ -263,7 +268,7 @@ pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<St
 /// Writes a small file so that it is there with its contents, or not at all.
 pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
+    let mut file = private::create(&beside)?;
     file.write_all(contents)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
@@ -285,7 +290,7 @@ impl Archive for DirectoryArchive {
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         let incoming = self.root.join(INCOMING).join(container.to_string());
-        let file = OpenOptions::new().create_new(true).write(true).open(&incoming)?;
+        let file = private::options().create_new(true).open(&incoming)?;
         let target = self.path(kind, container);
         Ok(Box::new(DirectoryUpload { file, incoming, target, is_finished: false }))
     }
@@ -332,6 +337,15 @@ impl Archive for DirectoryArchive {
         Ok(())
     }
 
+    /// The kernel's pages too: they may be those that were written, which the disk never took.
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        // What can't be opened is said by who reads it next.
+        let Ok(file) = File::open(self.path(kind, container)) else { return };
+        if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
+            tracing::debug!(%error, "{container}: is read back from memory");
+        }
+    }
+
     /// Each container is a file: what is near is in the same one.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
@@ -373,7 +387,7 @@ impl Upload for DirectoryUpload {
         self.file.sync_all()?;
         let directory = self.target.parent().unwrap_or(Path::new("/")).to_owned();
         if !directory.exists() {
-            match fs::create_dir(&directory) {
+            match private::create_dir(&directory) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => sync_directory(directory.parent().unwrap_or(Path::new("/")))?,
             }
@@ -429,6 +443,30 @@ mod tests {
             archive.delete(kind, id).unwrap();
             assert!(archive.length(kind, id).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_made_is_its_owners_alone() {
+        use std::os::unix::fs::MetadataExt;
+        let (_scratch, archive) = made();
+        for kind in [ContainerKind::Files, ContainerKind::Tree] {
+            let mut upload = archive.begin(kind, Id([7; 16])).unwrap();
+            upload.write(b"hello").unwrap();
+            upload.finish().unwrap();
+        }
+        let _being_written = archive.begin(ContainerKind::Files, Id([8; 16])).unwrap();
+        let mut places = vec![archive.root.clone()];
+        let mut seen = 0;
+        while let Some(place) = places.pop() {
+            let about = fs::symlink_metadata(&place).unwrap();
+            let mode = if about.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(about.mode() & 0o7777, mode, "{}", place.display());
+            seen += 1;
+            if about.is_dir() {
+                places.extend(fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+        assert_eq!(seen, 10, "root, settings, lease, three directories, one of two digits, three");
     }
 
     #[test]

@@ -174,27 +174,26 @@ impl Tier {
         request: &Request,
         pace: Pace<'_>,
     ) -> Result<Archived> {
-        let archives = self.chosen_archives()?;
-        let container = self.around.identities.make();
-        let sequence = self.draw_sequence(job.sequence_before())?;
-        let row = self.pending_row(job, container, sequence.number, &archives);
-        self.catalogue.put(std::slice::from_ref(&row))?;
-        let done = self.copy_verified(job, &row, &archives, request, pace);
-        let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
-        if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
-            self.take_back(std::slice::from_ref(&row), &archives);
-        }
-        done
+        self.with_takers(|archives| self.copy_to(archives, job, request, pace))
     }
 
-    /// The archives that take a copy: the first ones, in the order in which they were attached.
-    pub(super) fn chosen_archives(&self) -> Result<Vec<Arc<dyn Archive>>> {
-        let archives = self.archives();
-        let (wanted, found) = (self.settings.copies, archives.len());
-        if found < wanted.max(1) {
-            return Err(Error::TooFewArchives { wanted: wanted.max(1), found });
+    fn copy_to(
+        &self,
+        archives: &[Arc<dyn Archive>],
+        job: &Job,
+        request: &Request,
+        pace: Pace<'_>,
+    ) -> Result<Archived> {
+        let container = self.around.identities.make();
+        let sequence = self.draw_sequence(job.sequence_before())?;
+        let row = self.pending_row(job, container, sequence.number, archives);
+        self.catalogue.put(std::slice::from_ref(&row))?;
+        let done = self.copy_verified(job, &row, archives, request, pace);
+        let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
+        if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
+            self.take_back(std::slice::from_ref(&row), archives);
         }
-        Ok(archives.into_iter().take(wanted.max(1)).collect())
+        done
     }
 
     /// An object that is not there yet, in a container of its own.

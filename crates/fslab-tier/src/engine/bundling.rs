@@ -195,16 +195,17 @@ impl Archiver<'_> {
 
     fn ship(&self, gathered: &[Gathered]) -> Result<Shipped> {
         let tier = self.tier;
-        let archives = tier.chosen_archives()?;
-        let container = tier.around.identities.make();
         let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
         let sequence = tier.draw_sequence(before.unwrap_or(0))?;
-        let row = |gathered: &Gathered| {
-            tier.pending_row(&gathered.job, container, sequence.number, &archives)
-        };
-        let rows = gathered.iter().map(row).collect();
-        let contents = gathered.iter().map(|gathered| &gathered.contents);
-        let rows = tier.put_bundle(rows, contents, &archives, self.request, self.pace)?;
+        let rows = tier.with_takers(|archives| {
+            let container = tier.around.identities.make();
+            let row = |gathered: &Gathered| {
+                tier.pending_row(&gathered.job, container, sequence.number, archives)
+            };
+            let rows = gathered.iter().map(row).collect();
+            let contents = gathered.iter().map(|gathered| &gathered.contents);
+            tier.put_bundle(rows, contents, archives, self.request, self.pace)
+        })?;
         let marked: Vec<Result<()>> = gathered
             .iter()
             .zip(&rows)

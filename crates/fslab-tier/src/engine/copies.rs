@@ -61,7 +61,8 @@ pub(super) fn failed(archive: &str, container: Id) -> impl FnOnce(std::io::Error
     move |source| Error::Archive { archive, container, source }
 }
 
-/// Reads a copy back, as it is there now.
+/// Reads a copy back, as it is there now: from the disk, not from what the kernel remembers of its
+/// being written.
 pub(super) fn verify(
     archive: &Arc<dyn Archive>,
     version: &Version,
@@ -108,6 +109,7 @@ fn holds(
     pace: Pace<'_>,
 ) -> Result<()> {
     let kind = ContainerKind::Files;
+    archive.forget(kind, container);
     let mut buffer = vec![0; PIECE.min(bytes.len())];
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         pace.pass(piece.len() as u64, request)?;

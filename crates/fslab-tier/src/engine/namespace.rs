@@ -53,8 +53,8 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
-        let archives = self.chosen_archives()?;
-        self.catalogue.next_sequence(self.around.calendar.now(), last_number(&archives)?)?;
+        let last = last_number(&self.archives())?;
+        self.catalogue.next_sequence(self.around.calendar.now(), last)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
         let (_, was_all_seen) =
             self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
@@ -62,10 +62,17 @@ impl Tier {
         if !was_all_seen {
             made.problems.push(MISSED.to_owned());
         }
-        for archive in &archives {
-            let container = self.put_tree(archive, sequence, &mut spool, request)?;
-            self.drop_old_trees(archive, container)?;
-        }
+        let mut done = Vec::new();
+        self.with_takers(|archives| {
+            for archive in archives {
+                if !done.contains(&archive.id()) {
+                    let container = self.put_tree(archive, sequence, &mut spool, request)?;
+                    done.push(archive.id());
+                    self.drop_old_trees(archive, container)?;
+                }
+            }
+            Ok(())
+        })?;
         Ok(made)
     }
 

@@ -121,12 +121,13 @@ impl Tier {
         if moving.is_empty() {
             return Ok(false);
         }
-        let archives = self.chosen_archives()?;
-        let container = self.around.identities.make();
-        let rows =
-            moving.iter().map(|one| self.moved_row(&one.old, container, &archives)).collect();
-        let contents = moving.iter().map(|one| &one.contents);
-        let rows = self.put_bundle(rows, contents, &archives, request, self.pace(None))?;
+        let rows = self.with_takers(|archives| {
+            let container = self.around.identities.make();
+            let rows =
+                moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();
+            let contents = moving.iter().map(|one| &one.contents);
+            self.put_bundle(rows, contents, archives, request, self.pace(None))
+        })?;
         Ok(self.point_at(&moving, rows)? > 0)
     }
 

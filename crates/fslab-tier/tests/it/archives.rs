@@ -1,12 +1,17 @@
 //! Archives that fail: nothing is lost, and nothing wrong is shown.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use fslab_tier::{Settings, own_request};
+use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive};
+use fslab_tier::{Id, Settings, own_request};
+use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Errno, Ino, MemFs, OpenMode};
 
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::bundles::bundled;
+use crate::support::{Bench, Hands, MIB, TIER, noise};
 
 #[test]
 fn flipped_and_missing_bytes_are_never_shown() {
@@ -44,6 +49,75 @@ fn a_full_archive_leaves_the_file_and_no_object() {
     };
     bench.tier.catalogue().for_each(count).unwrap();
     assert_eq!(rows, 0);
+}
+
+/// The most usual reason to attach an archive is that the one before is full.
+#[test]
+fn what_a_full_or_damaging_archive_does_not_take_the_next_one_does() {
+    let clock = Arc::new(Hands::default());
+    let lower = Arc::new(MemFs::default());
+    let bench = Bench::by_clock(lower, Settings::of(TIER), 2, Arc::clone(&clock) as Arc<_>);
+    let client = bench.client();
+    let containers = || [0, 1].map(|number| bench.archives[number].containers());
+    let archive = |name: &str| {
+        let ino = client.file(Ino::ROOT, name, &noise(21, 3 * MIB)).unwrap();
+        bench.archive(ino, name).map(|_| ino)
+    };
+    let [first, second] = [0, 1].map(|number| bench.archives[number].faults());
+    first.full.store(true, Ordering::SeqCst);
+    let ino = archive("whole").unwrap();
+    bench.release(ino, "whole").unwrap();
+    assert_eq!(client.contents(ino).unwrap(), noise(21, 3 * MIB));
+    assert_eq!(containers(), [0, 1]);
+    first.full.store(false, Ordering::SeqCst);
+    archive("while it rests").unwrap();
+    assert_eq!(containers(), [0, 2]);
+    clock.turn(Duration::from_secs(601));
+    archive("rested").unwrap();
+    assert_eq!(containers(), [1, 2]);
+    // What is read back is not what was written.
+    first.flips.store(true, Ordering::SeqCst);
+    archive("flipped").unwrap();
+    assert_eq!(containers(), [1, 3]);
+    clock.turn(Duration::from_secs(601));
+    first.flips.store(false, Ordering::SeqCst);
+    [&first, &second].iter().for_each(|faults| faults.full.store(true, Ordering::SeqCst));
+    let error = archive("nowhere").unwrap_err().to_string();
+    assert!(error.starts_with("archive a1, object "), "the last that was asked: {error}");
+    assert_eq!(containers(), [1, 3]);
+}
+
+#[test]
+fn a_bundle_and_a_tree_go_where_there_is_room() {
+    let settings = Settings { bundled: 64 << 10, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
+    bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+    bundled(&bench, 5);
+    assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 1));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 2));
+}
+
+/// A disk that forgets what it was given, and a client of NFS that has it still.
+#[test]
+fn copies_are_read_back_from_the_disk() {
+    // Where builds are: on a disk, whose pages can be dropped from memory.
+    let scratch = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let root = scratch.path().join("archive");
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let archive = DirectoryArchive::open(&root, TIER).unwrap();
+    let (kind, container) = (ContainerKind::Files, Id([7; 16]));
+    let mut upload = archive.begin(kind, container).unwrap();
+    upload.write(&noise(1, MIB)).unwrap();
+    upload.finish().unwrap();
+    let path = root.join("files/07").join(container.to_string());
+    let cached = || fslab_sys::residency::cachestat(File::open(&path).unwrap());
+    match cached() {
+        Ok(before) if before.cached >= 256 => {}
+        found => return skip(module_path!(), &format!("nothing is in the cache: {found:?}")),
+    }
+    archive.forget(kind, container);
+    assert_eq!(cached().unwrap().cached, 0);
 }
 
 #[test]

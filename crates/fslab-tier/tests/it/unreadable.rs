@@ -117,6 +117,36 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
     assert_eq!(rebuild::trees(&archive).unwrap().len(), 1);
 }
 
+/// Whoever changes how many copies are asked for has no other place than this file.
+#[test]
+fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let home = scratch.path().join("home");
+    let wish = Wish::usual(vec![scratch.path().join("archive")], None);
+    Home::init(&home, &MemFs::default(), &wish, &Bench::new().around).unwrap();
+    let path = home.join("tier.toml");
+    let before = std::fs::read_to_string(&path).unwrap();
+    for (key, value, said) in [
+        ("version", "9", "line 1: version 9 is not known"),
+        ("copies", "0", "line 3: copies is at least 1"),
+        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables: make it less"),
+        ("zstd_level", "20", "line 4: zstd_level is from 0, for none, to 19"),
+        ("zstd_level", "-1", "line 4: zstd_level is from 0"),
+        ("bundled_bytes", "2000000", "line 5: bundled_bytes is at most 1 MiB"),
+    ] {
+        let with = |line: &str| match line.split_once(" = ") {
+            Some((name, _)) if name == key => format!("{key} = {value}\n"),
+            _ => format!("{line}\n"),
+        };
+        let after: String = before.lines().map(with).collect();
+        std::fs::write(&path, after).unwrap();
+        let refused = Home::read(&home).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    std::fs::write(&path, before).unwrap();
+    Home::read(&home).unwrap();
+}
+
 /// TOML is text. What was half written would be taken for a home.
 #[test]
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {

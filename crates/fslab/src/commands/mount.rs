@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use fslab_layers::{LayerChoice, Leaf, Stack};
+use fslab_sys::dead_mount::DeadMount;
 
 use options::Options;
 
@@ -69,6 +70,8 @@ struct Plan {
     stack: Stack,
     options: Options,
     mount_point: PathBuf,
+    /// What is there already, and is to be replaced.
+    dead: Option<DeadMount>,
 }
 
 impl Args {
@@ -96,9 +99,15 @@ impl Args {
         if let Some(path) = &self.layers_file {
             layers.extend(Stack::read_layers(path, layers::FOREIGN)?);
         }
-        preflight::check(&self.lower, &self.mount_point, options.non_empty)?;
-        preflight::check_places(&layers, &self.lower, &self.mount_point)?;
+        let dead = preflight::dead(&self.mount_point).filter(|_| options.replace);
+        let places = preflight::Places {
+            lower: &self.lower,
+            mount_point: &self.mount_point,
+            dead: dead.as_ref(),
+        };
+        places.check(options.non_empty)?;
+        places.check_layers(&layers)?;
         let stack = Stack { layers, leaf: self.lower };
-        Ok(Plan { stack, options, mount_point: self.mount_point })
+        Ok(Plan { stack, options, mount_point: self.mount_point, dead })
     }
 }

@@ -1,12 +1,11 @@
 //! `fslab umount`: takes a mount away and waits until its daemon has let go of the lower files.
 
-use std::os::fd::AsRawFd;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::{self, MountEntry};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -75,15 +74,13 @@ fn bad(message: String) -> anyhow::Error {
     Coded { code: Code::BadInput, message }.into()
 }
 
-/// An absolute path, symbolic links resolved, without asking the mount itself, whose daemon may
-/// be dead: opened as a mere path it is not.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let place = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Err(bad(format!("{} does not exist", path.display()))),
-        place => place.with_context(|| format!("can't find {}", path.display()))?,
-    };
-    let told = format!("/proc/self/fd/{}", place.as_raw_fd());
-    std::fs::read_link(&told).with_context(|| format!("can't read {told}"))
+    match mounts::place_of(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(bad(format!("{} does not exist", path.display())))
+        }
+        place => place.with_context(|| format!("can't find {}", path.display())),
+    }
 }
 
 /// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.

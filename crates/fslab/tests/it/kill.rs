@@ -61,7 +61,7 @@ fn killed_once(layer: &str, seed: u64) {
         .collect();
     let made: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     killer.join().unwrap();
-    mount_again(&place, layer);
+    mount_again(&place, layer, seed.is_multiple_of(2));
     for (made, in_doubt) in &made {
         check(layer, &place.point, made, in_doubt.as_ref());
     }
@@ -145,13 +145,17 @@ impl Doubt {
     }
 }
 
-fn mount_again(place: &Place, layer: &str) {
+fn mount_again(place: &Place, layer: &str, replace: bool) {
     let point = place.point.to_str().unwrap();
     let (code, message) = place.try_mount(&["-l", layer]);
     assert_eq!(code, 3, "over a dead mount: {message}");
     assert!(message.contains("daemon is dead; run `fslab umount"), "{message}");
-    assert_eq!(run(&["umount", "--lazy", point]), (0, String::new()));
-    place.mount(&["-l", layer]);
+    if replace {
+        place.mount(&["-o", "replace", "-l", layer]);
+    } else {
+        assert_eq!(run(&["umount", "--lazy", point]), (0, String::new()));
+        place.mount(&["-l", layer]);
+    }
     fs::write(place.point.join("after"), "alive").unwrap();
     assert_eq!(fs::read(place.point.join("after")).unwrap(), b"alive");
 }

@@ -20,6 +20,7 @@ mod reproducing;
 mod sca_conversion;
 mod sca_memory;
 mod sca_tools;
+mod services;
 mod set_id;
 mod support;
 mod tier_fsx;

@@ -1,7 +1,7 @@
 //! Tiers as their users meet them: mounts, archives, losses.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -410,6 +410,32 @@ fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");
     assert!(!message.contains("left out"), "{message}");
+}
+
+/// What root's tier keeps is of files that others may not read.
+#[test]
+fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not() {
+    require_mounting!();
+    let tiered = Tiered::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let (archive, home) = (tiered.archive(), tiered.beside("home"));
+    assert_eq!((mode(&archive), mode(&home)), (0o700, 0o700));
+    let [settings, catalogue] = ["tier.toml", "catalogue.redb"].map(|name| home.join(name));
+    assert_eq!((mode(&settings), mode(&catalogue)), (0o600, 0o600));
+    let open = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    // As earlier versions made them.
+    [&archive, &archive.join("files"), &home, &catalogue].into_iter().for_each(|path| open(path));
+    let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
+    assert_eq!(code, 0, "{message}");
+    for place in [archive, home] {
+        let told = format!("close it: chmod go= {}", place.display());
+        assert!(message.contains(&told), "{message}");
+        fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    tiered.place.umount();
+    // Nothing more is said.
+    tiered.place.mount(&["-l", "tier"]);
+    tiered.place.umount();
 }
 
 #[test]

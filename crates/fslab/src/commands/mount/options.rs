@@ -25,6 +25,7 @@ Mount options (-o):
   poll=DURATION             stay awake so long for the next of many requests [50us]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
+  replace                   take the place of a mount of fslab whose daemon died
   layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
   log=FILE                  append the daemon's messages to a file, not to the system's log
 Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
@@ -38,6 +39,8 @@ pub struct Options {
     pub layers: Vec<LayerChoice>,
     /// Mount over a directory that holds something.
     pub non_empty: bool,
+    /// Take the place of a mount whose daemon died.
+    pub replace: bool,
     /// Where messages go once the daemon runs.
     pub log: Option<PathBuf>,
 }
@@ -88,6 +91,7 @@ impl Options {
             "writeback" => mount.writeback = true,
             "idmap" => mount.id_maps = true,
             "nonempty" => self.non_empty = true,
+            "replace" => self.replace = true,
             // The kernel always checks permissions here.
             "default_permissions" => {}
             other => return is_for_mount_8(other),

@@ -5,60 +5,91 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_layers::{LayerChoice, Leaf};
+use fslab_sys::dead_mount::{self, DeadMount};
 use fslab_sys::mounts;
 use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::exit::{Code, Coded};
 
-/// Checks the two places of a mount against each other and against what is there.
-///
-/// # Errors
-/// One line that names the place and what to do.
-pub fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
-    let target = directory(mount_point, "the mount point")?;
-    if !rustix::process::geteuid().is_root() {
-        usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
-    }
-    if let Some(path) = lower.directory() {
-        let source = directory(path, "the lower directory")?;
-        usable(&source, Access::EXEC_OK, "the lower directory")?;
-        if source == target {
-            return not_twice(&target);
-        }
-        apart(&source, &target)?;
-    }
-    if non_empty { Ok(()) } else { unused(&target) }
+/// The mount of fslab at a place whose daemon is dead, where there is one.
+pub fn dead(mount_point: &Path) -> Option<DeadMount> {
+    // What can't be asked about is said by who looks at the place next.
+    DeadMount::on(mount_point, "fuse.fslab").ok().flatten()
 }
 
-/// Checks that no layer writes into what is mounted: it would wait for itself, or fill the tree
-/// with what it writes about the tree.
-///
-/// # Errors
-/// One line that names layer, option and place.
-pub fn check_places(layers: &[LayerChoice], lower: &Leaf, mount_point: &Path) -> Result<()> {
-    let mount_point = directory(mount_point, "the mount point")?;
-    let lower = lower.directory().map(|path| directory(path, "the lower directory")).transpose()?;
-    for layer in layers {
-        for (option, place) in layer.places() {
-            let refuse = |outer: &Path, role: &str| {
-                refuse(format!(
-                    "layer '{}': {option}={} lies inside {role} {}; choose a place outside of it",
-                    layer.spec().name,
-                    place.display(),
-                    outer.display()
-                ))
-            };
-            let place = resolved(place)?;
-            if place.starts_with(&mount_point) {
-                return refuse(&mount_point, "the mount point");
+/// Where a mount is to be, and over what.
+pub struct Places<'a> {
+    /// What it lies over.
+    pub lower: &'a Leaf,
+    /// Where it is mounted.
+    pub mount_point: &'a Path,
+    /// What is there already, and is to be replaced.
+    pub dead: Option<&'a DeadMount>,
+}
+
+impl Places<'_> {
+    /// Checks both against each other and against what is there.
+    ///
+    /// # Errors
+    /// One line that names the place and what to do.
+    pub fn check(&self, non_empty: bool) -> Result<()> {
+        let target = self.directory(self.mount_point, "the mount point")?;
+        if !rustix::process::geteuid().is_root() {
+            usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
+        }
+        if let Some(path) = self.lower.directory() {
+            let source = self.directory(path, "the lower directory")?;
+            if source == target && self.dead.is_some() {
+                return Ok(());
             }
-            if let Some(lower) = lower.as_deref().filter(|lower| place.starts_with(lower)) {
-                return refuse(lower, "the lower directory");
+            usable(&source, Access::EXEC_OK, "the lower directory")?;
+            if source == target {
+                return not_twice(&target);
+            }
+            apart(&source, &target)?;
+        }
+        if non_empty || self.dead.is_some() { Ok(()) } else { unused(&target) }
+    }
+
+    /// Checks that no layer writes into what is mounted: it would wait for itself, or fill the tree
+    /// with what it writes about the tree.
+    ///
+    /// # Errors
+    /// One line that names layer, option and place.
+    pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
+        let mount_point = self.directory(self.mount_point, "the mount point")?;
+        let lower = self.lower.directory();
+        let lower = lower.map(|path| self.directory(path, "the lower directory")).transpose()?;
+        for layer in layers {
+            for (option, place) in layer.places() {
+                let refuse = |outer: &Path, role: &str| {
+                    refuse(format!(
+                        "layer '{}': {option}={} lies inside {role} {}; choose a place outside of \
+                         it",
+                        layer.spec().name,
+                        place.display(),
+                        outer.display()
+                    ))
+                };
+                let place = resolved(place)?;
+                if place.starts_with(&mount_point) {
+                    return refuse(&mount_point, "the mount point");
+                }
+                if let Some(lower) = lower.as_deref().filter(|lower| place.starts_with(lower)) {
+                    return refuse(lower, "the lower directory");
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn directory(&self, path: &Path, role: &str) -> Result<PathBuf> {
+        match self.dead {
+            Some(dead) if dead.is_at(path) => Ok(dead.place().to_owned()),
+            _ => directory(path, role),
+        }
+    }
 }
 
 /// An absolute path without links, of something that need not be there yet.
@@ -82,8 +113,9 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
         Ok(_) => refuse(format!("{role} {shown} is not a directory")),
-        Err(error) if tells_of_a_dead_daemon(&error) => refuse(format!(
-            "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first"
+        Err(error) if dead_mount::tells_of_one(&error) => refuse(format!(
+            "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first, or \
+             use -o replace"
         )),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             refuse(format!("{role} {shown} does not exist"))
@@ -104,12 +136,6 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
         )),
         checked => checked.with_context(|| format!("{role} {}", path.display())),
     }
-}
-
-/// The kernel answers the second to requests that were on their way when the daemon died.
-fn tells_of_a_dead_daemon(error: &std::io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    errno == Some(Errno::NOTCONN) || errno == Some(Errno::CONNABORTED)
 }
 
 /// One place inside the other would serve itself through itself.
@@ -160,6 +186,10 @@ fn unused(target: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check(lower: &Leaf, mount_point: &Path, non_empty: bool) -> Result<()> {
+        Places { lower, mount_point, dead: None }.check(non_empty)
+    }
 
     #[track_caller]
     fn refuses(lower: &Path, mount_point: &Path, part: &str) {

@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
 use fslab_layers::{LayerChoice, Stack, Surroundings};
+use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
+use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
@@ -22,7 +24,7 @@ use crate::runtime::{self, Socket};
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
     raise_descriptor_limit();
     survive_file_size_limit()?;
-    let Plan { stack, options, mount_point } = plan;
+    let Plan { stack, options, mount_point, dead } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
     // Before there is a mount that a signal could leave behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
@@ -30,7 +32,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
     let surroundings = crate::surroundings::of_program();
-    let file_system = stack.build_in(&surroundings)?;
+    let file_system = build(&stack, dead.as_ref(), &surroundings)?;
     say_cautions(&stack);
     // What may fail fails before there is a mount.
     let has_sockets = surroundings.has_reporters() || !surroundings.services().is_empty();
@@ -38,6 +40,12 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let told = told.transpose()?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
+    if let Some(dead) = dead {
+        let yielded = dead.yield_to_its_successor();
+        yielded.inspect_err(|_| detach_or_say(&session.unmounter())).with_context(|| {
+            format!("can't take the place of the dead mount on {}", dead.place().display())
+        })?;
+    }
     let socket = told.map(Told::serve).transpose();
     let sockets = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
@@ -49,6 +57,20 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let ended = session.wait_and_then(move || drop(sockets));
     drop(guard);
     Ok(ended?)
+}
+
+/// What is below a dead mount that the new one is to replace is not at its path.
+fn build(
+    stack: &Stack,
+    dead: Option<&DeadMount>,
+    surroundings: &Surroundings,
+) -> Result<Arc<dyn FileSystem>> {
+    let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
+    let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(surroundings)?) };
+    let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());
+    let beneath = dead.beneath().with_context(cant)?;
+    let leaf = HostFs::from_descriptor(beneath, &HostOptions::default()).with_context(cant)?;
+    Ok(stack.build_over(Arc::new(leaf), surroundings)?)
 }
 
 fn say_cautions(stack: &Stack) {
@@ -71,7 +93,7 @@ struct Told {
 
 impl Told {
     fn prepare(surroundings: Surroundings, mount_point: &Path) -> Result<Self> {
-        let mount_point = mount_point.canonicalize().context("can't find the mount point")?;
+        let mount_point = mounts::place_of(mount_point).context("can't find the mount point")?;
         Ok(Self { surroundings, mount_point, directory: runtime::prepare()? })
     }
 

@@ -1,0 +1,98 @@
+//! What its owner alone may look into: archives and homes hold the bytes and names of every user's
+//! files, and are as closed as the most private of them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Others may read or enter.
+const OTHERS_LOOK: u32 = 0o077;
+/// Others may put something else in the place of what is in a directory.
+const OTHERS_CHANGE: u32 = 0o022;
+/// Unless this is set: they may then only add.
+const STICKY: u32 = 0o1000;
+
+/// Makes a directory.
+pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+}
+
+/// Makes a directory unless it is there, and those that it lies in, which are no secret.
+pub(crate) fn create_dir_all(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+/// Opens a file to write to it, which is made so where it is not there.
+pub(crate) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(FILE_MODE);
+    options
+}
+
+/// Makes a file, or takes everything out of one.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    options().create(true).truncate(true).open(path)
+}
+
+/// Says where others than its owner may look into a directory and into one of some names in it:
+/// earlier releases made them so, or somebody has opened it since.
+pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
+    if is_open(directory, names) {
+        let shown = directory.display();
+        tracing::warn!(
+            "{shown} is open to others than its owner, and so is what the tier's files hold; close \
+             it: chmod go= {shown}"
+        );
+    }
+}
+
+fn is_open(directory: &Path, names: &[&str]) -> bool {
+    // What can't be asked about is said by who opens it.
+    let mode = |path: &Path| path.metadata().map_or(0, |found| found.mode());
+    let outer = mode(directory);
+    let may_change = outer & OTHERS_CHANGE != 0 && outer & STICKY == 0;
+    let is_seen = |name: &&str| mode(&directory.join(name)) & OTHERS_LOOK != 0;
+    may_change || outer & OTHERS_LOOK != 0 && names.iter().any(is_seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_open_where_somebody_else_gets_to_what_is_in_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let outer = scratch.path().join("outer");
+        create_dir(&outer).unwrap();
+        create(&outer.join("inner")).unwrap();
+        let cases = [
+            (0o700, 0o600, false),
+            (0o755, 0o600, false),
+            (0o700, 0o644, false),
+            (0o755, 0o644, true),
+            (0o710, 0o640, true),
+            (0o777, 0o600, true),
+            (0o1777, 0o600, false),
+        ];
+        for (outer_mode, inner_mode, expected) in cases {
+            let set = |path: &Path, mode| {
+                fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+            };
+            set(&outer.join("inner"), inner_mode);
+            set(&outer, outer_mode);
+            assert_eq!(is_open(&outer, &["inner"]), expected, "{outer_mode:o} {inner_mode:o}");
+        }
+    }
+}
