@@ -21,7 +21,7 @@ mod upkeep;
 
 use moving::{archive, pin};
 use recalling::recall;
-use showing::{queue, states, usage, versions};
+use showing::{archives, queue, states, usage, versions};
 use upkeep::{scan, scrub};
 
 pub(crate) use moving::is_pinned;
@@ -103,8 +103,14 @@ pub enum Command {
     },
     /// Look at every file and every object.
     Scan,
-    /// Read every copy, and mend copies from each other.
-    Scrub,
+    /// Read every copy, mend copies from each other, and make those that are missing.
+    Scrub {
+        /// Bytes a second; 0 for any.
+        #[serde(default)]
+        rate: u64,
+    },
+    /// Which archives there are.
+    Archives,
     /// Remove what was replaced or removed long enough ago.
     Expire,
     /// Archive the names and attributes of the tree.
@@ -178,6 +184,28 @@ pub enum Event {
         state: String,
         /// Since when, in seconds since 1970.
         since: i64,
+    },
+    /// An archive of the tier.
+    Archive {
+        /// Its identity.
+        archive: String,
+        /// Its directory, where that is known.
+        path: Option<String>,
+        /// Whether it can be used.
+        attached: bool,
+        /// Whether it is known to be encrypted.
+        encrypted: bool,
+        /// Bytes that are free there, as far as that can be told.
+        free_bytes: Option<u64>,
+        /// Last versions of files that it has a copy of.
+        objects: u64,
+        /// Their bytes, as they are stored.
+        bytes: u64,
+    },
+    /// Figures so far, of what takes long.
+    Progress {
+        /// Name and value, in order.
+        figures: Vec<(String, u64)>,
     },
     /// Figures at the end.
     Total {
@@ -257,7 +285,11 @@ pub fn execute(
             tell_done(tell, "undeleted", path, bytes)
         }
         Command::Scan => scan(tier, request, tell),
-        Command::Scrub => scrub(tier, request, tell),
+        Command::Scrub { rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            scrub(tier, limit.as_ref(), request, tell)
+        }
+        Command::Archives => archives(tier, tell),
         Command::Expire => {
             let expired = tier.expire(request)?;
             let Expired { objects, containers, repacked } = expired;
@@ -282,8 +314,11 @@ fn go_on(heard: bool) -> Result<()> {
 }
 
 pub(crate) fn total(tell: &mut Tell<'_>, figures: &[(&str, u64)]) -> Result<()> {
-    let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    go_on(tell(Event::Total { figures }))
+    go_on(tell(Event::Total { figures: owned(figures) }))
+}
+
+fn owned(figures: &[(&str, u64)]) -> Vec<(String, u64)> {
+    figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64) -> Result<()> {

@@ -318,6 +318,47 @@ impl Home {
         self.save()
     }
 
+    /// Makes an empty archive that takes the place of a lost one, under its identity: a scrub fills
+    /// it from the others. It has the key of the lost one where no other is named.
+    ///
+    /// It is an archive before it is in its place: where that is as far as it got, it is attached
+    /// like any other.
+    ///
+    /// # Errors
+    /// Where the home knows none of the identity, that is still where it was, or the directory is
+    /// an archive already.
+    pub fn replace(&mut self, lost: Id, archive: &Path, key: Option<PathBuf>) -> Result<()> {
+        let Some(known) = self.description.archives.iter().position(|known| known.id == lost)
+        else {
+            let what = "the tier has no archive";
+            return Err(refused(format!("{what} {lost}; see `fslab tier archives`")));
+        };
+        let old = &self.description.archives[known];
+        if DirectoryArchive::describe(&old.path).is_ok_and(|found| found.id == lost) {
+            let path = old.path.display();
+            return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
+        }
+        let key = key.or_else(|| old.key.clone());
+        let wanted = Attached { id: lost, path: archive.to_owned(), key: key.clone() };
+        // Before anything is made.
+        settings_text(&self.path.join(SETTINGS), &wanted)?;
+        DirectoryArchive::check_place(archive)?;
+        init_archive(archive, lost, self.description.tier, key.as_deref())?;
+        let path = archive.canonicalize().map_err(Error::file(archive))?;
+        self.description.archives[known] = Attached { id: lost, path, key };
+        self.save()
+    }
+
+    /// Asks for another number of copies from now on: a scrub makes those that are missing.
+    ///
+    /// # Errors
+    /// Where there are not as many archives.
+    pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
+        check_copies(copies, self.description.archives.len())?;
+        self.description.copies = copies;
+        self.save()
+    }
+
     fn save(&self) -> Result<()> {
         let path = self.path.join(SETTINGS);
         let text = settings_text(&path, &self.description)?;
@@ -404,6 +445,7 @@ impl Home {
             bundled: self.description.bundled_bytes,
             keep: Duration::from_secs(self.description.keep_seconds),
             policy: Some(self.path.join(POLICY)),
+            known_archives: self.description.archives.clone(),
             ..Settings::of(self.description.tier)
         }
     }
@@ -447,11 +489,17 @@ fn init_archive(archive: &Path, id: Id, tier: Id, key: Option<&Path>) -> Result<
     }
 }
 
+fn check_copies(copies: usize, found: usize) -> Result<()> {
+    match copies {
+        0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
+        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found }),
+        _ => Ok(()),
+    }
+}
+
 fn check_wish(wish: &Wish) -> Result<()> {
     let found = wish.archives.len();
-    if wish.copies == 0 || wish.copies > found {
-        return Err(Error::TooFewArchives { wanted: wish.copies.max(1), found });
-    }
+    check_copies(wish.copies, found)?;
     if found > COPIES_MAX {
         return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
     }

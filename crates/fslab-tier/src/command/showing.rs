@@ -127,6 +127,20 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
+    tier.archive_states()?.into_iter().try_for_each(|state| {
+        go_on(tell(Event::Archive {
+            archive: state.id.to_string(),
+            path: state.path.map(|path| path.display().to_string()),
+            attached: state.is_attached,
+            encrypted: state.is_encrypted,
+            free_bytes: state.free_bytes,
+            objects: state.objects,
+            bytes: state.bytes,
+        }))
+    })
+}
+
 pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
     use crate::catalogue::ObjectState;
     // Who is told may take his time.

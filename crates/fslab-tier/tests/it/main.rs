@@ -18,6 +18,7 @@ mod golden;
 mod identity;
 mod limits;
 mod looking;
+mod losing;
 mod marks;
 mod measure;
 mod moved;

@@ -143,8 +143,16 @@ enum Action {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
     },
-    /// Read every copy, and mend copies from each other
+    /// Read every copy, mend copies from each other, and make those that are missing
     Scrub {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+        /// Bytes a second at most, read and written; 0 for any
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        rate: Size,
+    },
+    /// Show the archives of a tier: which are attached, and what they have
+    Archives {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
     },
@@ -214,7 +222,8 @@ impl Action {
             Self::Queue { tree } => of_tree(tree, Command::Queue),
             Self::Tree { tree } => of_tree(tree, Command::Tree),
             Self::Scan { tree } => of_tree(tree, Command::Scan),
-            Self::Scrub { tree } => of_tree(tree, Command::Scrub),
+            Self::Scrub { tree, rate } => of_tree(tree, Command::Scrub { rate: rate.bytes() }),
+            Self::Archives { tree } => of_tree(tree, Command::Archives),
             Self::Expire { tree } => of_tree(tree, Command::Expire),
             Self::Init(_) | Self::Attach(_) | Self::Key(_) | Self::Rebuild(_) => {
                 Err(bad("this is not asked of a tree".to_owned()))

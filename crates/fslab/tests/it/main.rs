@@ -22,6 +22,7 @@ mod sca_memory;
 mod sca_tools;
 mod set_id;
 mod support;
+mod tier_archives;
 mod tier_fsx;
 mod tier_kills;
 mod tiering;

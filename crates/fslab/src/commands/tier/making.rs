@@ -111,6 +111,12 @@ pub struct Attach {
     /// The file with its key, where it is encrypted or shall be
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Take the place of a lost archive, with a directory that is empty or not there yet
+    #[arg(long, value_name = "ID")]
+    in_place_of: Option<fslab_tier::Id>,
+    /// Archives that must hold a file before its bytes may go, from now on
+    #[arg(long, value_name = "COUNT")]
+    copies: Option<usize>,
 }
 
 impl Attach {
@@ -119,9 +125,19 @@ impl Attach {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
-        let id = around(&crate::surroundings::of_program()).identities.make();
         let key = self.key.as_deref().map(resolved).transpose()?;
-        home.attach(&self.archive, id, key)?;
+        match self.in_place_of {
+            Some(lost) => home.replace(lost, &self.archive, key)?,
+            None => {
+                let id = around(&crate::surroundings::of_program()).identities.make();
+                home.attach(&self.archive, id, key)?;
+            }
+        }
+        self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
+        if self.in_place_of.is_some() || self.copies.is_some() {
+            let tree = self.tree.display();
+            say!("copies that are missing are made by: fslab tier scrub {tree}");
+        }
         say_if_beside(&self.archive, &self.tree)
     }
 }
