@@ -27,6 +27,10 @@ use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
+mod remains;
+
+pub use remains::Remains;
+
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
 const POLICY: &str = "policy.toml";
@@ -190,32 +194,15 @@ impl Home {
     /// Makes a home for a tier whose archives alone are left.
     ///
     /// # Errors
-    /// Where one is there already, or the archives are not of one tier.
-    pub fn again(path: &Path, tree: &dyn FileSystem, wish: &Wish, marks: Marks) -> Result<Self> {
-        let mut owner: Option<Id> = None;
-        let mut attached = Vec::new();
-        for archive in &wish.archives {
-            let found = DirectoryArchive::describe(archive)?;
-            if owner.is_some_and(|owner| owner != found.owner) {
-                return Err(refused("the archives belong to different tiers".to_owned()));
-            }
-            owner = Some(found.owner);
-            if wish.key.is_some() && found.encryption.is_none() {
-                let archive = archive.display();
-                tracing::warn!("{archive} is not encrypted: anybody may have made it");
-            }
-            let key = wish.key.clone().filter(|_| found.encryption.is_some());
-            key_of(&found, archive, key.as_deref())?;
-            let path = archive.canonicalize().map_err(Error::file(archive))?;
-            attached.push(Attached { id: found.id, path, key });
-        }
-        let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
-        if wish.key.is_some() && attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive says that it is encrypted: somebody may \
-                        have made a plain one of it; without --key it is taken as it is";
-            return Err(refused(what.to_owned()));
-        }
-        let home = Self::make(path, tier, wish, attached)?;
+    /// Where one is there already.
+    pub fn again(
+        path: &Path,
+        tree: &dyn FileSystem,
+        remains: &Remains,
+        marks: Marks,
+    ) -> Result<Self> {
+        let usual = Wish::usual(Vec::new(), None);
+        let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
         home.mark(tree, marks)?;
         Ok(home)
@@ -234,20 +221,17 @@ impl Home {
         }
     }
 
-    /// Takes archives that are named where they are now, and those that it does not know.
+    /// Takes archives that are named where they are now, with their keys, and those that it does not
+    /// know.
     ///
     /// # Errors
-    /// Where one is none, or belongs to another tier.
-    pub fn find_archives(&mut self, wish: &Wish) -> Result<()> {
-        for archive in &wish.archives {
-            let found = DirectoryArchive::describe(archive)?;
-            let path = archive.canonicalize().map_err(Error::file(archive))?;
+    /// Where there are too many.
+    pub fn find_archives(&mut self, remains: &Remains) -> Result<()> {
+        for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
-            if let Some(known) = known.find(|known| known.id == found.id) {
-                known.path = path;
-            } else {
-                let key = wish.key.clone().filter(|_| found.encryption.is_some());
-                self.attach(archive, found.id, key)?;
+            match known.find(|known| known.id == archive.id) {
+                Some(known) => known.clone_from(archive),
+                None => self.attach(&archive.path, archive.id, archive.key.clone())?,
             }
         }
         self.save()

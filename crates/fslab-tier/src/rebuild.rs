@@ -106,7 +106,8 @@ const BATCH: usize = 500;
 /// before was about another tree.
 ///
 /// # Errors
-/// Where no archive can be read, or the catalogue fails; what goes wrong with one file is reported.
+/// Where no archive can be listed, or the catalogue or the tree fails; what goes wrong with one
+/// archive or one file is reported.
 pub fn rebuild(
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],

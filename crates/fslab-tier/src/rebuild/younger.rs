@@ -60,7 +60,12 @@ impl Rebuilder<'_> {
     /// Looks at each object that no file was made of.
     pub(super) fn add_younger(&mut self, request: &Request) -> Result<()> {
         for archive in self.archives {
-            in_parts(archive, LISTED_MAX, &mut |part| self.add_containers(archive, part, request))?;
+            let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
+            match in_parts(archive, LISTED_MAX, &mut add) {
+                // What one archive can't tell, another may.
+                Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
+                added => added?,
+            }
         }
         self.notes.write(0)
     }

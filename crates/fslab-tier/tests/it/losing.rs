@@ -1,14 +1,15 @@
 //! Archives that are lost or not attached, and copies that are missing.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive};
+use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, Upload};
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::home::{Home, Wish};
+use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -278,4 +279,100 @@ fn no_copy_at_all_is_told_by_the_names_of_its_archives() {
     tier.scan(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.copies, scrubbed.short, scrubbed.missing.len()), (0, 1, 1));
+}
+
+/// What it lists can't be told; what is asked for by name can.
+struct Unlisted(Arc<dyn Archive>);
+
+impl Archive for Unlisted {
+    fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    fn label(&self) -> &str {
+        self.0.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.0.begin(kind, container)
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        self.0.read(kind, container, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.0.length(kind, container)
+    }
+
+    fn list(&self, _: ContainerKind, _: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.0.delete(kind, container)
+    }
+}
+
+#[test]
+fn where_one_archive_cant_be_listed_the_others_serve() {
+    let twofold = Twofold::new();
+    twofold.fill();
+    let (home, around) = (&twofold.home, &twofold.around);
+    let mut archives = home.archives(&around.identities).unwrap();
+    archives[0] = Arc::new(Unlisted(Arc::clone(&archives[0])));
+    let made = |archives: &[Arc<dyn Archive>]| {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let (again, owner) = (empty_again(home), home.description.tier);
+        rebuild::rebuild(&again, archives, &catalogue, around, owner, &own_request())
+    };
+    let report = made(&archives).unwrap();
+    assert_eq!((report.files, report.tree_made.is_some()), (4, true), "{report:?}");
+    let first = home.description.archives[0].path.display().to_string();
+    assert_eq!(report.problems.len(), 2, "its trees and its files: {report:?}");
+    assert!(report.problems.iter().all(|problem| problem.contains(&first)), "{report:?}");
+    assert!(made(&archives[..1]).is_err(), "none can be listed");
+}
+
+#[test]
+fn each_archive_that_is_left_is_read_with_its_own_key() {
+    let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
+    let of = |name: &str| scratch.path().join(name);
+    for (name, byte) in [("one.key", 1), ("two.key", 2), ("other.key", 3)] {
+        Key::new([byte; 32]).write(&of(name)).unwrap();
+    }
+    let wish = Wish::usual(vec![of("one")], Some(of("one.key")));
+    let mut home = Home::init(&of("home"), &MemFs::default(), &wish, &bench.around).unwrap();
+    home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
+    home.attach(&of("plain"), Id([8; 16]), None).unwrap();
+    let identities = &bench.around.identities;
+    let open = |named: &[&str], keys: &[&str], home: Option<&Home>| {
+        let [named, keys] = [named, keys].map(|all| all.iter().map(|one| of(one)).collect());
+        let (named, keys): (Vec<_>, Vec<_>) = (named, keys);
+        Remains::open(&named, &keys, home, identities)
+    };
+    let both = open(&["one", "two", "plain"], &["two.key", "one.key"], None).unwrap();
+    let keys: Vec<_> = both.attached.iter().map(|archive| archive.key.clone()).collect();
+    assert_eq!(keys, [Some(of("one.key")), Some(of("two.key")), None]);
+    drop(both);
+    let said = open(&["one", "two"], &["one.key"], None).err().unwrap().to_string();
+    assert!(said.contains("one.key: is not the key of the archive"), "{said}");
+    let said = open(&["one", "none"], &["one.key"], None).err().unwrap().to_string();
+    assert!(said.contains("none: the archive is not there"), "{said}");
+    // A home knows the keys of its own, and one that is away is told.
+    fs::remove_dir_all(of("plain")).unwrap();
+    let known = open(&["one"], &[], Some(&home)).unwrap();
+    assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);
+    assert!(known.problems[0].contains("plain: the archive is not there"));
+    // Whoever made a plain one of it does not get it read.
+    fs::remove_dir_all(of("two")).unwrap();
+    DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier).unwrap();
+    let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();
+    assert!(said.contains("is not encrypted, though a key is named for it"), "{said}");
 }

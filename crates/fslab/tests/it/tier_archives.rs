@@ -1,7 +1,8 @@
 //! Archives of tiers as their users meet them: lost ones, new ones, those that may not be written.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::{require_mounting, run};
 use crate::tiering::{Tiered, noise};
@@ -64,6 +65,58 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
     assert!(tiered.ok(&["scrub", shown(&tree)]).contains("copies 2, mended 1, damaged 0, made 0"));
     fs::remove_dir_all(tiered.beside("second")).unwrap();
     let file = tree.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+}
+
+/// A directory shown again, where nobody can write to it.
+struct Protected(PathBuf);
+
+impl Protected {
+    fn new(directory: &Path, point: PathBuf) -> Self {
+        fs::create_dir(&point).unwrap();
+        mounted(&["--bind", shown(directory), shown(&point)]);
+        let protected = Self(point);
+        mounted(&["-o", "remount,bind,ro", shown(&protected.0)]);
+        protected
+    }
+}
+
+impl Drop for Protected {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+    }
+}
+
+#[track_caller]
+fn mounted(arguments: &[&str]) {
+    assert!(Command::new("mount").args(arguments).status().unwrap().success());
+}
+
+#[test]
+fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
+    require_mounting!();
+    let (tiered, data) = twofold();
+    tiered.ok(&["tree", shown(tiered.tree())]);
+    let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
+    let left = tiered.archive().join("incoming").join("00".repeat(16));
+    fs::write(&left, "x").unwrap();
+    {
+        let first = Protected::new(&tiered.archive(), tiered.beside("protected"));
+        let none = tiered.beside("none");
+        let archives = ["--archive", shown(&first.0), "--archive", shown(&none)];
+        let wanted = ["--home", shown(&home), shown(&again)];
+        let (code, message) = run(&[&["tier", "rebuild"], &archives[..], &wanted].concat());
+        assert!(code == 3 && message.contains("none: the archive is not there"), "{message}");
+        assert!(!home.exists() && !again.exists(), "nothing is made before");
+        let made = tiered.ok(&[&["rebuild"], &archives[..2], &wanted].concat());
+        assert!(made.contains("made 1 files"), "{made}");
+        assert!(left.exists());
+    }
+    // The new home names where it was found: it is there again.
+    fs::remove_dir(tiered.beside("protected")).unwrap();
+    fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
+    let file = again.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
 }

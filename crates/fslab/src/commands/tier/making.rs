@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::Key;
-use fslab_tier::home::{Home, Wish};
+use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::Size;
@@ -165,9 +165,10 @@ pub struct Rebuild {
     /// tree, or the tier's home that is left, of which the settings stay
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// The file with the key of archives that are encrypted
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    /// The file with the key of archives that are encrypted; several may be given, where archives
+    /// have keys of their own
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
     /// The directory in which the tree is made, and which is made where it is not there; what is
     /// in it already stays
     tree: PathBuf,
@@ -176,24 +177,33 @@ pub struct Rebuild {
 impl Rebuild {
     /// Makes the tree again.
     pub fn run(self, json: bool) -> Result<()> {
-        let wish = self.wish()?;
+        let around = around(&crate::surroundings::of_program());
+        // Before anything is made.
+        let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
+        let left = left.transpose()?;
+        let remains = self.remains(left.as_ref(), &around.identities)?;
         make_directory(&self.tree)?;
         let tree = claimed(&self.tree)?;
-        let around = around(&crate::surroundings::of_program());
-        let home = home_again(&self.home, &tree, &wish, around.marks)?;
-        let archives = home.archives(&around.identities)?;
-        let catalogue = home.catalogue()?;
-        let tier = home.description.tier;
+        let home = home_again(&self.home, left, &*tree, &remains, around.marks)?;
+        let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
-        let made = rebuild::rebuild(&tree, &archives, &catalogue, &around, tier, &request)?;
+        let mut made =
+            rebuild::rebuild(&tree, archives, &catalogue, &around, remains.tier, &request)?;
+        made.problems.extend(remains.problems);
         report(&made, json)
     }
 
-    fn wish(&self) -> Result<Wish> {
-        let places = self.archives.iter().chain([&self.home]).chain(&self.key);
+    fn remains(
+        &self,
+        left: Option<&Home>,
+        identities: &Arc<dyn fslab_tier::Identities>,
+    ) -> Result<Remains> {
+        let places = self.archives.iter().chain([&self.home]).chain(&self.keys);
         must_lie_outside(&self.tree, places)?;
-        let archives = self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?;
-        Ok(Wish::usual(archives, self.key.as_deref().map(resolved).transpose()?))
+        let all = |paths: &[PathBuf]| paths.iter().map(|path| resolved(path)).collect();
+        let (archives, keys): (Result<Vec<_>>, Result<Vec<_>>) =
+            (all(&self.archives), all(&self.keys));
+        Ok(Remains::open(&archives?, &keys?, left, identities)?)
     }
 }
 
@@ -208,15 +218,17 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 /// The home that is there for this tier, or a new one.
-fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish, marks: Marks) -> Result<Home> {
-    if path.join("tier.toml").exists() {
-        let mut home = Home::read(path)?;
-        home.key.clone_from(&wish.key);
-        home.adopt(&**tree, marks)?;
-        home.find_archives(wish)?;
-        return Ok(home);
-    }
-    Ok(Home::again(path, &**tree, wish, marks)?)
+fn home_again(
+    path: &Path,
+    left: Option<Home>,
+    tree: &dyn FileSystem,
+    remains: &Remains,
+    marks: Marks,
+) -> Result<Home> {
+    let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, marks)?) };
+    home.adopt(tree, marks)?;
+    home.find_archives(remains)?;
+    Ok(home)
 }
 
 fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
