@@ -35,6 +35,7 @@ mod rounds;
 mod sparse;
 mod support;
 mod sweeping;
+mod telling;
 mod trees;
 mod undeleting;
 mod unreadable;
