@@ -2,7 +2,7 @@
 //! and its daemon is asked, or not.
 //!
 //! `moving`: what is done to single files, `recalling`: bringing them back. `showing`: what is only
-//! told. `upkeep`: what looks at everything.
+//! told. `undeleting`: what was removed. `upkeep`: what looks at everything.
 
 use std::sync::Arc;
 
@@ -17,11 +17,13 @@ use crate::stored::BLOCK_BYTES;
 mod moving;
 mod recalling;
 mod showing;
+mod undeleting;
 mod upkeep;
 
 use moving::{archive, pin};
 use recalling::recall;
 use showing::{archives, queue, states, usage, versions};
+use undeleting::{undelete, undelete_all};
 use upkeep::{scan, scrub};
 
 pub(crate) use moving::is_pinned;
@@ -99,6 +101,12 @@ pub enum Command {
         /// The object.
         object: crate::Id,
         /// The new file.
+        path: Vec<u8>,
+    },
+    /// Bring the last version back of each file that was removed in a directory, where nothing is
+    /// in its place.
+    UndeleteAll {
+        /// The directory, or a file.
         path: Vec<u8>,
     },
     /// Look at every file and every object.
@@ -279,11 +287,8 @@ pub fn execute(
             each_file(tier, paths, request, tell, &mut |place, tell| pin(tier, place, *stays, tell))
         }
         Command::Versions { path } => versions(tier, path, tell),
-        Command::Undelete { object, path } => {
-            let (bytes, problems) = tier.undelete(*object, path, request)?;
-            problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))?;
-            tell_done(tell, "undeleted", path, bytes)
-        }
+        Command::Undelete { object, path } => undelete(tier, (*object, path), request, tell),
+        Command::UndeleteAll { path } => undelete_all(tier, path, request, tell),
         Command::Scan => scan(tier, request, tell),
         Command::Scrub { rate } => {
             let limit = Limit::new(*rate, &tier.surroundings().clock);

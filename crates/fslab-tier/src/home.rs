@@ -221,8 +221,8 @@ impl Home {
         }
     }
 
-    /// Takes archives that are named where they are now, with their keys, and those that it does not
-    /// know.
+    /// Takes archives that were named where they are now, with their keys, and those that it does
+    /// not know.
     ///
     /// # Errors
     /// Where there are too many.

@@ -145,11 +145,7 @@ pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Re
     use crate::catalogue::ObjectState;
     // Who is told may take his time.
     tier.catalogue().for_each_in_turn(&mut |row| {
-        let is_below = row
-            .path
-            .strip_prefix(path)
-            .is_some_and(|rest| path.is_empty() || rest.is_empty() || rest[0] == b'/');
-        if !is_below {
+        if !is_below(&row.path, path) {
             return Ok(());
         }
         let state = match row.state {
@@ -166,4 +162,10 @@ pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Re
             since: row.since.seconds,
         }))
     })
+}
+
+/// Whether a path is another one or is in it.
+pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest[0] == b'/')
 }

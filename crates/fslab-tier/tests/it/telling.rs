@@ -105,7 +105,7 @@ fn a_scan_tells_what_is_damaged_while_it_walks() {
     let (done, events) = told(&bench, &Command::Scan, &mut |event| !is_problem(event));
     assert!(matches!(done, Err(Error::Interrupted)), "{events:?}");
     assert_eq!(events.len(), 1);
-    assert_eq!(bench.tier.catalogue().scanned().unwrap(), 0, "it had not come to its end");
+    assert!(bench.tier.catalogue().is_in_doubt().unwrap(), "not every file was looked at");
 }
 
 #[test]

@@ -115,12 +115,18 @@ enum Action {
         /// The file or directory, which need not be there any more
         path: PathBuf,
     },
-    /// Bring a version that was replaced or removed back, as a new file
+    /// Bring a version that was replaced or removed back, as a new file, or all that was removed
     Undelete {
         /// The version, as `fslab tier versions` shows it
-        object: fslab_tier::Id,
+        #[arg(required_unless_present = "recursive")]
+        object: Option<fslab_tier::Id>,
         /// The new file
-        path: PathBuf,
+        #[arg(required_unless_present = "recursive")]
+        path: Option<PathBuf>,
+        /// In the place of both: bring the last version back of each file that was removed in a
+        /// directory, or in those below, where nothing has its name
+        #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
+        recursive: Option<PathBuf>,
     },
     /// Do what the policy says
     Policy {
@@ -214,9 +220,13 @@ impl Action {
                 let (access, path) = Access::to(&path)?;
                 Ok((access, Command::Versions { path }))
             }
-            Self::Undelete { object, path } => {
+            Self::Undelete { object: Some(object), path: Some(path), .. } => {
                 let (access, path) = Access::to(&path)?;
                 Ok((access, Command::Undelete { object, path }))
+            }
+            Self::Undelete { recursive, .. } => {
+                let (access, path) = Access::to(&recursive.context("no directory is given")?)?;
+                Ok((access, Command::UndeleteAll { path }))
             }
             Self::Policy { tree, file, dry_run } => policy(tree, file, dry_run),
             Self::Queue { tree } => of_tree(tree, Command::Queue),
