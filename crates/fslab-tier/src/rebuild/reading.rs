@@ -111,7 +111,10 @@ impl Rebuilder<'_> {
                 }
             };
             let own = found.into_iter().map(|(_, tree)| tree);
-            trees.extend(own.filter(|tree| tree.heading().tier == self.tier));
+            let is_wanted = |tree: &ObjectReader| {
+                tree.heading().tier == self.tier && tree.heading().sequence <= self.until
+            };
+            trees.extend(own.filter(is_wanted));
             // Nobody knows which they were.
             damaged.extend(broken.into_iter().map(|error| (None, error)));
         }

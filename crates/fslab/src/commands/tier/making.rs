@@ -10,7 +10,7 @@ use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::Size;
-use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
+use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
 
 use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
@@ -169,6 +169,10 @@ pub struct Rebuild {
     /// have keys of their own
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
+    /// Make it as it was archived at some time, such as 2026-11-20T12:00:00Z; what was archived
+    /// later can come back by `undelete`
+    #[arg(long, value_name = "TIME")]
+    before: Option<jiff::Timestamp>,
     /// The directory in which the tree is made, and which is made where it is not there; what is
     /// in it already stays
     tree: PathBuf,
@@ -187,8 +191,13 @@ impl Rebuild {
         let home = home_again(&self.home, left, &*tree, &remains, around.marks)?;
         let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
-        let mut made =
-            rebuild::rebuild(&tree, archives, &catalogue, &around, remains.tier, &request)?;
+        let before = self.before.map(|time| Timestamp {
+            seconds: time.as_second(),
+            nanoseconds: u32::try_from(time.subsec_nanosecond()).unwrap_or(0),
+        });
+        let of = (&around, remains.tier);
+        let made = rebuild::rebuild_before(before, &tree, archives, &catalogue, of, &request);
+        let mut made = made?;
         made.problems.extend(remains.problems);
         report(&made, json)
     }
