@@ -117,10 +117,34 @@ pub fn open(
 ) -> Result<Arc<dyn Archive>> {
     let key = key_of(&DirectoryArchive::describe(path)?, path, key)?;
     let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(path, owner)?);
-    Ok(match key {
+    Ok(sealed(archive, key, identities))
+}
+
+/// Opens a directory as an archive of a tier to read from it, while nobody writes to it: it may be
+/// one that nobody can write to.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_read(
+    path: &Path,
+    owner: Id,
+    key: Option<&Path>,
+    identities: &Arc<dyn Identities>,
+) -> Result<Arc<dyn Archive>> {
+    let key = key_of(&DirectoryArchive::describe(path)?, path, key)?;
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open_to_read(path, owner)?);
+    Ok(sealed(archive, key, identities))
+}
+
+fn sealed(
+    archive: Arc<dyn Archive>,
+    key: Option<Key>,
+    identities: &Arc<dyn Identities>,
+) -> Arc<dyn Archive> {
+    match key {
         Some(key) => Arc::new(SealedArchive::new(archive, key, Arc::clone(identities))),
         None => archive,
-    })
+    }
 }
 
 /// The key of an archive, which says whether it has one, and which.

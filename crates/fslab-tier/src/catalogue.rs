@@ -115,8 +115,7 @@ impl Catalogue {
     /// # Errors
     /// As all of these, what the database answers.
     pub fn next_sequence(&self, now: Timestamp, above: u64) -> Result<u64> {
-        let seconds = u64::try_from(now.seconds).unwrap_or(0);
-        let time = seconds.saturating_mul(1_000_000_000) + u64::from(now.nanoseconds);
+        let time = sequence_at(now);
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
             let last = facts.get(SEQUENCE)?.map_or(0, |last| last.value());
@@ -252,6 +251,14 @@ impl Catalogue {
         let damaged = |what| Error::CatalogueDamaged { path: self.path.clone(), what };
         ObjectRow::decode(object, bytes).map_err(damaged)
     }
+}
+
+/// The least number that is given at some time: those that were given before are below it, but for
+/// a clock that was set back.
+#[must_use]
+pub fn sequence_at(time: Timestamp) -> u64 {
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {

@@ -2,7 +2,7 @@
 //! and its daemon is asked, or not.
 //!
 //! `moving`: what is done to single files, `recalling`: bringing them back. `showing`: what is only
-//! told. `upkeep`: what looks at everything.
+//! told. `undeleting`: what was removed. `upkeep`: what looks at everything.
 
 use std::sync::Arc;
 
@@ -17,11 +17,13 @@ use crate::stored::BLOCK_BYTES;
 mod moving;
 mod recalling;
 mod showing;
+mod undeleting;
 mod upkeep;
 
 use moving::{archive, pin};
 use recalling::recall;
-use showing::{queue, states, usage, versions};
+use showing::{archives, queue, states, usage, versions};
+use undeleting::{undelete, undelete_all};
 use upkeep::{scan, scrub};
 
 pub(crate) use moving::is_pinned;
@@ -101,10 +103,22 @@ pub enum Command {
         /// The new file.
         path: Vec<u8>,
     },
+    /// Bring the last version back of each file that was removed in a directory, where nothing is
+    /// in its place.
+    UndeleteAll {
+        /// The directory, or a file.
+        path: Vec<u8>,
+    },
     /// Look at every file and every object.
     Scan,
-    /// Read every copy, and mend copies from each other.
-    Scrub,
+    /// Read every copy, mend copies from each other, and make those that are missing.
+    Scrub {
+        /// Bytes a second; 0 for any.
+        #[serde(default)]
+        rate: u64,
+    },
+    /// Which archives there are.
+    Archives,
     /// Remove what was replaced or removed long enough ago.
     Expire,
     /// Archive the names and attributes of the tree.
@@ -179,6 +193,28 @@ pub enum Event {
         /// Since when, in seconds since 1970.
         since: i64,
     },
+    /// An archive of the tier.
+    Archive {
+        /// Its identity.
+        archive: String,
+        /// Its directory, where that is known.
+        path: Option<String>,
+        /// Whether it can be used.
+        attached: bool,
+        /// Whether it is known to be encrypted.
+        encrypted: bool,
+        /// Bytes that are free there, as far as that can be told.
+        free_bytes: Option<u64>,
+        /// Last versions of files that it has a copy of.
+        objects: u64,
+        /// Their bytes, as they are stored.
+        bytes: u64,
+    },
+    /// Figures so far, of what takes long.
+    Progress {
+        /// Name and value, in order.
+        figures: Vec<(String, u64)>,
+    },
     /// Figures at the end.
     Total {
         /// Name and value, in order.
@@ -251,13 +287,14 @@ pub fn execute(
             each_file(tier, paths, request, tell, &mut |place, tell| pin(tier, place, *stays, tell))
         }
         Command::Versions { path } => versions(tier, path, tell),
-        Command::Undelete { object, path } => {
-            let (bytes, problems) = tier.undelete(*object, path, request)?;
-            problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))?;
-            tell_done(tell, "undeleted", path, bytes)
-        }
+        Command::Undelete { object, path } => undelete(tier, (*object, path), request, tell),
+        Command::UndeleteAll { path } => undelete_all(tier, path, request, tell),
         Command::Scan => scan(tier, request, tell),
-        Command::Scrub => scrub(tier, request, tell),
+        Command::Scrub { rate } => {
+            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            scrub(tier, limit.as_ref(), request, tell)
+        }
+        Command::Archives => archives(tier, tell),
         Command::Expire => {
             let expired = tier.expire(request)?;
             let Expired { objects, containers, repacked } = expired;
@@ -282,8 +319,11 @@ fn go_on(heard: bool) -> Result<()> {
 }
 
 pub(crate) fn total(tell: &mut Tell<'_>, figures: &[(&str, u64)]) -> Result<()> {
-    let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    go_on(tell(Event::Total { figures }))
+    go_on(tell(Event::Total { figures: owned(figures) }))
+}
+
+fn owned(figures: &[(&str, u64)]) -> Vec<(String, u64)> {
+    figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64) -> Result<()> {

@@ -4,8 +4,9 @@
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
 //! files that are partly elsewhere. `behind`: what others wrote to these below. `archiving`,
 //! `bundling`, `releasing`: the way out. `settling`, `repacking`: what a crash left, and what
-//! nobody needs any more. `ending`: the end of it all. `docs/formats/tier.md` has the protocols and
-//! why they are safe.
+//! nobody needs any more. `attached`: which archives are here. `scrubbing`, `copying`: whether
+//! copies are whole, and making those that are missing. `ending`: the end of it all.
+//! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The queue's lock and the table's of files in use are held for a moment only, inside of it.
@@ -22,6 +23,7 @@ use crate::archive::Archive;
 use crate::catalogue::Catalogue;
 use crate::deny::Deny;
 use crate::error::{Error, Result};
+use crate::home::Attached;
 use crate::id::Id;
 use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
@@ -33,10 +35,12 @@ use crate::surroundings::Surroundings;
 
 mod archiving;
 mod asking;
+mod attached;
 mod behind;
 mod bundling;
 mod changing;
 mod copies;
+mod copying;
 mod counts;
 mod describing;
 mod ending;
@@ -62,6 +66,7 @@ mod uses;
 mod walk;
 
 pub use archiving::Archived;
+pub use attached::ArchiveState;
 pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
 pub use file::{FileUse, Known, TieredFile};
 pub use namespace::ArchivedTree;
@@ -70,7 +75,7 @@ pub use recall::Recall;
 pub(crate) use recall::recall_of;
 pub use releasing::Released;
 pub use scanning::Scanned;
-pub use scrubbing::Scrubbed;
+pub use scrubbing::{Heard, Scrubbed};
 pub use settling::{Expired, age};
 pub use walk::{Closed, Place, Visit};
 
@@ -105,6 +110,8 @@ pub struct Settings {
     pub recall_rate: u64,
     /// Where its usual policy is.
     pub policy: Option<PathBuf>,
+    /// The archives that its home names, attached or not.
+    pub known_archives: Vec<Attached>,
 }
 
 impl Settings {
@@ -126,6 +133,7 @@ impl Settings {
             archive_rate: 0,
             recall_rate: 0,
             policy: None,
+            known_archives: Vec::new(),
         }
     }
 }
@@ -316,20 +324,28 @@ impl Tier {
         archives.iter().filter(holds).cloned().collect()
     }
 
+    /// The archives that are attached, those first that are said to hold a version. Others may hold
+    /// it too: a scrub can't tell a file that has another name by now of a copy that it made.
+    fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
+        archives
+    }
+
     /// What the first archive answers that holds a version and does not fail.
     fn ask_holders<T>(
         &self,
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
-        for archive in self.holders(version) {
+        let mut problem = self.is_there(version).err();
+        for archive in self.may_hold(version) {
             match ask(&archive) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => problem = error,
+                Err(error) => drop(problem.get_or_insert(error)),
             }
         }
-        Err(problem)
+        Err(problem.unwrap_or_else(|| self.no_copy(version)))
     }
 
     fn reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> Result<Arc<ObjectReader>> {

@@ -77,13 +77,33 @@ pub enum Error {
         /// What is wrong, and what to do.
         what: String,
     },
-    /// Not enough archives can take or give a copy.
-    #[error("{wanted} copies are asked for, and only {found} archives are attached")]
+    /// Not enough archives can take a copy.
+    #[error("{wanted} copies are asked for, which needs as many archives, and there are {found}")]
     TooFewArchives {
         /// Copies asked for.
         wanted: usize,
         /// Archives there are.
         found: usize,
+    },
+    /// Archives that are attached hold fewer copies than are asked for.
+    #[error(
+        "{wanted} copies are asked for, and it has {found} in archives that are attached{}; \
+             `fslab tier scrub` makes others",
+        besides(missing)
+    )]
+    TooFewCopies {
+        /// Copies asked for.
+        wanted: usize,
+        /// Copies there are.
+        found: usize,
+        /// Archives with copies that are not attached.
+        missing: Vec<String>,
+    },
+    /// No archive that holds something is attached.
+    #[error("no archive that holds it is attached{}", besides(missing))]
+    NoCopy {
+        /// Archives that hold it.
+        missing: Vec<String>,
     },
     /// The catalogue failed.
     #[error("catalogue {}: {source}", path.display())]
@@ -173,6 +193,15 @@ impl Error {
             Self::Key { .. } => Errno::NOKEY,
             _ => Errno::IO,
         }
+    }
+}
+
+/// Archives that would have been of use.
+fn besides(missing: &[String]) -> String {
+    match missing {
+        [] => String::new(),
+        [one] => format!(", as archive {one} is not"),
+        several => format!(", as archives {} are not", several.join(" and ")),
     }
 }
 

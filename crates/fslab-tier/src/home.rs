@@ -28,6 +28,10 @@ use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
+mod remains;
+
+pub use remains::Remains;
+
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
 const POLICY: &str = "policy.toml";
@@ -223,32 +227,15 @@ impl Home {
     /// Makes a home for a tier whose archives alone are left.
     ///
     /// # Errors
-    /// Where one is there already, or the archives are not of one tier.
-    pub fn again(path: &Path, tree: &dyn FileSystem, wish: &Wish, marks: Marks) -> Result<Self> {
-        let mut owner: Option<Id> = None;
-        let mut attached = Vec::new();
-        for archive in &wish.archives {
-            let found = DirectoryArchive::describe(archive)?;
-            if owner.is_some_and(|owner| owner != found.owner) {
-                return Err(refused("the archives belong to different tiers".to_owned()));
-            }
-            owner = Some(found.owner);
-            if wish.key.is_some() && found.encryption.is_none() {
-                let archive = archive.display();
-                tracing::warn!("{archive} is not encrypted: anybody may have made it");
-            }
-            let key = wish.key.clone().filter(|_| found.encryption.is_some());
-            key_of(&found, archive, key.as_deref())?;
-            let path = archive.canonicalize().map_err(Error::file(archive))?;
-            attached.push(Attached { id: found.id, path, key });
-        }
-        let tier = owner.ok_or_else(|| refused("no archive is given".to_owned()))?;
-        if wish.key.is_some() && attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive says that it is encrypted: somebody may \
-                        have made a plain one of it; without --key it is taken as it is";
-            return Err(refused(what.to_owned()));
-        }
-        let home = Self::make(path, tier, wish, attached)?;
+    /// Where one is there already.
+    pub fn again(
+        path: &Path,
+        tree: &dyn FileSystem,
+        remains: &Remains,
+        marks: Marks,
+    ) -> Result<Self> {
+        let usual = Wish::usual(Vec::new(), None);
+        let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
         home.mark(tree, marks)?;
         Ok(home)
@@ -267,20 +254,17 @@ impl Home {
         }
     }
 
-    /// Takes archives that are named where they are now, and those that it does not know.
+    /// Takes archives that were named where they are now, with their keys, and those that it does
+    /// not know.
     ///
     /// # Errors
-    /// Where one is none, or belongs to another tier.
-    pub fn find_archives(&mut self, wish: &Wish) -> Result<()> {
-        for archive in &wish.archives {
-            let found = DirectoryArchive::describe(archive)?;
-            let path = archive.canonicalize().map_err(Error::file(archive))?;
+    /// Where there are too many.
+    pub fn find_archives(&mut self, remains: &Remains) -> Result<()> {
+        for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
-            if let Some(known) = known.find(|known| known.id == found.id) {
-                known.path = path;
-            } else {
-                let key = wish.key.clone().filter(|_| found.encryption.is_some());
-                self.attach(archive, found.id, key)?;
+            match known.find(|known| known.id == archive.id) {
+                Some(known) => known.clone_from(archive),
+                None => self.attach(&archive.path, archive.id, archive.key.clone())?,
             }
         }
         self.save()
@@ -342,6 +326,47 @@ impl Home {
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(Attached { id: found.id, path, key });
+        self.save()
+    }
+
+    /// Makes an empty archive that takes the place of a lost one, under its identity: a scrub fills
+    /// it from the others. It has the key of the lost one where no other is named.
+    ///
+    /// It is an archive before it is in its place: where that is as far as it got, it is attached
+    /// like any other.
+    ///
+    /// # Errors
+    /// Where the home knows none of the identity, that is still where it was, or the directory is
+    /// an archive already.
+    pub fn replace(&mut self, lost: Id, archive: &Path, key: Option<PathBuf>) -> Result<()> {
+        let Some(known) = self.description.archives.iter().position(|known| known.id == lost)
+        else {
+            let what = "the tier has no archive";
+            return Err(refused(format!("{what} {lost}; see `fslab tier archives`")));
+        };
+        let old = &self.description.archives[known];
+        if DirectoryArchive::describe(&old.path).is_ok_and(|found| found.id == lost) {
+            let path = old.path.display();
+            return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
+        }
+        let key = key.or_else(|| old.key.clone());
+        let wanted = Attached { id: lost, path: archive.to_owned(), key: key.clone() };
+        // Before anything is made.
+        settings_text(&self.path.join(SETTINGS), &wanted)?;
+        DirectoryArchive::check_place(archive)?;
+        init_archive(archive, lost, self.description.tier, key.as_deref())?;
+        let path = archive.canonicalize().map_err(Error::file(archive))?;
+        self.description.archives[known] = Attached { id: lost, path, key };
+        self.save()
+    }
+
+    /// Asks for another number of copies from now on: a scrub makes those that are missing.
+    ///
+    /// # Errors
+    /// Where there are not as many archives.
+    pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
+        check_copies(copies, self.description.archives.len())?;
+        self.description.copies = copies;
         self.save()
     }
 
@@ -431,6 +456,7 @@ impl Home {
             bundled: self.description.bundled_bytes,
             keep: Duration::from_secs(self.description.keep_seconds),
             policy: Some(self.path.join(POLICY)),
+            known_archives: self.description.archives.clone(),
             ..Settings::of(self.description.tier)
         }
     }
@@ -475,11 +501,17 @@ fn init_archive(archive: &Path, id: Id, tier: Id, key: Option<&Path>) -> Result<
     }
 }
 
+fn check_copies(copies: usize, found: usize) -> Result<()> {
+    match copies {
+        0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
+        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found }),
+        _ => Ok(()),
+    }
+}
+
 fn check_wish(wish: &Wish) -> Result<()> {
     let found = wish.archives.len();
-    if wish.copies == 0 || wish.copies > found {
-        return Err(Error::TooFewArchives { wanted: wish.copies.max(1), found });
-    }
+    check_copies(wish.copies, found)?;
     if found > COPIES_MAX {
         return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
     }

@@ -39,8 +39,8 @@ mod surroundings;
 
 pub use deny::{Deny, Program, Programs};
 pub use engine::{
-    Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Closed, Expired, Known, Outcome, Place,
-    Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, age,
+    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Closed, Expired, Heard,
+    Known, Outcome, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, age,
 };
 pub use error::{Error, Result};
 pub use id::{Id, NotAnId};

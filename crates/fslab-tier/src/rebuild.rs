@@ -21,10 +21,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fslab_vfs::{FileSystem, Ino, Permissions, Request};
+use fslab_vfs::{FileSystem, Ino, Permissions, Request, Timestamp};
 
 use crate::archive::Archive;
-use crate::catalogue::{Catalogue, ObjectRow};
+use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
@@ -84,6 +84,8 @@ struct Rebuilder<'a> {
     rebuilt: Rebuilt,
     /// Objects above it are younger than the tree.
     since: u64,
+    /// Those above this one are younger than what is to be made.
+    until: u64,
     /// Where a file with several names was made first that no object tells of, by its former inode.
     named: HashMap<u64, Vec<u8>>,
     /// Former inodes of what got another name while the tree was walked.
@@ -106,7 +108,8 @@ const BATCH: usize = 500;
 /// before was about another tree.
 ///
 /// # Errors
-/// Where no archive can be read, or the catalogue fails; what goes wrong with one file is reported.
+/// Where no archive can be listed, or the catalogue or the tree fails; what goes wrong with one
+/// archive or one file is reported.
 pub fn rebuild(
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
@@ -115,10 +118,27 @@ pub fn rebuild(
     tier: Id,
     request: &Request,
 ) -> Result<Rebuilt> {
+    rebuild_before(None, lower, archives, catalogue, (around, tier), request)
+}
+
+/// The same as it was at some time, as far as archives go back: what was archived later is as if it
+/// had been removed.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_before(
+    time: Option<Timestamp>,
+    lower: &Arc<dyn FileSystem>,
+    archives: &[Arc<dyn Archive>],
+    catalogue: &Catalogue,
+    (around, tier): (&Surroundings, Id),
+    request: &Request,
+) -> Result<Rebuilt> {
     // This use does not end in order: before anything expires, a scan looks at the new tree.
     catalogue.begin_use()?;
     let notes = Notes::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
+    rebuilder.until = time.map_or(u64::MAX, sequence_at);
     let tree = rebuilder.last_tree(request)?;
     rebuilder.look_around(request)?;
     if let Some(tree) = &tree {
@@ -167,6 +187,7 @@ impl<'a> Rebuilder<'a> {
             notes,
             rebuilt: Rebuilt::default(),
             since: 0,
+            until: u64::MAX,
             named: HashMap::new(),
             moved: HashSet::new(),
             implied: HashSet::new(),

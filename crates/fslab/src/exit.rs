@@ -106,6 +106,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         Error::NoArchive { .. }
         | Error::Key { .. }
         | Error::TooFewArchives { .. }
+        | Error::TooFewCopies { .. }
         | Error::Settings { .. }
         | Error::Unwritable { .. }
         | Error::Refused { .. }

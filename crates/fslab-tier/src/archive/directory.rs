@@ -69,7 +69,7 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: Description,
-    /// Held while this may write.
+    /// Held while this may write, and shared by those who read.
     _lease: Option<File>,
 }
 
@@ -160,11 +160,7 @@ impl DirectoryArchive {
     /// # Errors
     /// Where it belongs to another tier, or somebody writes to it.
     pub fn open(root: &Path, owner: Id) -> Result<Self> {
-        let description = Self::describe(root)?;
-        if description.owner != owner {
-            let what = format!("belongs to tier {}, not to {owner}", description.owner);
-            return Err(Error::NoArchive { path: root.to_owned(), what });
-        }
+        let description = Self::describe_own(root, owner)?;
         check_directories(root)?;
         if description.encryption.is_none() {
             private::warn_if_open(root, &directories());
@@ -175,12 +171,23 @@ impl DirectoryArchive {
         Ok(archive)
     }
 
-    /// Opens an archive to read from it.
+    /// Opens an archive of a tier to read from it; nobody may write to it meanwhile. Nothing is
+    /// written: it may be a snapshot, or on a disk that is protected.
     ///
     /// # Errors
-    /// Where it is none.
-    pub fn open_to_read(root: &Path) -> Result<Self> {
-        Ok(Self::with(root, Self::describe(root)?, None))
+    /// Where it belongs to another tier, or somebody writes to it.
+    pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
+        let description = Self::describe_own(root, owner)?;
+        Ok(Self::with(root, description, share_lease(root)?))
+    }
+
+    fn describe_own(root: &Path, owner: Id) -> Result<Description> {
+        let description = Self::describe(root)?;
+        if description.owner != owner {
+            let what = format!("belongs to tier {}, not to {owner}", description.owner);
+            return Err(Error::NoArchive { path: root.to_owned(), what });
+        }
+        Ok(description)
     }
 
     fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
@@ -248,11 +255,29 @@ fn take_lease(root: &Path) -> Result<File> {
     let mut options = private::options();
     let options = options.create(true).truncate(false).custom_flags(no_link);
     let opened = options.open(&path);
-    let lease = opened.map_err(Error::file(&path))?;
-    match flock(&lease, FlockOperation::NonBlockingLockExclusive) {
+    lock(root, opened.map_err(Error::file(&path))?, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
+fn share_lease(root: &Path) -> Result<Option<File>> {
+    let path = root.join(LEASE);
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    let opened = File::options().read(true).custom_flags(no_link).open(&path);
+    match opened {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => {
+            let lease = opened.map_err(Error::file(&path))?;
+            lock(root, lease, FlockOperation::NonBlockingLockShared).map(Some)
+        }
+    }
+}
+
+fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
+    let path = root.join(LEASE);
+    match flock(&lease, operation) {
         Ok(()) => Ok(lease),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let what = "is being written by another fslab".to_owned();
+            let what = "is being written by another fslab, or read by a rebuild".to_owned();
             Err(Error::NoArchive { path: root.to_owned(), what })
         }
         Err(error) => Err(Error::File { path, source: error.into() }),
@@ -476,9 +501,19 @@ mod tests {
         assert!(second.contains("being written by another fslab"), "{second}");
         let other = DirectoryArchive::open(&archive.root, Id([3; 16])).unwrap_err().to_string();
         assert!(other.contains("belongs to tier 0202"), "{other}");
-        assert!(DirectoryArchive::open_to_read(&archive.root).is_ok());
+        let root = archive.root.clone();
+        let read = || DirectoryArchive::open_to_read(&root, Id([2; 16]));
+        let third = read().unwrap_err().to_string();
+        assert!(third.contains("being written by another fslab"), "{third}");
         let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]));
         assert!(again.unwrap_err().to_string().contains("is an archive already"));
+        drop(archive);
+        let readers = [read().unwrap(), read().unwrap()];
+        assert!(DirectoryArchive::open(&root, Id([2; 16])).is_err(), "it is being read");
+        drop(readers);
+        fs::remove_file(root.join(LEASE)).unwrap();
+        assert!(read().is_ok(), "nothing is made to read");
+        assert!(!root.join(LEASE).exists());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::row::{ObjectRow, ObjectState, RowChange};
 use super::{Catalogue, OBJECTS, failed, insert};
 use crate::error::Result;
 use crate::id::Id;
+use crate::stored::Version;
 
 /// What the catalogue says of an object, while nobody says anything else.
 type RowOf<'a> = dyn Fn(Id) -> Result<Option<ObjectRow>> + 'a;
@@ -61,6 +62,26 @@ impl Catalogue {
                 if let Some(old) = row_of(*old)?.filter(|_| !has_its_own) {
                     rows.push(ObjectRow { version: new.version.clone(), ..old });
                 }
+            }
+            Ok(rows)
+        })
+    }
+
+    /// Says of objects that further archives have a copy, where they still are where they were. All
+    /// or none, durably.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with a row.
+    pub fn add_copies(&self, copied: &[Version]) -> Result<()> {
+        self.rewrite(|row_of, _| {
+            let mut rows = Vec::new();
+            for version in copied {
+                let row = row_of(version.object)?;
+                let row = row.filter(|row| row.version.location == version.location);
+                rows.extend(row.map(|row| {
+                    let version = row.version.clone().with_copies(&version.copies);
+                    ObjectRow { version, ..row }
+                }));
             }
             Ok(rows)
         })

@@ -127,15 +127,25 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
+    tier.archive_states()?.into_iter().try_for_each(|state| {
+        go_on(tell(Event::Archive {
+            archive: state.id.to_string(),
+            path: state.path.map(|path| path.display().to_string()),
+            attached: state.is_attached,
+            encrypted: state.is_encrypted,
+            free_bytes: state.free_bytes,
+            objects: state.objects,
+            bytes: state.bytes,
+        }))
+    })
+}
+
 pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
     use crate::catalogue::ObjectState;
     // Who is told may take his time.
     tier.catalogue().for_each_in_turn(&mut |row| {
-        let is_below = row
-            .path
-            .strip_prefix(path)
-            .is_some_and(|rest| path.is_empty() || rest.is_empty() || rest[0] == b'/');
-        if !is_below {
+        if !is_below(&row.path, path) {
             return Ok(());
         }
         let state = match row.state {
@@ -152,4 +162,10 @@ pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Re
             since: row.since.seconds,
         }))
     })
+}
+
+/// Whether a path is another one or is in it.
+pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest[0] == b'/')
 }

@@ -1,40 +1,107 @@
 //! Looking at everything there is: files and objects, and every copy.
+//!
+//! It may take days: what is found is told at once, and how far it is every minute.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fslab_vfs::Request;
 
-use super::{Event, Tell, go_on, total};
-use crate::engine::Tier;
+use super::{Event, Tell, go_on, owned, total};
+use crate::engine::{Scanned, Scrubbed, Tier};
 use crate::error::Result;
+use crate::limit::Limit;
+
+/// How often figures are told.
+const EVERY: Duration = Duration::from_secs(60);
 
 pub(super) fn scan(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> Result<()> {
-    let scanned = tier.scan(request)?;
-    for what in scanned.damaged {
-        go_on(tell(Event::Problem { what }))?;
-    }
+    let mut progress = Progress::begin(tier);
+    let mut heard = |scanned: &mut Scanned| {
+        progress.tell_problems(&mut scanned.missing, tell)?;
+        progress.tell_problems(&mut scanned.damaged, tell)?;
+        progress.tell_figures(tell, || figures_of_scan(scanned).to_vec())
+    };
+    let mut scanned = tier.scan_telling(request, &mut heard)?;
+    heard(&mut scanned)?;
     if scanned.unknown > 0 {
         let files = scanned.unknown;
         let what = format!("{files} damaged files may name any object: none is taken for unneeded");
         go_on(tell(Event::Problem { what }))?;
     }
-    total(
-        tell,
-        &[
-            ("files", scanned.files),
-            ("archived", scanned.archived),
-            ("offline", scanned.offline),
-            ("mended", scanned.mended),
-            ("unneeded", scanned.unneeded),
-        ],
-    )
+    total(tell, &figures_of_scan(&scanned))
 }
 
-pub(super) fn scrub(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> Result<()> {
-    let scrubbed = tier.scrub(request)?;
-    let damaged = scrubbed.damaged.len() as u64;
-    for what in scrubbed.damaged {
+fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
+    [
+        ("files", scanned.files),
+        ("archived", scanned.archived),
+        ("offline", scanned.offline),
+        ("mended", scanned.mended),
+        ("unneeded", scanned.unneeded),
+    ]
+}
+
+pub(super) fn scrub(
+    tier: &Arc<Tier>,
+    limit: Option<&Limit>,
+    request: &Request,
+    tell: &mut Tell<'_>,
+) -> Result<()> {
+    let (mut progress, mut damaged) = (Progress::begin(tier), 0);
+    let mut heard = |scrubbed: &mut Scrubbed| {
+        damaged += scrubbed.damaged.len() as u64;
+        progress.tell_problems(&mut scrubbed.missing, tell)?;
+        progress.tell_problems(&mut scrubbed.damaged, tell)?;
+        progress.tell_figures(tell, || figures_of_scrub(scrubbed, damaged).to_vec())
+    };
+    let mut scrubbed = tier.scrub_within(request, limit, &mut heard)?;
+    heard(&mut scrubbed)?;
+    if scrubbed.short > 0 {
+        let (short, wanted) = (scrubbed.short, tier.settings().copies);
+        let what = format!(
+            "{short} versions have fewer than {wanted} whole copies: attach an archive that takes \
+             others, and scrub again"
+        );
         go_on(tell(Event::Problem { what }))?;
     }
-    total(tell, &[("copies", scrubbed.copies), ("mended", scrubbed.mended), ("damaged", damaged)])
+    total(tell, &figures_of_scrub(&scrubbed, damaged))
+}
+
+fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 4] {
+    [
+        ("copies", scrubbed.copies),
+        ("mended", scrubbed.mended),
+        ("damaged", damaged),
+        ("made", scrubbed.made),
+    ]
+}
+
+/// What is told while something goes on.
+struct Progress<'a> {
+    tier: &'a Tier,
+    told_ns: u64,
+}
+
+impl<'a> Progress<'a> {
+    fn begin(tier: &'a Tier) -> Self {
+        Self { tier, told_ns: tier.surroundings().clock.now_ns() }
+    }
+
+    fn tell_problems(&self, problems: &mut Vec<String>, tell: &mut Tell<'_>) -> Result<()> {
+        problems.drain(..).try_for_each(|what| go_on(tell(Event::Problem { what })))
+    }
+
+    fn tell_figures(
+        &mut self,
+        tell: &mut Tell<'_>,
+        figures: impl FnOnce() -> Vec<(&'static str, u64)>,
+    ) -> Result<()> {
+        let now_ns = self.tier.surroundings().clock.now_ns();
+        if Duration::from_nanos(now_ns.saturating_sub(self.told_ns)) < EVERY {
+            return Ok(());
+        }
+        self.told_ns = now_ns;
+        go_on(tell(Event::Progress { figures: owned(&figures()) }))
+    }
 }

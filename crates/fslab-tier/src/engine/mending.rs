@@ -13,6 +13,7 @@ use super::copies::failed;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::limit::Pace;
 use crate::stored::Location;
 use crate::stored::bundle::{Contents, contents_of};
 use crate::stored::format::CHUNK_BYTES;
@@ -38,13 +39,14 @@ impl Mending<'_> {
     ///
     /// # Errors
     /// What an archive answers; the container is then as it was.
-    pub(super) fn run(&self, request: &Request) -> Result<()> {
+    pub(super) fn run(&self, request: &Request, pace: Pace<'_>) -> Result<()> {
         let container = self.part.container;
         let mut upload = self.to.begin(KIND, container).map_err(self.failed(self.to))?;
         let mut offset = 0;
         while offset < self.length {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             let length = self.piece_at(offset, PIECE);
+            pace.pass(length, request)?;
             let mut bytes = vec![0; length as usize];
             match self.is_part(offset) {
                 true => self.read_part(offset, &mut bytes)?,

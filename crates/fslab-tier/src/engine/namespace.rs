@@ -5,26 +5,33 @@
 //! written while the tree is in use: what is made or changed meanwhile is in the next one, and what
 //! gets another name stands behind the rest, under the name that it has then.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fslab_vfs::{FileKind, Request};
+use fslab_vfs::{FileKind, Request, Timestamp};
 
 use super::Tier;
+use super::settling::age;
 use super::walk::{Place, Visit, is_gone};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::ObjectState;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::rebuild::order;
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
+use crate::stored::reader::ObjectReader;
 use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// Trees that each archive keeps.
+/// Trees that each archive keeps, however old they are.
 const TREES_KEPT: usize = 3;
+
+const DAY_SECONDS: i64 = 24 * 3600;
 
 const MISSED: &str = "not everything that got another name while the tree was walked is in the \
                       archived tree; archive it once more";
@@ -215,12 +222,15 @@ impl Tier {
         Ok(container)
     }
 
-    /// Keeps the last few trees, and the one that was just made, whatever date it has.
+    /// Keeps the one that was just made, whatever date it has, the last few, and some of those that
+    /// are as old as versions are kept.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = crate::rebuild::trees(archive)?;
-        trees.retain(|(container, _)| *container != made);
-        trees.sort_by_key(|(_, reader)| std::cmp::Reverse(crate::rebuild::order(reader)));
-        for (container, _) in trees.iter().skip(TREES_KEPT - 1) {
+        let rank = |container: Id, reader: &ObjectReader| (container == made, order(reader));
+        trees.sort_by_key(|(container, reader)| Reverse(rank(*container, reader)));
+        let created: Vec<_> = trees.iter().map(|(_, reader)| reader.heading().created).collect();
+        let kept = thinned(&created, self.around.calendar.now(), self.settings.keep);
+        for ((container, _), _) in trees.iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
             archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
                 archive: archive.label().to_owned(),
                 container: *container,
@@ -242,6 +252,20 @@ pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> Result<u64> {
     Ok(last)
 }
 
+/// Which trees are kept, of the last one to the first: the last few, and where versions are kept
+/// for longer, one a day of a week and one a week before that.
+fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
+    let mut times = HashSet::new();
+    let is_kept = |(number, created): (usize, &Timestamp)| {
+        let age = age(*created, now);
+        let is_young = age < Duration::from_secs(7 * DAY_SECONDS as u64);
+        let span = if is_young { DAY_SECONDS } else { 7 * DAY_SECONDS };
+        let is_first = times.insert((is_young, created.seconds.div_euclid(span)));
+        number < TREES_KEPT || (age < keep && is_first)
+    };
+    created.iter().enumerate().map(is_kept).collect()
+}
+
 struct UploadSink {
     upload: Box<dyn crate::archive::Upload>,
     label: String,
@@ -255,5 +279,36 @@ impl crate::stored::writer::Sink for UploadSink {
             container: self.container,
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trees that an archive has when one was made every hour for so many days.
+    fn after(days: i64, keep_days: u64) -> Vec<i64> {
+        let keep = Duration::from_secs(keep_days * DAY_SECONDS as u64);
+        let mut trees: Vec<Timestamp> = Vec::new();
+        for hour in 0..=days * 24 {
+            let now = Timestamp { seconds: 1_790_000_000 + hour * 3600, nanoseconds: 0 };
+            trees.insert(0, now);
+            let mut kept = thinned(&trees, now, keep).into_iter();
+            trees.retain(|_| kept.next() == Some(true));
+        }
+        let ages = trees.iter().map(|tree| (trees[0].seconds - tree.seconds) / 3600);
+        ages.collect()
+    }
+
+    #[test]
+    fn trees_are_thinned_out_and_kept_as_long_as_versions() {
+        assert_eq!(after(90, 0), [0, 1, 2]);
+        let ages = after(90, 30);
+        assert_eq!(ages[..3], [0, 1, 2]);
+        let days: Vec<i64> = ages.iter().map(|hours| hours / 24).collect();
+        assert!((1..7).all(|day| days.iter().filter(|age| **age == day).count() == 1), "{days:?}");
+        let weeks: Vec<i64> = days.into_iter().filter(|day| *day >= 7).collect();
+        assert!((3..=5).contains(&weeks.len()) && weeks.last() > Some(&20), "{weeks:?}");
+        assert!(weeks[1..].windows(2).all(|pair| pair[1] - pair[0] == 7), "{weeks:?}");
     }
 }

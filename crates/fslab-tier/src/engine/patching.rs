@@ -82,7 +82,7 @@ impl Patchwork {
         let hashes = work.choose(&tail_place(at), || hashes_place(&archive, at))?;
         let attributes = work.choose(&head_place(at), || attributes_place(&archive, at))?;
         // Only both together can be checked.
-        let mut problem = Error::TooFewArchives { wanted: 1, found: 0 };
+        let mut problem = Error::NoCopy { missing: Vec::new() };
         for copy in 0..work.copies.len() {
             work.choices.lock().settle(attributes.clone(), copy);
             match work.choose(&hashes, || ObjectReader::open(&archive, version)) {

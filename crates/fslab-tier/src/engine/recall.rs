@@ -335,9 +335,9 @@ impl Tier {
         version: &Version,
         block: u64,
     ) -> Result<Vec<u8>> {
-        let holders = self.holders(version);
-        if holders.is_empty() {
-            tracing::error!("{}: no archive that holds it is attached", self.name(file.ino()));
+        let holders = self.may_hold(version);
+        if let Err(error) = self.is_there(version) {
+            tracing::error!("{}: {error}", self.name(file.ino()));
         }
         for archive in &holders {
             let read = self.reader(archive, version).and_then(|reader| {

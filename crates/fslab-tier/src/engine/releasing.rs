@@ -89,8 +89,8 @@ impl Tier {
         if whole >= self.settings.copies {
             return Ok(());
         }
-        let wanted = self.settings.copies;
-        Err(problem.unwrap_or(Error::TooFewArchives { wanted, found: whole }))
+        let (wanted, missing) = (self.settings.copies, self.missing_holders(version));
+        Err(problem.unwrap_or(Error::TooFewCopies { wanted, found: whole, missing }))
     }
 
     /// The runs of blocks that are here and not mere holes, not many more than a residency can

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
+use super::scrubbing::Heard;
 use super::walk::{Closed, Place, Visit};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
@@ -34,6 +35,8 @@ pub struct Scanned {
     pub mended: u64,
     /// Objects in archives that no file needs: they go after the delay.
     pub unneeded: u64,
+    /// Archives that are not attached, with how many copies nobody looked at for that.
+    pub missing: Vec<String>,
 }
 
 /// Rows written in one transaction.
@@ -54,14 +57,26 @@ fn note(changes: &mut BTreeMap<Id, RowChange>, change: RowChange) {
 }
 
 impl Tier {
+    /// Scans the tree, then the archives, and answers all that was found.
+    ///
+    /// # Errors
+    /// As [`Self::scan_telling`].
+    pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
+        self.scan_telling(request, &mut |_| Ok(()))
+    }
+
     /// Scans the tree, then the archives.
     ///
     /// Nobody repacks or expires meanwhile: what moved behind the scan would look as if no file
     /// named it, and what it had seen before as if it were needed still.
     ///
     /// # Errors
-    /// What the file system below, the catalogue or an archive answers.
-    pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
+    /// What the file system below, the catalogue, an archive or `heard` answers.
+    pub fn scan_telling(
+        self: &Arc<Self>,
+        request: &Request,
+        heard: &mut Heard<'_, Scanned>,
+    ) -> Result<Scanned> {
         let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
         let mut scanned = Scanned::default();
@@ -76,15 +91,18 @@ impl Tier {
             if changes.len() >= BATCH {
                 self.catalogue.put_where_still(std::mem::take(&mut changes).values())?;
             }
+            heard(&mut scanned)?;
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
         self.retire_unseen(number, &closed, &foreign, &mut scanned)?;
         self.note_ended(number, &scanned)?;
+        scanned.missing = self.missing_archives()?;
+        heard(&mut scanned)?;
         // Another archive may have whole what is damaged in one.
         let mut in_part = HashSet::new();
         for archive in self.archives() {
-            self.scan_archive(&archive, &mut in_part, &mut scanned, request)?;
+            self.scan_archive(&archive, &mut in_part, &mut scanned, (request, heard))?;
         }
         Ok(scanned)
     }
@@ -134,6 +152,8 @@ impl Tier {
             let used = self.enter(attr.ino);
             drop(self.state(&used.file).map_err(Error::below(place.path))?);
         }
+        let residency = self.with_noted_copies(attr.ino, residency, before.as_ref());
+        let residency = residency.map_err(Error::below(place.path))?;
         scanned.archived += 1;
         scanned.offline += u64::from(!residency.offline.is_empty());
         note(changes, self.change_of(place, residency, before, number, scanned));
@@ -222,33 +242,31 @@ impl Tier {
         if scanned.unknown > 0 {
             return Ok(());
         }
-        let mut unseen = Vec::new();
-        // Before the rows are read: who ends meanwhile has said something of his.
-        let archived = self.inodes_archived()?;
-        self.catalogue.for_each(&mut |row| {
-            let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
-            if is_current && row.seen < number && !is_hidden {
-                unseen.push(row);
-            }
-            Ok(())
-        })?;
-        unseen.retain(|row| !archived.contains(&row.inode) && !self.is_used(row.version.object));
-        scanned.unneeded += unseen.len() as u64;
-        let since = self.around.calendar.now();
-        for rows in unseen.chunks(BATCH) {
-            let removed = |row: &ObjectRow| RowChange {
+        let (since, mut behind) = (self.around.calendar.now(), None);
+        loop {
+            // Before the rows are read: who ends meanwhile has said something of his.
+            let archived = self.inodes_archived()?;
+            let mut unseen = Vec::new();
+            self.catalogue.for_some(behind, &mut |row| {
+                let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
+                let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
+                if is_current && row.seen < number && !is_hidden {
+                    unseen.push(row);
+                }
+                Ok(unseen.len() < BATCH)
+            })?;
+            let Some(last) = unseen.last() else { return Ok(()) };
+            behind = Some(last.version.object);
+            unseen
+                .retain(|row| !archived.contains(&row.inode) && !self.is_used(row.version.object));
+            scanned.unneeded += unseen.len() as u64;
+            let removed = |row: ObjectRow| RowChange {
                 before: Some(row.clone()),
-                after: ObjectRow {
-                    state: ObjectState::Removed,
-                    since,
-                    seen: number,
-                    ..row.clone()
-                },
+                after: ObjectRow { state: ObjectState::Removed, since, seen: number, ..row },
             };
-            self.catalogue.put_where_still(&rows.iter().map(removed).collect::<Vec<_>>())?;
+            let changes: Vec<RowChange> = unseen.into_iter().map(removed).collect();
+            self.catalogue.put_where_still(&changes)?;
         }
-        Ok(())
     }
 
     fn is_used(&self, object: Id) -> bool {
@@ -279,7 +297,7 @@ impl Tier {
         archive: &Arc<dyn Archive>,
         in_part: &mut HashSet<Id>,
         scanned: &mut Scanned,
-        request: &Request,
+        (request, heard): (&Request, &mut Heard<'_, Scanned>),
     ) -> Result<()> {
         let mut unknown = Vec::new();
         let mut problem = None;
@@ -306,6 +324,7 @@ impl Tier {
             if scanned.damaged.len() > before {
                 in_part.insert(container);
             }
+            heard(scanned)?;
         }
         Ok(())
     }

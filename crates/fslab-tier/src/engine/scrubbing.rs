@@ -1,5 +1,5 @@
-//! Reading every copy of every object that a file or the past needs, and mending copies from each
-//! other.
+//! Reading every copy of every object that a file or the past needs, mending copies from each
+//! other, and making those that are missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::mending::{Mending, told, whole_length};
 use super::patching::Patchwork;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::id::Id;
-use crate::limit::Pace;
-use crate::stored::Location;
+use crate::limit::{Limit, Pace};
 use crate::stored::bundle::Contents;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
+use crate::stored::{Location, Version};
 
 /// What scrubbing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,77 +27,215 @@ pub struct Scrubbed {
     pub copies: u64,
     /// Copies that were damaged or gone and are whole again.
     pub mended: u64,
-    /// Damaged copies, with what is wrong, that no other copy could mend.
+    /// Copies that were made because there were fewer than the tier asks for.
+    pub made: u64,
+    /// Versions that have fewer whole copies all the same.
+    pub short: u64,
+    /// Archives that are not attached, with how many copies nobody looked at for that.
+    pub missing: Vec<String>,
+    /// Damaged copies, with what is wrong, that no other copy could mend, and copies that could not
+    /// be made.
     pub damaged: Vec<String>,
 }
 
+/// Told now and then what was found so far. Who takes lists out of it does not find them again.
+pub type Heard<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
+
+/// Copies that the catalogue is told of at once.
+const BATCH: usize = 500;
+
 impl Tier {
-    /// Reads all copies.
+    /// Reads all copies, and answers all that was found.
     ///
     /// # Errors
-    /// What the catalogue answers. What archives answer is what was found.
-    pub fn scrub(&self, request: &Request) -> Result<Scrubbed> {
-        let (mut scrubbed, mut bundles) = (Scrubbed::default(), HashSet::new());
-        self.catalogue.for_each_in_turn(&mut |row| {
-            if row.state == ObjectState::Pending {
-                return Ok(());
-            }
-            self.scrub_object(&row, request, &mut scrubbed)?;
-            // Only what is in a bundle has something before it.
-            let location = row.version.location;
-            if location.offset > 0 && bundles.insert(location.container) {
-                self.scrub_lists(&row, request, &mut scrubbed)?;
-            }
-            Ok(())
-        })?;
-        self.scrub_trees(request, &mut scrubbed)?;
-        Ok(scrubbed)
+    /// As [`Self::scrub_within`].
+    pub fn scrub(self: &Arc<Self>, request: &Request) -> Result<Scrubbed> {
+        self.scrub_within(request, None, &mut |_| Ok(()))
     }
 
-    fn scrub_object(
-        &self,
-        row: &ObjectRow,
+    /// Reads all copies within a limit, which counts what is written, too.
+    ///
+    /// # Errors
+    /// What the catalogue or `heard` answers. What archives answer is what was found.
+    pub fn scrub_within(
+        self: &Arc<Self>,
         request: &Request,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<()> {
-        let mut whole: Option<Arc<dyn Archive>> = None;
-        let mut damaged = Vec::new();
-        for archive in self.holders(&row.version) {
-            scrubbed.copies += 1;
-            match verify(&archive, &row.version, request, Pace::default()) {
-                Ok(()) => whole = Some(archive),
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => damaged.push((archive, error)),
-            }
-        }
-        if damaged.is_empty() {
-            return Ok(());
-        }
-        // What went or moved meanwhile is not damaged, and must not be made again.
-        let _stays = self.nobody_else(request)?;
-        if self.is_elsewhere(row)? {
-            return Ok(());
-        }
-        let whole = match whole {
-            Some(whole) => Some(whole),
-            None => self.put_together(row, request)?,
+        limit: Option<&Limit>,
+        heard: &mut Heard<'_, Scrubbed>,
+    ) -> Result<Scrubbed> {
+        let mut scrub = Scrub {
+            tier: self,
+            request,
+            pace: Pace([limit, None]),
+            found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
+            bundles: HashSet::new(),
+            full: HashSet::new(),
+            made: Vec::new(),
         };
-        for (archive, error) in damaged {
-            let location = row.version.location;
-            let mended = match &whole {
-                Some(whole) => self
-                    .mend(row, (whole, location.offset), (&archive, location), request)
-                    .and_then(|()| verify(&archive, &row.version, request, Pace::default())),
-                None => Err(error),
-            };
-            scrubbed.note(mended, &row.path)?;
+        heard(&mut scrub.found)?;
+        let scrubbed = self.catalogue.for_each_in_turn(&mut |row| {
+            scrub.row(row)?;
+            heard(&mut scrub.found)
+        });
+        // What was made is there, however this ended.
+        scrub.note_made(0)?;
+        scrubbed?;
+        self.scrub_trees(request, &mut scrub.found)?;
+        heard(&mut scrub.found)?;
+        Ok(scrub.found)
+    }
+
+    /// Whether an object is no more where its row said, or needed no more.
+    fn is_elsewhere(&self, row: &ObjectRow) -> Result<bool> {
+        let now = self.catalogue.get(row.version.object)?;
+        Ok(now.is_none_or(|now| now.version.location != row.version.location))
+    }
+}
+
+/// One reading of all copies.
+struct Scrub<'a> {
+    tier: &'a Arc<Tier>,
+    request: &'a Request,
+    pace: Pace<'a>,
+    found: Scrubbed,
+    /// Those whose lists were read.
+    bundles: HashSet<Id>,
+    /// Archives that could not take a copy: each is told once.
+    full: HashSet<Id>,
+    /// Versions with the copies that were made, of which the catalogue does not know yet.
+    made: Vec<Version>,
+}
+
+impl Scrub<'_> {
+    fn row(&mut self, row: ObjectRow) -> Result<()> {
+        if row.state == ObjectState::Pending {
+            return Ok(());
+        }
+        let made = self.object(&row)?;
+        let row = ObjectRow { version: row.version.clone().with_copies(&made), ..row };
+        if !made.is_empty() {
+            let named = self.tier.name_copies(&row, &row.version);
+            self.tell(named, &row.path)?;
+            self.made.push(row.version.clone());
+            self.note_made(BATCH)?;
+        }
+        // Only what is in a bundle has something before it.
+        let location = row.version.location;
+        if location.offset > 0 && self.bundles.insert(location.container) {
+            self.lists(&row)?;
         }
         Ok(())
     }
 
+    /// Looks at all copies of an object; answers the archives with those that it made.
+    fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
+        let wanted = self.tier.settings.copies.max(1);
+        let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+        for archive in self.tier.holders(&row.version) {
+            self.found.copies += 1;
+            match self.verify(&archive, row) {
+                Ok(()) => whole.push(archive),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => damaged.push((archive, error)),
+            }
+        }
+        if damaged.is_empty() && (whole.len() >= wanted || self.others(row).is_empty()) {
+            self.found.short += u64::from(whole.len() < wanted);
+            return Ok(Vec::new());
+        }
+        // What went or moved meanwhile is not damaged, and must not be made again.
+        let _stays = self.tier.nobody_else(self.request)?;
+        if self.tier.is_elsewhere(row)? {
+            return Ok(Vec::new());
+        }
+        self.mend_damaged(row, &mut whole, damaged)?;
+        let made = self.make_missing(row, &mut whole, wanted)?;
+        self.found.short += u64::from(whole.len() < wanted);
+        Ok(made)
+    }
+
+    fn verify(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
+        verify(archive, &row.version, self.request, self.pace)
+    }
+
+    /// Archives that are attached, and not said to hold an object.
+    fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.tier.archives();
+        archives.retain(|archive| !row.version.copies.contains(&archive.id()));
+        archives.retain(|archive| !self.full.contains(&archive.id()));
+        archives
+    }
+
+    fn mend_damaged(
+        &mut self,
+        row: &ObjectRow,
+        whole: &mut Vec<Arc<dyn Archive>>,
+        damaged: Vec<(Arc<dyn Archive>, Error)>,
+    ) -> Result<()> {
+        let from = match whole.first() {
+            Some(whole) => Some(Arc::clone(whole)),
+            None if damaged.is_empty() => None,
+            None => self.put_together(row)?,
+        };
+        for (archive, error) in damaged {
+            let mended = match &from {
+                Some(from) => self.copy(row, from, &archive),
+                None => Err(error),
+            };
+            if mended.is_ok() {
+                self.found.mended += 1;
+                whole.push(archive);
+            }
+            self.tell(mended, &row.path)?;
+        }
+        Ok(())
+    }
+
+    /// Has other archives take copies until there are as many as are asked for.
+    fn make_missing(
+        &mut self,
+        row: &ObjectRow,
+        whole: &mut Vec<Arc<dyn Archive>>,
+        wanted: usize,
+    ) -> Result<Vec<Id>> {
+        let mut made = Vec::new();
+        for archive in self.others(row) {
+            if whole.len() >= wanted {
+                break;
+            }
+            // A run that ended before it could say so may have left it there.
+            let is_there = self.verify(&archive, row);
+            let copied = match (is_there, whole.first()) {
+                (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
+                (Err(_), None) => continue,
+                (Err(_), Some(from)) => self.copy(row, from, &archive),
+                (Ok(()), _) => Ok(()),
+            };
+            match copied {
+                Ok(()) => {
+                    self.found.made += 1;
+                    made.push(archive.id());
+                    whole.push(archive);
+                }
+                Err(error) => {
+                    self.full.extend(is_full(&error).then(|| archive.id()));
+                    self.tell(Err(error), &row.path)?;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Puts an object into an archive, with what else is in its container, and reads it back.
+    fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
+        let location = row.version.location;
+        self.mend(row, (from, location.offset), (to, location))?;
+        self.verify(to, row)
+    }
+
     /// The copies of an object as one that is whole, where they have all of it between them.
-    fn put_together(&self, row: &ObjectRow, request: &Request) -> Result<Option<Arc<dyn Archive>>> {
-        match Patchwork::whole(self.holders(&row.version), &row.version, request) {
+    fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
+        match Patchwork::whole(self.tier.holders(&row.version), &row.version, self.request) {
             Ok(whole) => Ok(Some(whole)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
             // What each copy lacks is told of each.
@@ -107,14 +245,9 @@ impl Tier {
 
     /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
     /// them in any archive mends the others.
-    fn scrub_lists(
-        &self,
-        row: &ObjectRow,
-        request: &Request,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<()> {
+    fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let container = row.version.location.container;
-        let holders = self.holders(&row.version);
+        let holders = self.tier.holders(&row.version);
         let all_whole = |places: [Location; 2]| {
             let both = |archive| places.iter().all(|place| is_whole(archive, place).is_ok());
             holders.iter().all(both)
@@ -124,25 +257,19 @@ impl Tier {
             Some(Ok(contents)) if all_whole(list_places(&contents, container)) => return Ok(()),
             Some(_) => {}
         }
-        let _stays = self.nobody_else(request)?;
-        if self.is_elsewhere(row)? {
+        let _stays = self.tier.nobody_else(self.request)?;
+        if self.tier.is_elsewhere(row)? {
             return Ok(());
         }
-        self.mend_lists(row, &holders, request, scrubbed)
+        self.mend_lists(row, &holders)
     }
 
-    fn mend_lists(
-        &self,
-        row: &ObjectRow,
-        holders: &[Arc<dyn Archive>],
-        request: &Request,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<()> {
+    fn mend_lists(&mut self, row: &ObjectRow, holders: &[Arc<dyn Archive>]) -> Result<()> {
         let container = row.version.location.container;
         let places = match told(holders, container) {
             None => return Ok(()),
             Some(Ok(contents)) => list_places(&contents, container),
-            Some(Err(error)) => return scrubbed.note(Err(error), &row.path),
+            Some(Err(error)) => return self.tell(Err(error), &row.path),
         };
         let all = || holders.iter().flat_map(|archive| places.map(|place| (archive, place)));
         let whole = all().find(|(archive, place)| is_whole(archive, place).is_ok());
@@ -150,19 +277,14 @@ impl Tier {
             let Err(error) = is_whole(archive, &place) else { continue };
             let mended = match whole {
                 Some((from, list)) => self
-                    .mend(row, (from, list.offset), (archive, place), request)
+                    .mend(row, (from, list.offset), (archive, place))
                     .and_then(|()| is_whole(archive, &place)),
                 None => Err(error),
             };
-            scrubbed.note(mended, &row.path)?;
+            self.found.mended += u64::from(mended.is_ok());
+            self.tell(mended, &row.path)?;
         }
         Ok(())
-    }
-
-    /// Whether an object is no more where its row said, or needed no more.
-    fn is_elsewhere(&self, row: &ObjectRow) -> Result<bool> {
-        let now = self.catalogue.get(row.version.object)?;
-        Ok(now.is_none_or(|now| now.version.location != row.version.location))
     }
 
     /// Puts a part of a container from somewhere in one archive into that of another.
@@ -171,25 +293,38 @@ impl Tier {
         row: &ObjectRow,
         (from, from_offset): (&Arc<dyn Archive>, u64),
         (to, part): (&Arc<dyn Archive>, Location),
-        request: &Request,
     ) -> Result<()> {
-        let length = whole_length(&self.holders(&row.version), part)?;
-        Mending { from, from_offset, to, part, length }.run(request)
+        let mut known = self.tier.holders(&row.version);
+        if known.is_empty() {
+            known.push(Arc::clone(from));
+        }
+        let length = whole_length(&known, part)?;
+        Mending { from, from_offset, to, part, length }.run(self.request, self.pace)
     }
-}
 
-impl Scrubbed {
-    fn note(&mut self, mended: Result<()>, path: &[u8]) -> Result<()> {
-        match mended {
-            Ok(()) => self.mended += 1,
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => {
-                let path = crate::error::shown(path);
-                self.damaged.push(format!("{path}: {error}"));
-            }
+    /// Tells the catalogue of copies that were made, if they are more than some.
+    fn note_made(&mut self, least: usize) -> Result<()> {
+        if self.made.len() > least {
+            self.tier.catalogue.add_copies(&std::mem::take(&mut self.made))?;
         }
         Ok(())
     }
+
+    fn tell(&mut self, done: Result<()>, path: &[u8]) -> Result<()> {
+        match done {
+            Ok(()) => {}
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => self.found.damaged.push(format!("{}: {error}", shown(path))),
+        }
+        Ok(())
+    }
+}
+
+/// Whether an archive takes nothing more, whatever it is.
+fn is_full(error: &Error) -> bool {
+    use fslab_vfs::Errno;
+    let Error::Archive { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
 }
 
 /// Where the two lists of a bundle lie.

@@ -8,6 +8,7 @@ use fslab_vfs::{Attr, FileKind, Ino, Name, Request, Timestamp};
 use parking_lot::MutexGuard;
 
 use super::Tier;
+use super::scanning::Scanned;
 use crate::archive::ContainerKind;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
@@ -158,7 +159,12 @@ impl Tier {
     /// What the catalogue, the file system below or an archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
         if self.is_in_doubt() || self.has_unproven()? {
-            let unknown = self.scan(request)?.unknown;
+            // What is damaged is told by who scans or scrubs.
+            let unheard = &mut |scanned: &mut Scanned| {
+                scanned.damaged.clear();
+                Ok(())
+            };
+            let unknown = self.scan_telling(request, unheard)?.unknown;
             if unknown > 0 {
                 tracing::warn!("{unknown} damaged files may name any object, which are kept");
             }

@@ -10,7 +10,7 @@ use super::scrubbing::Scrubbed;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::rebuild::{check, opened};
+use crate::rebuild::{check, opened, order};
 use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
@@ -41,17 +41,28 @@ impl Tier {
     }
 
     /// Reads all trees. What is damaged of one is told only: another copy of it is as good for who
-    /// makes the tree again, and the next tree is better.
+    /// makes the tree again, and the next tree is better. An archive that has none, as one does
+    /// that takes the place of a lost one, gets the last one of the others.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
-        for archive in self.archives() {
+        let (mut last, mut without) = (None, Vec::new());
+        for (number, archive) in self.archives().into_iter().enumerate() {
             let (trees, mut damaged) = match opened(&archive) {
                 Ok(found) => found,
                 Err(error) => (Vec::new(), vec![error]),
             };
             scrubbed.copies += (trees.len() + damaged.len()) as u64;
+            if trees.is_empty() && damaged.is_empty() && number < self.settings.copies {
+                without.push(Arc::clone(&archive));
+            }
             for (container, tree) in trees {
                 match check(&tree, request) {
-                    Ok(()) => {}
+                    Ok(()) => {
+                        let is_later = |last: &Last| order(&last.tree) < order(&tree);
+                        if last.as_ref().is_none_or(is_later) {
+                            let archive = Arc::clone(&archive);
+                            last = Some(Last { archive, container, tree });
+                        }
+                    }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     // A later one took its place.
                     Err(_) if archive.length(ContainerKind::Tree, container).is_err() => {}
@@ -61,6 +72,40 @@ impl Tier {
             let what = "an archived tree";
             scrubbed.damaged.extend(damaged.iter().map(|error| format!("{what}: {error}")));
         }
+        let Some(last) = last else { return Ok(()) };
+        for archive in without {
+            match self.copy_tree(&last, &archive, request) {
+                Ok(()) => scrubbed.made += 1,
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => scrubbed.damaged.push(format!("an archived tree: {error}")),
+            }
+        }
         Ok(())
     }
+
+    fn copy_tree(&self, last: &Last, to: &Arc<dyn Archive>, request: &Request) -> Result<()> {
+        let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
+        let version = tree.version();
+        let length = version.location.length;
+        let mut upload = to.begin(kind, *container).map_err(failed(to.label(), *container))?;
+        for offset in (0..length).step_by(PIECE) {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            let mut bytes = vec![0; (length - offset).min(PIECE as u64) as usize];
+            let read = from.read(kind, *container, offset, &mut bytes);
+            read.map_err(failed(from.label(), *container))?;
+            upload.write(&bytes).map_err(failed(to.label(), *container))?;
+        }
+        upload.finish().map_err(failed(to.label(), *container))?;
+        self.verify_tree(to, *container, (length, version.root), request)
+    }
+}
+
+/// Bytes of a tree that are copied in one piece.
+const PIECE: usize = 1 << 20;
+
+/// The last tree that is whole.
+struct Last {
+    archive: Arc<dyn Archive>,
+    container: Id,
+    tree: ObjectReader,
 }

@@ -101,13 +101,29 @@ impl Rebuilder<'_> {
     /// The last tree that is whole. Where that is not the last one there is, it is told.
     pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
         let (mut trees, mut damaged) = (Vec::new(), Vec::new());
+        let mut failed = Vec::new();
         for archive in self.archives {
-            let (found, broken) = opened(archive)?;
+            let (found, broken) = match opened(archive) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    failed.push(error);
+                    continue;
+                }
+            };
             let own = found.into_iter().map(|(_, tree)| tree);
-            trees.extend(own.filter(|tree| tree.heading().tier == self.tier));
+            let is_wanted = |tree: &ObjectReader| {
+                tree.heading().tier == self.tier && tree.heading().sequence <= self.until
+            };
+            trees.extend(own.filter(is_wanted));
             // Nobody knows which they were.
             damaged.extend(broken.into_iter().map(|error| (None, error)));
         }
+        if failed.len() == self.archives.len()
+            && let Some(error) = failed.pop()
+        {
+            return Err(error);
+        }
+        failed.into_iter().for_each(|error| self.tell(Err(error)));
         trees.sort_by_key(|tree| Reverse(order(tree)));
         for tree in trees {
             match check(&tree, request) {

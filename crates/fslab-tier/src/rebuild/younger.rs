@@ -60,7 +60,12 @@ impl Rebuilder<'_> {
     /// Looks at each object that no file was made of.
     pub(super) fn add_younger(&mut self, request: &Request) -> Result<()> {
         for archive in self.archives {
-            in_parts(archive, LISTED_MAX, &mut |part| self.add_containers(archive, part, request))?;
+            let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
+            match in_parts(archive, LISTED_MAX, &mut add) {
+                // What one archive can't tell, another may.
+                Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
+                added => added?,
+            }
         }
         self.notes.write(0)
     }
@@ -127,7 +132,8 @@ impl Rebuilder<'_> {
 
     /// Of a file whose object is not where the tree says, the latest that archives have is it.
     fn offer(&mut self, file: Id, found: super::Latest) {
-        if let Some(latest) = self.missing.get_mut(&file) {
+        let is_wanted = found.0 <= self.until;
+        if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
             *latest = (*latest).max(Some(found));
         }
     }
@@ -142,7 +148,7 @@ impl Rebuilder<'_> {
         let (file, attributes) = (heading.file, object.attributes());
         let version = self.with_copies(&object.version());
         self.offer(file, (version.sequence, version.object));
-        let is_younger = version.sequence > self.since;
+        let is_younger = version.sequence > self.since && version.sequence <= self.until;
         let placed =
             if is_younger { self.add_object(attributes, file, &version) } else { Ok(false) };
         if !matches!(placed, Ok(true)) {

@@ -42,6 +42,19 @@ pub struct Version {
     pub copies: Vec<Id>,
 }
 
+impl Version {
+    /// The same with copies in further archives, as far as there is room to name them.
+    #[must_use]
+    pub fn with_copies(mut self, archives: &[Id]) -> Self {
+        for archive in archives {
+            if !self.copies.contains(archive) && self.copies.len() < COPIES_MAX {
+                self.copies.push(*archive);
+            }
+        }
+        self
+    }
+}
+
 /// Where the bytes of a file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residency {

@@ -8,7 +8,7 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, Key, SealedArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, Wish};
+use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -216,12 +216,13 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     Key::new([1; 32]).write(&of("key")).unwrap();
     let bench = Bench::new();
     home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
-    let mut wish = wish(&of("plain"), Some(of("key")));
-    let again = |wish: &Wish| Home::again(&of("again"), &MemFs::default(), wish, Marks::Trusted);
-    let refused = again(&wish).unwrap_err().to_string();
+    let again = |keys: &[PathBuf]| {
+        let remains = Remains::open(&[of("plain")], keys, None, &bench.around.identities)?;
+        Home::again(&of("again"), &MemFs::default(), &remains, Marks::Trusted)
+    };
+    let refused = again(&[of("key")]).unwrap_err().to_string();
     assert!(refused.contains("no archive says that it is encrypted"), "{refused}");
-    wish.key = None;
-    again(&wish).unwrap();
+    again(&[]).unwrap();
 }
 
 fn wish(archive: &Path, key: Option<PathBuf>) -> Wish {

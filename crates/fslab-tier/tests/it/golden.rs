@@ -91,7 +91,7 @@ fn archive() -> Arc<dyn Archive> {
     if is_blessed("archive") {
         bless();
     }
-    Arc::new(DirectoryArchive::open_to_read(&golden("archive-1")).unwrap())
+    Arc::new(DirectoryArchive::open_to_read(&golden("archive-1"), TIER).unwrap())
 }
 
 fn mounted(lower: &Arc<dyn FileSystem>, archive: Arc<dyn Archive>) -> TierFs {
@@ -196,7 +196,7 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     }
     let opened = match is_blessed(name) {
         true => DirectoryArchive::open(&root, TIER),
-        false => DirectoryArchive::open_to_read(&root),
+        false => DirectoryArchive::open_to_read(&root, TIER),
     };
     let archive: Arc<dyn Archive> = Arc::new(opened.unwrap());
     let archive = match key {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
-use fslab_tier::catalogue::Catalogue;
+use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request};
@@ -62,6 +62,78 @@ fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
         assert_eq!((report.younger, report.lost.len()), (1, 0), "{bundled}: {report:?}");
         assert!(report.tree_made.is_some());
     }
+}
+
+#[test]
+fn a_tree_is_made_again_as_it_was_at_some_time() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let put = |name: &str, seed| {
+        let ino = client.file(Ino::ROOT, name, &noise(seed, MIB)).unwrap();
+        bench.archive(ino, name).unwrap();
+    };
+    let change = |name: &str, seed| {
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, &noise(seed, MIB)).unwrap();
+        file.close().unwrap();
+        bench.archive(ino, name).unwrap();
+    };
+    let later = || {
+        bench.dates.0.fetch_add(3600, Ordering::SeqCst);
+    };
+    put("changed", 1);
+    put("removed", 2);
+    put("behind", 3);
+    bench.tier.archive_tree(&own_request()).unwrap();
+    later();
+    // Younger than the tree, and wanted all the same.
+    change("behind", 4);
+    let time = bench.around.calendar.now();
+    later();
+    change("changed", 5);
+    put("new", 6);
+    client.unlink(Ino::ROOT, "removed").unwrap();
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let made = |time| {
+        let (again, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
+        let (archives, of) = (bench.tier.archives(), (&bench.around, TIER));
+        let request = own_request();
+        let report =
+            rebuild::rebuild_before(time, &again, &archives, &catalogue, of, &request).unwrap();
+        assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
+        (fresh_over(&bench, again), report.earlier)
+    };
+    let found = |bench: &Bench, expected: &[(&str, u64)]| {
+        let client = bench.client();
+        let mut names = client.names(Ino::ROOT).unwrap();
+        names.sort();
+        assert_eq!(names, expected.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        for (name, seed) in expected {
+            let ino = client.lookup(Ino::ROOT, *name).unwrap().ino;
+            assert!(client.contents(ino).unwrap() == noise(*seed, MIB), "{name}");
+        }
+    };
+    let (then, earlier) = made(Some(time));
+    found(&then, &[("behind", 4), ("changed", 1), ("removed", 2)]);
+    assert_eq!(earlier, 3, "what is younger can come back");
+    let (now, _) = made(None);
+    found(&now, &[("behind", 4), ("changed", 5), ("new", 6)]);
+    // A later version is none of what was there then.
+    let mut earlier = Vec::new();
+    let mut note = |row: ObjectRow| {
+        if row.path == b"changed" && row.state == ObjectState::Replaced {
+            earlier.push(row.version.location.container);
+        }
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut note).unwrap();
+    bench.archives[0].delete(ContainerKind::Files, earlier[0]).unwrap();
+    let (catalogue, archives) = (Catalogue::in_memory().unwrap(), bench.tier.archives());
+    let (again, of) = (empty_tree(), (&bench.around, TIER));
+    let (before, request) = (Some(time), own_request());
+    let report = rebuild::rebuild_before(before, &again, &archives, &catalogue, of, &request);
+    assert_eq!(report.unwrap().lost, ["changed"]);
 }
 
 /// What a tree knows of two directories, of which one is walked first, when somebody moves things

@@ -154,3 +154,55 @@ fn what_was_undeleted_in_part_keeps_its_object() {
     assert_eq!(expire(&bench).objects, 0);
     assert!(read(&bench.client(), "again") == contents(1));
 }
+
+#[test]
+fn a_directory_that_was_emptied_comes_back_as_it_was_last() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+    let deep = client.mkdir(directory, "deep").unwrap();
+    let beside = client.mkdir(Ino::ROOT, "directory2").unwrap();
+    let put = |parent, path: &str, number| {
+        let name = path.rsplit('/').next().unwrap();
+        let ino = client.file(parent, name, &contents(number)).unwrap();
+        bench.archive(ino, path).unwrap();
+    };
+    put(directory, "directory/twice", 1);
+    client.unlink(directory, "twice").unwrap();
+    put(directory, "directory/twice", 2);
+    put(directory, "directory/stays", 3);
+    put(deep, "directory/deep/file", 4);
+    put(beside, "directory2/other", 5);
+    for (parent, name) in [(directory, "twice"), (deep, "file"), (beside, "other")] {
+        client.unlink(parent, name).unwrap();
+    }
+    client.rmdir(directory, "deep").unwrap();
+    // What has a name of its own is not asked about.
+    client.unlink(directory, "stays").unwrap();
+    client.file(directory, "stays", b"something else").unwrap();
+    let command = Command::UndeleteAll { path: b"directory".to_vec() };
+    let told = || {
+        let mut told = Vec::new();
+        let mut tell = |event| {
+            told.push(event);
+            true
+        };
+        execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+        assert!(!told.iter().any(|event| matches!(event, Event::Problem { .. })), "{told:?}");
+        told
+    };
+    assert_eq!(told().len(), 3, "two files, and that they are two");
+    assert!(read_below(&client, directory, "twice") == contents(2));
+    let deep = client.lookup(directory, "deep").unwrap().ino;
+    assert!(read_below(&client, deep, "file") == contents(4));
+    assert_eq!(read_below(&client, directory, "stays"), b"something else");
+    assert!(client.lookup(beside, "other").is_err());
+    assert_eq!(told().len(), 1, "all of it is there");
+    bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
+    expire(&bench);
+    assert!(read_below(&client, deep, "file") == contents(4), "it is needed again");
+}
+
+fn read_below(client: &Client<'_>, parent: Ino, name: &str) -> Vec<u8> {
+    client.contents(client.lookup(parent, name).unwrap().ino).unwrap()
+}

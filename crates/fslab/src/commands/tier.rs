@@ -115,12 +115,18 @@ enum Action {
         /// The file or directory, which need not be there any more
         path: PathBuf,
     },
-    /// Bring a version that was replaced or removed back, as a new file
+    /// Bring a version that was replaced or removed back, as a new file, or all that was removed
     Undelete {
         /// The version, as `fslab tier versions` shows it
-        object: fslab_tier::Id,
+        #[arg(required_unless_present = "recursive")]
+        object: Option<fslab_tier::Id>,
         /// The new file
-        path: PathBuf,
+        #[arg(required_unless_present = "recursive")]
+        path: Option<PathBuf>,
+        /// In the place of both: bring the last version back of each file that was removed in a
+        /// directory, or in those below, where nothing has its name
+        #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
+        recursive: Option<PathBuf>,
     },
     /// Do what the policy says
     Policy {
@@ -143,8 +149,16 @@ enum Action {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
     },
-    /// Read every copy, and mend copies from each other
+    /// Read every copy, mend copies from each other, and make those that are missing
     Scrub {
+        /// The tree: where it is mounted, or its directory
+        tree: PathBuf,
+        /// Bytes a second at most, read and written; 0 for any
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        rate: Size,
+    },
+    /// Show the archives of a tier: which are attached, and what they have
+    Archives {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
     },
@@ -206,15 +220,20 @@ impl Action {
                 let (access, path) = Access::to(&path)?;
                 Ok((access, Command::Versions { path }))
             }
-            Self::Undelete { object, path } => {
+            Self::Undelete { object: Some(object), path: Some(path), .. } => {
                 let (access, path) = Access::to(&path)?;
                 Ok((access, Command::Undelete { object, path }))
+            }
+            Self::Undelete { recursive, .. } => {
+                let (access, path) = Access::to(&recursive.context("no directory is given")?)?;
+                Ok((access, Command::UndeleteAll { path }))
             }
             Self::Policy { tree, file, dry_run } => policy(tree, file, dry_run),
             Self::Queue { tree } => of_tree(tree, Command::Queue),
             Self::Tree { tree } => of_tree(tree, Command::Tree),
             Self::Scan { tree } => of_tree(tree, Command::Scan),
-            Self::Scrub { tree } => of_tree(tree, Command::Scrub),
+            Self::Scrub { tree, rate } => of_tree(tree, Command::Scrub { rate: rate.bytes() }),
+            Self::Archives { tree } => of_tree(tree, Command::Archives),
             Self::Expire { tree } => of_tree(tree, Command::Expire),
             Self::Init(_) | Self::Attach(_) | Self::Key(_) | Self::Rebuild(_) => {
                 Err(bad("this is not asked of a tree".to_owned()))

@@ -23,6 +23,7 @@ mod sca_tools;
 mod services;
 mod set_id;
 mod support;
+mod tier_archives;
 mod tier_fsx;
 mod tier_here;
 mod tier_kills;

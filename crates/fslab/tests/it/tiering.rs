@@ -130,7 +130,7 @@ impl Tiered {
         &self.place.lower
     }
 
-    fn archive(&self) -> PathBuf {
+    pub fn archive(&self) -> PathBuf {
         self.beside.join("archive")
     }
 
@@ -140,7 +140,7 @@ impl Tiered {
 
     /// Runs `fslab tier`, which must succeed, and answers what it printed.
     #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub fn ok(&self, arguments: &[&str]) -> String {
         let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");

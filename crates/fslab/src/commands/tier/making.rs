@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::Key;
-use fslab_tier::home::{Home, Wish};
+use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::Size;
-use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions};
+use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
 
 use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
@@ -111,6 +111,12 @@ pub struct Attach {
     /// The file with its key, where it is encrypted or shall be
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Take the place of a lost archive, with a directory that is empty or not there yet
+    #[arg(long, value_name = "ID")]
+    in_place_of: Option<fslab_tier::Id>,
+    /// Archives that must hold a file before its bytes may go, from now on
+    #[arg(long, value_name = "COUNT")]
+    copies: Option<usize>,
 }
 
 impl Attach {
@@ -119,9 +125,19 @@ impl Attach {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
-        let id = around(&crate::surroundings::of_program()).identities.make();
         let key = self.key.as_deref().map(resolved).transpose()?;
-        home.attach(&self.archive, id, key)?;
+        match self.in_place_of {
+            Some(lost) => home.replace(lost, &self.archive, key)?,
+            None => {
+                let id = around(&crate::surroundings::of_program()).identities.make();
+                home.attach(&self.archive, id, key)?;
+            }
+        }
+        self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
+        if self.in_place_of.is_some() || self.copies.is_some() {
+            let tree = self.tree.display();
+            say!("copies that are missing are made by: fslab tier scrub {tree}");
+        }
         say_if_beside(&self.archive, &self.tree)
     }
 }
@@ -149,9 +165,14 @@ pub struct Rebuild {
     /// tree, or the tier's home that is left, of which the settings stay
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// The file with the key of archives that are encrypted
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    /// The file with the key of archives that are encrypted; several may be given, where archives
+    /// have keys of their own
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
+    /// Make it as it was archived at some time, such as 2026-11-20T12:00:00Z; what was archived
+    /// later can come back by `undelete`
+    #[arg(long, value_name = "TIME")]
+    before: Option<jiff::Timestamp>,
     /// The directory in which the tree is made, and which is made where it is not there; what is
     /// in it already stays
     tree: PathBuf,
@@ -160,24 +181,38 @@ pub struct Rebuild {
 impl Rebuild {
     /// Makes the tree again.
     pub fn run(self, json: bool) -> Result<()> {
-        let wish = self.wish()?;
+        let around = around(&crate::surroundings::of_program());
+        // Before anything is made.
+        let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
+        let left = left.transpose()?;
+        let remains = self.remains(left.as_ref(), &around.identities)?;
         make_directory(&self.tree)?;
         let tree = claimed(&self.tree)?;
-        let around = around(&crate::surroundings::of_program());
-        let home = home_again(&self.home, &tree, &wish, around.marks)?;
-        let archives = home.archives(&around.identities)?;
-        let catalogue = home.catalogue()?;
-        let tier = home.description.tier;
+        let home = home_again(&self.home, left, &*tree, &remains, around.marks)?;
+        let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
-        let made = rebuild::rebuild(&tree, &archives, &catalogue, &around, tier, &request)?;
+        let before = self.before.map(|time| Timestamp {
+            seconds: time.as_second(),
+            nanoseconds: u32::try_from(time.subsec_nanosecond()).unwrap_or(0),
+        });
+        let of = (&around, remains.tier);
+        let made = rebuild::rebuild_before(before, &tree, archives, &catalogue, of, &request);
+        let mut made = made?;
+        made.problems.extend(remains.problems);
         report(&made, json)
     }
 
-    fn wish(&self) -> Result<Wish> {
-        let places = self.archives.iter().chain([&self.home]).chain(&self.key);
+    fn remains(
+        &self,
+        left: Option<&Home>,
+        identities: &Arc<dyn fslab_tier::Identities>,
+    ) -> Result<Remains> {
+        let places = self.archives.iter().chain([&self.home]).chain(&self.keys);
         must_lie_outside(&self.tree, places)?;
-        let archives = self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?;
-        Ok(Wish::usual(archives, self.key.as_deref().map(resolved).transpose()?))
+        let all = |paths: &[PathBuf]| paths.iter().map(|path| resolved(path)).collect();
+        let (archives, keys): (Result<Vec<_>>, Result<Vec<_>>) =
+            (all(&self.archives), all(&self.keys));
+        Ok(Remains::open(&archives?, &keys?, left, identities)?)
     }
 }
 
@@ -192,15 +227,17 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 /// The home that is there for this tier, or a new one.
-fn home_again(path: &Path, tree: &Arc<dyn FileSystem>, wish: &Wish, marks: Marks) -> Result<Home> {
-    if path.join("tier.toml").exists() {
-        let mut home = Home::read(path)?;
-        home.key.clone_from(&wish.key);
-        home.adopt(&**tree, marks)?;
-        home.find_archives(wish)?;
-        return Ok(home);
-    }
-    Ok(Home::again(path, &**tree, wish, marks)?)
+fn home_again(
+    path: &Path,
+    left: Option<Home>,
+    tree: &dyn FileSystem,
+    remains: &Remains,
+    marks: Marks,
+) -> Result<Home> {
+    let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, marks)?) };
+    home.adopt(tree, marks)?;
+    home.find_archives(remains)?;
+    Ok(home)
 }
 
 fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {

@@ -140,15 +140,28 @@ fn as_line(event: &Event) -> Option<String> {
                 .map_or_else(|_| since.to_string(), |time| time.to_string());
             format!("{object} {state:<8} {:>10} {when}  {path}", units::bytes(*bytes))
         }
-        Event::Total { figures } => {
-            let words = figures.iter().map(|(name, value)| match name.strip_suffix("_bytes") {
-                Some(name) => format!("{name} {}", units::bytes(*value)),
-                None => format!("{name} {value}"),
-            });
-            words.collect::<Vec<_>>().join(", ")
+        Event::Archive { archive, path, attached, encrypted, free_bytes, objects, bytes } => {
+            let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
+            format!(
+                "{archive} {:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {}",
+                if *attached { "attached" } else { "missing" },
+                if *encrypted { "encrypted" } else { "plain" },
+                units::bytes(*bytes),
+                path.as_deref().unwrap_or("-")
+            )
         }
+        Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
+        Event::Total { figures } => figures_line(figures),
         Event::End { .. } => return None,
     })
+}
+
+fn figures_line(figures: &[(String, u64)]) -> String {
+    let words = figures.iter().map(|(name, value)| match name.strip_suffix("_bytes") {
+        Some(name) => format!("{name} {}", units::bytes(*value)),
+        None => format!("{name} {value}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// As `ls` of DMFS: `a` for archived, `A` for archived and not here; `p` in between, `!` damaged.

@@ -1,0 +1,122 @@
+//! Archives of tiers as their users meet them: lost ones, new ones, those that may not be written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{require_mounting, run};
+use crate::tiering::{Tiered, noise};
+
+const MIB: usize = 1 << 20;
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A tier of two archives that are told by name, with a file that is away, and what it holds.
+fn twofold() -> (Tiered, Vec<u8>) {
+    let (tiered, data) = (Tiered::over(None), noise(71, 2 * MIB + 5));
+    let file = tiered.tree().join("file");
+    fs::write(&file, &data).unwrap();
+    tiered.ok(&["archive", shown(&file)]);
+    let second = tiered.beside("second");
+    tiered.ok(&["attach", "--copies", "2", shown(tiered.tree()), shown(&second)]);
+    let scrubbed = tiered.ok(&["scrub", "--rate", "100MiB", shown(tiered.tree())]);
+    assert!(scrubbed.contains("copies 1, mended 0, damaged 0, made 1"), "{scrubbed}");
+    tiered.ok(&["release", shown(&file)]);
+    (tiered, data)
+}
+
+/// What is told of each archive: its identity, its place, and whether it is attached.
+fn archives(tiered: &Tiered) -> Vec<(String, String, bool)> {
+    let told = tiered.ok(&["archives", "--json", shown(tiered.tree())]);
+    let events = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let told = events.filter(|event| event["event"] == "archive").map(|event| {
+        assert_eq!((&event["objects"], event["encrypted"].as_bool()), (&1.into(), Some(false)));
+        let text = |name: &str| event[name].as_str().unwrap().to_owned();
+        (text("archive"), text("path"), event["attached"].as_bool().unwrap())
+    });
+    told.collect()
+}
+
+#[test]
+fn a_lost_archive_is_told_and_another_takes_its_place() {
+    require_mounting!();
+    let (tiered, data) = twofold();
+    let (first, tree) = (tiered.archive(), tiered.tree().to_owned());
+    let before = archives(&tiered);
+    assert_eq!(before.iter().map(|(.., attached)| *attached).collect::<Vec<_>>(), [true, true]);
+    let lost = before[0].0.clone();
+    let new = tiered.beside("new");
+    let replace = ["tier", "attach", "--in-place-of", &lost, shown(&tree), shown(&new)];
+    let (code, message) = run(&replace);
+    assert!(code == 3 && message.contains("is not lost"), "{code} {message}");
+    fs::remove_dir_all(&first).unwrap();
+    let (code, message) = run(&["tier", "scrub", shown(&tree)]);
+    let missing = format!("archive {lost} ({}) is not attached: 1 copies", shown(&first));
+    assert!(code == 1 && message.contains(&missing), "{code} {message}");
+    assert!(message.contains("1 versions have fewer than 2 whole copies"), "{message}");
+    let (code, message) = run(&["tier", "scan", shown(&tree)]);
+    assert!(code == 1 && message.contains(&missing), "{code} {message}");
+    assert_eq!(archives(&tiered)[0], (lost.clone(), shown(&first).to_owned(), false));
+    assert!(tiered.ok(&["archives", shown(&tree)]).contains(" missing  plain "));
+
+    assert!(tiered.ok(&replace[1..]).contains("fslab tier scrub"));
+    assert!(tiered.ok(&["scrub", shown(&tree)]).contains("copies 2, mended 1, damaged 0, made 0"));
+    fs::remove_dir_all(tiered.beside("second")).unwrap();
+    let file = tree.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+}
+
+/// A directory shown again, where nobody can write to it.
+struct Protected(PathBuf);
+
+impl Protected {
+    fn new(directory: &Path, point: PathBuf) -> Self {
+        fs::create_dir(&point).unwrap();
+        mounted(&["--bind", shown(directory), shown(&point)]);
+        let protected = Self(point);
+        mounted(&["-o", "remount,bind,ro", shown(&protected.0)]);
+        protected
+    }
+}
+
+impl Drop for Protected {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+    }
+}
+
+#[track_caller]
+fn mounted(arguments: &[&str]) {
+    assert!(Command::new("mount").args(arguments).status().unwrap().success());
+}
+
+#[test]
+fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
+    require_mounting!();
+    let (tiered, data) = twofold();
+    tiered.ok(&["tree", shown(tiered.tree())]);
+    let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
+    let left = tiered.archive().join("incoming").join("00".repeat(16));
+    fs::write(&left, "x").unwrap();
+    {
+        let first = Protected::new(&tiered.archive(), tiered.beside("protected"));
+        let none = tiered.beside("none");
+        let archives = ["--archive", shown(&first.0), "--archive", shown(&none)];
+        let wanted = ["--home", shown(&home), shown(&again)];
+        let (code, message) = run(&[&["tier", "rebuild"], &archives[..], &wanted].concat());
+        assert!(code == 3 && message.contains("none: the archive is not there"), "{message}");
+        assert!(!home.exists() && !again.exists(), "nothing is made before");
+        let made = tiered.ok(&[&["rebuild"], &archives[..2], &wanted].concat());
+        assert!(made.contains("made 1 files"), "{made}");
+        assert!(left.exists());
+    }
+    // The new home names where it was found: it is there again.
+    fs::remove_dir(tiered.beside("protected")).unwrap();
+    fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
+    let file = again.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+}
