@@ -125,6 +125,8 @@ mod tests {
             ("users = [7]", false),
             ("larger = '5MiB'", true),
             ("larger = '6MiB'", false),
+            ("larger = '5120K'", true),
+            ("larger = '4.5GiB'", false),
             ("smaller = '5MiB'", false),
             ("unchanged = '10d'", true),
             ("unchanged = '11d'", false),
@@ -134,6 +136,8 @@ mod tests {
             ("xattrs = ['user.project', 'user.other']", false),
             ("unused = '48h'", true),
             ("unused = '3d'", false),
+            ("unused = '1d23h'", true),
+            ("unused = '48h30m'", false),
         ] {
             let rules = format!("[[rule]]\naction = 'archive'\n{condition}\n{release}");
             let action = if fits { Action::Archive } else { Action::Release };
@@ -146,7 +150,7 @@ mod tests {
         for (rules, line, part) in [
             ("[[rule]]\naction = 'keep'\n[[rule]]\naction = 'burn'\n", 4, "burn"),
             ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 1, "'huge' is no size"),
-            ("[[rule]]\naction = 'keep'\nunused = '3 weeks'\n", 1, "'3 weeks' is no time"),
+            ("[[rule]]\naction = 'keep'\nunused = '30'\n", 1, "'30' is no time"),
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
             ("", 1, "at least one"),
             ("settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n", 2, "'long' is no time"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fslab_vfs::{Size, parse_duration};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 
@@ -90,7 +91,7 @@ impl Policy {
             return Err(wrong(1, what.to_owned()));
         }
         let time = |time: &Option<toml::Spanned<String>>| match time {
-            Some(time) => duration(time.get_ref())
+            Some(time) => parse_duration(time.get_ref())
                 .map_err(|what| wrong(line_of(text, Some(time.span())), what)),
             None => Ok(Duration::ZERO),
         };
@@ -114,7 +115,8 @@ impl Policy {
 impl Rule {
     fn new(raw: &RawRule) -> Result<Self, String> {
         let size = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), bytes);
-        let time = |text: &Option<String>| text.as_deref().map_or(Ok(Duration::ZERO), duration);
+        let time =
+            |text: &Option<String>| text.as_deref().map_or(Ok(Duration::ZERO), parse_duration);
         let glob = |text: &String| {
             let glob = Glob::new(text).map_err(|error| error.to_string())?;
             Ok::<_, String>(glob.compile_matcher())
@@ -154,28 +156,12 @@ fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// A number of bytes as people write it: `4096`, `64KiB`, `1GiB`.
 fn bytes(text: &str) -> Result<u64, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
-    let parsed = units.iter().find_map(|(unit, power)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_shl(*power).filter(|shifted| shifted >> power == number)
-    });
-    parsed.ok_or_else(|| format!("'{text}' is no size such as 64KiB"))
+    text.parse::<Size>().map(Size::bytes)
 }
 
 fn bundled(text: &str) -> Result<u64, String> {
     let size = bytes(text)?;
     let is_small = size <= BUNDLED_BYTES_MAX;
     is_small.then_some(size).ok_or_else(|| format!("'{text}': what is bundled is at most 1 MiB"))
-}
-
-/// A time as people write it: `90s`, `10m`, `12h`, `30d`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 24 * 3600)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_mul(*seconds)
-    });
-    parsed.map(Duration::from_secs).ok_or_else(|| format!("'{text}' is no time such as 12h or 30d"))
 }
