@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+mod candidates;
+mod choosing;
 mod facts;
 mod rules;
 mod run;
@@ -19,8 +21,8 @@ use rules::Rule;
 pub use rules::Watermarks;
 pub(crate) use run::run;
 
-/// What a rule asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// What a rule asks for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Nothing is done.

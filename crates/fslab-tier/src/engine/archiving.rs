@@ -122,10 +122,10 @@ impl Tier {
             let file = &used.file;
             let mut state = self.state(file).map_err(below())?;
             if state.writers > 0 {
-                return Err(not_now("is open for writing"));
+                return Err(Error::busy(path, "is open for writing"));
             }
             if state.is_archiving {
-                return Err(not_now("is being archived already"));
+                return Err(Error::busy(path, "is being archived already"));
             }
             let before = state.known().map(|known| known.recorded.clone());
             let is_done = before.as_ref().is_some_and(|before| self.is_archived(before));
@@ -142,9 +142,7 @@ impl Tier {
                 return Err(not_now("is no regular file"));
             }
             if !self.around.marks.are_believed(&attr) {
-                return Err(not_now(
-                    "belongs to another user; only root's tiers move others' files",
-                ));
+                return Err(Error::Foreign { path: crate::error::shown(path) });
             }
             if let Some(why) = too_large(&attr) {
                 return Err(not_now(why));
@@ -388,9 +386,9 @@ fn too_large(attr: &Attr) -> Option<&'static str> {
 }
 
 fn removed_meanwhile(path: &[u8]) -> Error {
-    Error::NotNow { path: crate::error::shown(path), why: "was removed while it was archived" }
+    Error::busy(path, "was removed while it was archived")
 }
 
 fn changed_meanwhile(path: &[u8]) -> Error {
-    Error::NotNow { path: crate::error::shown(path), why: "was changed while it was archived" }
+    Error::busy(path, "was changed while it was archived")
 }
