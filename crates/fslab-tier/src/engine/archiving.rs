@@ -20,6 +20,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::{Limit, Pace};
+use crate::lower::SECTOR_BYTES;
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -378,7 +379,7 @@ fn too_large(attr: &Attr) -> Option<&'static str> {
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
     if blocks > PAGES_MAX * PAGE_ENTRIES {
         Some("is larger than an archive takes (2 PiB)")
-    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(512)) {
+    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(SECTOR_BYTES)) {
         Some("has so many holes that what says where they are would be larger than what is not")
     } else {
         None

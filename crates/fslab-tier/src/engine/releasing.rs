@@ -10,12 +10,10 @@ use super::marks::Durable;
 use super::{Tier, marks::PIECES_MAX};
 use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
+use crate::lower::SECTOR_BYTES;
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
-
-/// What blocks of attributes count.
-const SECTOR_BYTES: u64 = 512;
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

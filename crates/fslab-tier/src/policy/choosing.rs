@@ -6,17 +6,12 @@ use std::sync::Arc;
 use fslab_vfs::{FileKind, Ino};
 
 use super::candidates::Candidate;
-use super::facts::{facts, last_use};
+use super::facts::{PAGE_BYTES, facts, last_use};
 use super::{Action, Policy};
 use crate::command::{State, state_of};
 use crate::engine::{Place, Tier};
 use crate::error::{Error, Result, shown};
-
-/// What blocks of attributes count.
-const SECTOR_BYTES: u64 = 512;
-
-/// Space comes in pieces of at least so many bytes.
-const PAGE_BYTES: u64 = 4096;
+use crate::lower::SECTOR_BYTES;
 
 /// A file that is to be archived, or whose bytes may go.
 pub(super) struct Chosen {

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use fslab_vfs::{Attr, Ino, Timestamp};
 
-use super::{Facts, Policy, Watermarks};
+use super::{Facts, FileType, Policy, Watermarks};
 use crate::command::PIN_NAME;
 use crate::engine::{Place, Tier, age};
 use crate::error::{Error, Result};
-use crate::lower::own_request;
+use crate::lower::{SECTOR_BYTES, own_request};
+use crate::stored::BLOCK_BYTES;
+
+/// Space comes in pieces of at least so many bytes.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn last_use(attr: &Attr) -> Timestamp {
     attr.accessed.max(attr.modified)
@@ -29,6 +33,8 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Res
         path: place.path.to_vec(),
         size: attr.size,
         uid: attr.uid,
+        gid: attr.gid,
+        types: types(tier, policy, attr),
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
@@ -36,6 +42,26 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Res
         is_pinned: tier.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some()),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })
+}
+
+fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
+    const EXECUTE: u32 = 0o111;
+    let is_executable = attr.permissions.bits() & EXECUTE != 0;
+    let is_sparse = policy.asks_for(FileType::Sparse) && is_sparse(tier, attr);
+    let found = [
+        (FileType::Executable, is_executable),
+        (FileType::Sparse, is_sparse),
+        (FileType::Linked, attr.links > 1),
+    ];
+    found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
+}
+
+/// Whether at least a page of a file takes no space. Where it can't be told what is in archives
+/// alone, the file says what is wrong with it when something is to be done with it.
+fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
+    let known = tier.residency_of(attr).ok().flatten();
+    let away = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
+    attr.blocks * SECTOR_BYTES + away + PAGE_BYTES <= attr.size
 }
 
 /// How long ago the bytes of a file came here. Times of modification can be set back by who writes

@@ -320,3 +320,32 @@ fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
     assert!(problems(&told)[0].starts_with("file: "), "{told:?}");
     assert_eq!((bench.archives[0].containers(), problems(&told).len()), (0, 1));
 }
+
+/// What went to an archive is no hole.
+#[test]
+fn what_a_file_is_and_whose_decides() {
+    let (_, bench) = Watched::bench(20 * MIB);
+    let client = bench.client();
+    let file = |name: &str| client.file(Ino::ROOT, name, &noise(13, 2 * MIB)).unwrap();
+    let [program, linked, grouped] = ["program", "linked", "grouped"].map(file);
+    client.chmod(program, 0o710).unwrap();
+    client.link(linked, Ino::ROOT, "again").unwrap();
+    client.chown(grouped, 7, 8).unwrap();
+    client.truncate(file("sparse"), 4 * MIB).unwrap();
+    let away = bench.offline(&client, "away", &noise(14, 2 * MIB));
+    client.open(away, OpenMode::READ_WRITE).unwrap().write_all(0, b"changed").unwrap();
+    for (condition, archived) in [
+        ("types = ['executable']", 1),
+        ("types = ['linked']", 1),
+        ("types = ['sparse']", 1),
+        ("types = ['linked', 'sparse']", 2),
+        ("types = ['sparse']\nlarger = '1T'", 0),
+        ("groups = [8]", 1),
+        ("users = [7]\ngroups = [0]", 0),
+        ("users = ['root']", 4),
+    ] {
+        let rules = format!("[[rule]]\naction = 'archive'\n{condition}\n");
+        let told = figures(&bench, &policy(&rules, true), ["archived", "busy"]);
+        assert_eq!(told, [archived, 0], "{condition}");
+    }
+}
