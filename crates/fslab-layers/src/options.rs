@@ -1,6 +1,6 @@
 //! Options of layers: declared once with their kind and default, given as text, kept as values.
 
-use fslab_vfs::Size;
+use fslab_vfs::{Size, parse_duration};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl ValueKind {
                 let share = text.parse().ok()?;
                 (0.0..=1.0).contains(&share).then_some(Value::Share(share))
             }
-            Self::Duration => duration(text).map(Value::Duration),
+            Self::Duration => parse_duration(text).ok().map(Value::Duration),
             Self::Choice(words) => {
                 words.iter().find(|word| **word == text).map(|word| Value::Choice(word))
             }
@@ -107,11 +107,6 @@ fn switch(text: &str) -> Option<bool> {
 
 fn within(number: u64, least: u64, most: u64) -> Option<Value> {
     (least..=most).contains(&number).then_some(Value::Number(number))
-}
-
-/// A time as people write it; nothing where it is none or negative.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
-    Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()
 }
 
 /// A value that fits its option.

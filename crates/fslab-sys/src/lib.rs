@@ -3,6 +3,7 @@
 //! What rustix offers is called from where it is needed; this crate holds what it does not offer.
 //! Nothing here knows a file system, a layer or a benchmark.
 
+pub mod accounts;
 pub mod block_counters;
 pub mod cycles;
 pub mod dead_mount;

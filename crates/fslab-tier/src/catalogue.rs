@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::Timestamp;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -28,6 +28,10 @@ pub use row::{ObjectRow, ObjectState, RowChange};
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
+
+/// Objects whose rows say that they are pending: who starts asks for these, and there may be ten
+/// million others.
+const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
 
 /// Rows that are read at once for who takes long.
 const TURN: usize = 64;
@@ -82,7 +86,7 @@ impl Catalogue {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
             transaction.open_table(FACTS)?;
-            Ok(())
+            note_pending(transaction)
         })?;
         Ok(catalogue)
     }
@@ -154,8 +158,10 @@ impl Catalogue {
         self.change(|transaction| {
             let mut table = transaction.open_table(OBJECTS)?;
             let mut containers = transaction.open_table(CONTAINERS)?;
+            let mut pending = transaction.open_table(PENDING)?;
             let mut unused = Vec::new();
             for row in objects {
+                pending.remove(row.version.object.0)?;
                 if table.remove(row.version.object.0)?.is_none() {
                     continue;
                 }
@@ -182,6 +188,23 @@ impl Catalogue {
             Ok(objects.get(object.0)?.map(|row| row.value().to_vec()))
         })?;
         bytes.map(|bytes| self.decode(object, &bytes)).transpose()
+    }
+
+    /// The rows that are pending.
+    ///
+    /// # Errors
+    /// What the database answers, or what is wrong with a row.
+    pub fn pending(&self) -> Result<Vec<ObjectRow>> {
+        let objects = self.ask(|transaction| {
+            let pending = transaction.open_table(PENDING)?;
+            pending.iter()?.map(|entry| Ok(Id(entry?.0.value()))).collect::<Result<Vec<_>, _>>()
+        })?;
+        let mut rows = Vec::new();
+        for object in objects {
+            // What an earlier version of fslab did meanwhile is not noted.
+            rows.extend(self.get(object)?.filter(|row| row.state == ObjectState::Pending));
+        }
+        Ok(rows)
     }
 
     /// Whether any row names a container.
@@ -261,10 +284,32 @@ pub fn sequence_at(time: Timestamp) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
+/// Notes what is pending, in a catalogue of a version that did not do that: all rows are read once.
+fn note_pending(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
+    if transaction.list_tables()?.any(|table| table.name() == PENDING.name()) {
+        return Ok(());
+    }
+    let (objects, mut pending) =
+        (transaction.open_table(OBJECTS)?, transaction.open_table(PENDING)?);
+    for row in objects.iter()? {
+        let (object, row) = row?;
+        if row::is_pending(row.value()) {
+            pending.insert(object.value(), ())?;
+        }
+    }
+    Ok(())
+}
+
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {
     let mut objects = transaction.open_table(OBJECTS)?;
     let mut containers = transaction.open_table(CONTAINERS)?;
+    let mut pending = transaction.open_table(PENDING)?;
     for row in rows {
+        if row.state == ObjectState::Pending {
+            pending.insert(row.version.object.0, ())?;
+        } else {
+            pending.remove(row.version.object.0)?;
+        }
         let known = objects.insert(row.version.object.0, &row.encode()[..])?.is_some();
         if !known {
             let container = row.version.location.container.0;
@@ -398,6 +443,41 @@ mod tests {
             (ObjectState::Removed, then, true),
         ];
         assert_eq!(found, expected);
+    }
+
+    fn pending(catalogue: &Catalogue) -> Vec<u8> {
+        use redb::ReadableTableMetadata;
+        let rows = catalogue.pending().unwrap();
+        let noted = catalogue.ask(|transaction| Ok(transaction.open_table(PENDING)?.len()?));
+        assert_eq!(noted.unwrap(), rows.len() as u64, "and no others");
+        rows.iter().map(|row| row.version.object.0[0]).collect()
+    }
+
+    #[test]
+    fn what_is_pending_is_known_without_reading_all_rows() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("catalogue.redb");
+        let catalogue = Catalogue::open(&path).unwrap();
+        let rows = [1, 2, 3, 4].map(|object| {
+            let state = ObjectState::Pending;
+            ObjectRow { state, ..row(object, object) }
+        });
+        catalogue.put(&rows).unwrap();
+        catalogue.put(&[row(5, 5)]).unwrap();
+        assert_eq!(pending(&catalogue), [1, 2, 3, 4]);
+        catalogue.settle(&[(rows[0].clone(), None)], Timestamp::default()).unwrap();
+        catalogue.turn(Id([2; 16]), ObjectState::Removed, Timestamp::default()).unwrap();
+        catalogue.remove(&rows[2..3]).unwrap();
+        assert_eq!(pending(&catalogue), [4]);
+        // As an earlier version leaves it.
+        catalogue
+            .change(|transaction| {
+                transaction.delete_table(PENDING)?;
+                Ok(())
+            })
+            .unwrap();
+        drop(catalogue);
+        assert_eq!(pending(&Catalogue::open(&path).unwrap()), [4]);
     }
 
     #[test]

@@ -26,7 +26,6 @@ use showing::{archives, queue, states, usage, versions};
 use undeleting::{undelete, undelete_all};
 use upkeep::{scan, scrub};
 
-pub(crate) use moving::is_pinned;
 pub(crate) use showing::state_of;
 
 /// The xattr that says that a file stays here, whatever the policy.
@@ -330,6 +329,14 @@ pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64
     go_on(tell(Event::Done { what: what.to_owned(), path: shown(path), bytes }))
 }
 
+/// Tells what went wrong with one file; that who asked is gone is wrong with all of it.
+pub(crate) fn tell_problem(tell: &mut Tell<'_>, error: &Error) -> Result<()> {
+    match error {
+        Error::Interrupted => Err(Error::Interrupted),
+        error => go_on(tell(Event::Problem { what: error.to_string() })),
+    }
+}
+
 type Work<'a> = dyn FnMut(&Place<'_>, &mut Tell<'_>) -> Result<()> + 'a;
 
 /// Does something to every regular file of some paths. What goes wrong with one is told.
@@ -341,15 +348,12 @@ pub(crate) fn each_file(
     work: &mut Work<'_>,
 ) -> Result<()> {
     for path in paths {
-        tier.walk(path, request, &mut |place| {
-            if place.found.attr.kind != FileKind::Regular {
-                return Ok(Visit::Into);
-            }
-            match work(&place, tell) {
-                Ok(()) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => go_on(tell(Event::Problem { what: error.to_string() }))?,
-            }
+        tier.walk_on(path, request, &mut |place| {
+            let done = place.and_then(|place| match place.found.attr.kind {
+                FileKind::Regular => work(&place, tell),
+                _ => Ok(()),
+            });
+            done.or_else(|error| tell_problem(tell, &error))?;
             Ok(Visit::Into)
         })?;
     }

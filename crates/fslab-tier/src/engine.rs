@@ -77,6 +77,7 @@ pub use releasing::Released;
 pub use scanning::Scanned;
 pub use scrubbing::{Heard, Scrubbed};
 pub use settling::{Expired, age};
+pub(crate) use walk::is_gone;
 pub use walk::{Closed, Place, Visit};
 
 /// How the engine works.

@@ -158,6 +158,20 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
+    /// The same, and the next time it may be otherwise: somebody uses or changes the file.
+    #[error("{path}: {why}")]
+    Busy {
+        /// The file.
+        path: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// A file is left alone because of whose it is.
+    #[error("{path}: belongs to another user; only root's tiers move others' files")]
+    Foreign {
+        /// The file.
+        path: String,
+    },
     /// Whoever asked is gone.
     #[error("interrupted")]
     Interrupted,
@@ -168,6 +182,11 @@ impl Error {
     pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let path = shown(path);
         move |source| Self::Below { path, source }
+    }
+
+    /// A file can't be archived, released or recalled before somebody is done with it.
+    pub(crate) fn busy(path: &[u8], why: &'static str) -> Self {
+        Self::Busy { path: shown(path), why }
     }
 
     /// A failure at a file of the home.
@@ -188,7 +207,7 @@ impl Error {
                     Some(errno) => errno,
                 }
             }
-            Self::NotNow { .. } => Errno::BUSY,
+            Self::NotNow { .. } | Self::Busy { .. } | Self::Foreign { .. } => Errno::BUSY,
             Self::Interrupted => Errno::INTR,
             Self::Key { .. } => Errno::NOKEY,
             _ => Errno::IO,

@@ -13,6 +13,9 @@ use fslab_vfs::{
 
 use crate::surroundings::Calendar;
 
+/// What blocks of attributes count, in bytes.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
 /// A request of the engine's own, where there is none of a caller.
 #[must_use]
 pub fn own_request() -> Request {

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+mod candidates;
+mod choosing;
 mod facts;
 mod rules;
 mod run;
@@ -19,8 +21,8 @@ use rules::Rule;
 pub use rules::Watermarks;
 pub(crate) use run::run;
 
-/// What a rule asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// What a rule asks for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Nothing is done.
@@ -29,6 +31,19 @@ pub enum Action {
     Archive,
     /// Copies are made, and the bytes may go.
     Release,
+}
+
+/// What a file may be beside a plain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileType {
+    /// Somebody may execute it.
+    Executable,
+    /// It takes less space than its length says, what is in archives alone counted as if it was
+    /// here: it has holes, or the file system compresses it.
+    Sparse,
+    /// It has several names.
+    Linked,
 }
 
 /// What decides about a file.
@@ -40,6 +55,10 @@ pub struct Facts {
     pub size: u64,
     /// Owner.
     pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// What it is beside a plain file; sparse only where a rule asks for that.
+    pub types: Vec<FileType>,
     /// Since the last change of its contents.
     pub unchanged: Duration,
     /// Since it was read or changed last.
@@ -82,6 +101,11 @@ impl Policy {
         }
     }
 
+    /// Whether a rule asks whether files are of a type.
+    fn asks_for(&self, kind: FileType) -> bool {
+        self.rules.iter().any(|rule| rule.asks_for(kind))
+    }
+
     /// Names of xattrs that rules ask for.
     fn xattr_names(&self) -> impl Iterator<Item = &String> {
         self.rules.iter().flat_map(|rule| rule.xattrs.iter().map(|(name, _)| name))
@@ -97,6 +121,8 @@ mod tests {
             path: b"home/ann/video.mkv".to_vec(),
             size: 5 << 20,
             uid: 1000,
+            gid: 0,
+            types: vec![FileType::Executable, FileType::Linked],
             unchanged: Duration::from_secs(10 * 24 * 3600),
             unused: Duration::from_secs(2 * 24 * 3600),
             here_for: Duration::from_secs(2 * 3600),
@@ -123,8 +149,17 @@ mod tests {
             ("paths = ['*.iso']", false),
             ("users = [7, 1000]", true),
             ("users = [7]", false),
+            ("users = ['root', '1000']", true),
+            ("users = ['root']", false),
+            ("groups = ['root']", true),
+            ("groups = [0]", true),
+            ("groups = [7, '8']", false),
+            ("types = ['sparse', 'linked']", true),
+            ("types = ['sparse']", false),
             ("larger = '5MiB'", true),
             ("larger = '6MiB'", false),
+            ("larger = '5120K'", true),
+            ("larger = '4.5GiB'", false),
             ("smaller = '5MiB'", false),
             ("unchanged = '10d'", true),
             ("unchanged = '11d'", false),
@@ -134,6 +169,8 @@ mod tests {
             ("xattrs = ['user.project', 'user.other']", false),
             ("unused = '48h'", true),
             ("unused = '3d'", false),
+            ("unused = '1d23h'", true),
+            ("unused = '48h30m'", false),
         ] {
             let rules = format!("[[rule]]\naction = 'archive'\n{condition}\n{release}");
             let action = if fits { Action::Archive } else { Action::Release };
@@ -145,16 +182,26 @@ mod tests {
     fn wrong_policies_are_refused_with_their_line() {
         for (rules, line, part) in [
             ("[[rule]]\naction = 'keep'\n[[rule]]\naction = 'burn'\n", 4, "burn"),
-            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 1, "'huge' is no size"),
-            ("[[rule]]\naction = 'keep'\nunused = '3 weeks'\n", 1, "'3 weeks' is no time"),
+            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is no size"),
+            ("[[rule]]\naction = 'keep'\n\nunused = '30'\n", 4, "'30' is no time"),
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
+            ("[[rule]]\naction = 'keep'\npaths = [\n'*',\n'a[']\n", 5, "a["),
+            ("[[rule]]\naction = 'keep'\nusers = ['no such']\n", 3, "no user 'no such'"),
+            ("[[rule]]\naction = 'keep'\ngroups = [1,\n'no such']\n", 4, "no group 'no such'"),
+            ("[[rule]]\naction = 'keep'\nusers = [-1]\n", 3, "a name or a number"),
+            ("[[rule]]\naction = 'keep'\ntypes = ['video']\n", 3, "`sparse`"),
             ("", 1, "at least one"),
             ("settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n", 2, "'long' is no time"),
-            ("bundle = '2MiB'\n[[rule]]\naction = 'keep'\n", 1, "at most 1 MiB"),
-            ("[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 1, "shares"),
+            ("\nbundle = '2MiB'\n[[rule]]\naction = 'keep'\n", 2, "at most 1 MiB"),
+            ("[watermarks]\nhigh = 1.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 2, "from 0 to 1"),
+            (
+                "[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n",
+                3,
+                "low is a share",
+            ),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",
-                1,
+                4,
                 "premigrate",
             ),
         ] {

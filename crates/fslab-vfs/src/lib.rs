@@ -8,6 +8,7 @@
 
 mod block_device;
 mod clock;
+mod duration;
 mod errno_names;
 mod error;
 mod file_system;
@@ -24,6 +25,7 @@ mod types;
 
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
+pub use duration::parse_duration;
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};

@@ -110,7 +110,9 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::Settings { .. }
         | Error::Unwritable { .. }
         | Error::Refused { .. }
-        | Error::NotNow { .. } => Code::BadInput,
+        | Error::NotNow { .. }
+        | Error::Busy { .. }
+        | Error::Foreign { .. } => Code::BadInput,
         _ => Code::Failure,
     }
 }

@@ -31,9 +31,7 @@ pub fn counted(count: u64, what: &str) -> String {
 /// For what is none, in plain words.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
-    let parsed = with_unit.parse::<jiff::SignedDuration>().ok();
-    let parsed = parsed.and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| format!("'{text}' is no duration such as 30s or 10m"))
+    fslab_vfs::parse_duration(&with_unit)
 }
 
 #[cfg(test)]

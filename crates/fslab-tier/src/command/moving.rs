@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Request, XattrMode};
 
-use super::{Event, PIN_NAME, Tell, each_file, go_on, tell_done};
+use super::{PIN_NAME, Tell, each_file, tell_done, tell_problem};
 use crate::engine::{Archived, Place, Tier};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
-use crate::lower::Found;
 
 /// Small files go out together; they are told of once they are there.
 pub(super) fn archive(
@@ -32,8 +31,7 @@ fn tell_archived(tell: &mut Tell<'_>, path: &[u8], outcome: Result<Archived>) ->
     match outcome {
         Ok(Archived::Now { bytes }) => tell_done(tell, "archived", path, bytes),
         Ok(Archived::Before) => Ok(()),
-        Err(Error::Interrupted) => Err(Error::Interrupted),
-        Err(error) => go_on(tell(Event::Problem { what: error.to_string() })),
+        Err(error) => tell_problem(tell, &error),
     }
 }
 
@@ -55,10 +53,4 @@ pub(super) fn pin(
     };
     done.map_err(Error::below(place.path))?;
     tell_done(tell, if stays { "pinned" } else { "unpinned" }, place.path, place.found.attr.size)
-}
-
-/// Whether a file stays here, whatever the policy.
-pub(crate) fn is_pinned(tier: &Tier, found: &Found) -> bool {
-    let name = std::ffi::OsStr::new(PIN_NAME);
-    tier.lower().getxattr(&tier.request(), found.ino(), name).is_ok()
 }

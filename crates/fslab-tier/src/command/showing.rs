@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
 
-use super::{Event, State, Tell, go_on};
+use super::{Event, State, Tell, go_on, tell_problem};
 use crate::engine::{Place, Tier, Visit};
 use crate::error::{Error, Result, shown};
 use crate::stored::BLOCK_BYTES;
@@ -19,12 +19,15 @@ pub(super) fn states(
     tell: &mut Tell<'_>,
 ) -> Result<()> {
     for path in paths {
-        tier.walk(path, request, &mut |place| {
-            if place.found.attr.kind == FileKind::Regular {
-                go_on(tell(Event::State(state_of(tier, &place)?)))?;
-            }
-            let is_inner = !recursive && place.path != &path[..];
-            Ok(if is_inner { Visit::Past } else { Visit::Into })
+        tier.walk_on(path, request, &mut |place| {
+            let shown = place.and_then(|place| {
+                if place.found.attr.kind == FileKind::Regular {
+                    go_on(tell(Event::State(state_of(tier, &place)?)))?;
+                }
+                let is_inner = !recursive && place.path != &path[..];
+                Ok(if is_inner { Visit::Past } else { Visit::Into })
+            });
+            shown.or_else(|error| tell_problem(tell, &error).map(|()| Visit::Into))
         })?;
     }
     Ok(())
@@ -92,16 +95,20 @@ pub(super) fn usage(
     let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
     // Files of several names count once, as with du(1).
     let mut met = HashSet::new();
-    tier.walk(path, request, &mut |place| {
-        let attr = &place.found.attr;
-        if attr.kind == FileKind::Regular && (attr.links < 2 || met.insert(place.found.ino())) {
-            let state = state_of(tier, &place)?;
-            files += 1;
-            bytes += state.bytes;
-            resident_bytes += state.resident_bytes;
-            let is_archived = !state.copies.is_empty() && !state.changed;
-            archived_bytes += if is_archived { state.bytes } else { 0 };
-        }
+    tier.walk_on(path, request, &mut |place| {
+        let counted = place.and_then(|place| {
+            let attr = &place.found.attr;
+            if attr.kind == FileKind::Regular && (attr.links < 2 || met.insert(place.found.ino())) {
+                let state = state_of(tier, &place)?;
+                files += 1;
+                bytes += state.bytes;
+                resident_bytes += state.resident_bytes;
+                let is_archived = !state.copies.is_empty() && !state.changed;
+                archived_bytes += if is_archived { state.bytes } else { 0 };
+            }
+            Ok(())
+        });
+        counted.or_else(|error| tell_problem(tell, &error))?;
         Ok(Visit::Into)
     })?;
     let path = shown(path);

@@ -20,6 +20,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::{Limit, Pace};
+use crate::lower::SECTOR_BYTES;
 use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -127,10 +128,10 @@ impl Tier {
             let file = &used.file;
             let mut state = self.state(file).map_err(below())?;
             if state.writers > 0 {
-                return Err(not_now("is open for writing"));
+                return Err(Error::busy(path, "is open for writing"));
             }
             if state.is_archiving {
-                return Err(not_now("is being archived already"));
+                return Err(Error::busy(path, "is being archived already"));
             }
             let before = state.known().map(|known| known.recorded.clone());
             let is_done = before.as_ref().is_some_and(|before| self.is_archived(before));
@@ -147,9 +148,7 @@ impl Tier {
                 return Err(not_now("is no regular file"));
             }
             if !self.around.marks.are_believed(&attr) {
-                return Err(not_now(
-                    "belongs to another user; only root's tiers move others' files",
-                ));
+                return Err(Error::Foreign { path: crate::error::shown(path) });
             }
             if let Some(why) = too_large(&attr) {
                 return Err(not_now(why));
@@ -384,7 +383,7 @@ fn too_large(attr: &Attr) -> Option<&'static str> {
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
     if blocks > PAGES_MAX * PAGE_ENTRIES {
         Some("is larger than an archive takes (2 PiB)")
-    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(512)) {
+    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(SECTOR_BYTES)) {
         Some("has so many holes that what says where they are would be larger than what is not")
     } else {
         None
@@ -392,9 +391,9 @@ fn too_large(attr: &Attr) -> Option<&'static str> {
 }
 
 fn removed_meanwhile(path: &[u8]) -> Error {
-    Error::NotNow { path: crate::error::shown(path), why: "was removed while it was archived" }
+    Error::busy(path, "was removed while it was archived")
 }
 
 fn changed_meanwhile(path: &[u8]) -> Error {
-    Error::NotNow { path: crate::error::shown(path), why: "was changed while it was archived" }
+    Error::busy(path, "was changed while it was archived")
 }

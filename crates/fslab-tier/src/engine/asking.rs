@@ -46,6 +46,13 @@ impl Tier {
         }
     }
 
+    /// Whether programs have a file open, and whether one of them may write to it.
+    pub(crate) fn openings(&self, ino: Ino) -> (bool, bool) {
+        let Some(file) = self.in_use(ino) else { return (false, false) };
+        let state = file.lock();
+        (state.handles > 0, state.writers > 0)
+    }
+
     /// Recalls that were asked for and are not done.
     pub(crate) fn recalls(&self) -> Vec<Arc<Recall>> {
         let flights =

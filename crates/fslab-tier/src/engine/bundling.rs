@@ -139,8 +139,7 @@ impl Archiver<'_> {
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
-            let (path, why) = (crate::error::shown(path), "was replaced by another file meanwhile");
-            return Err(crate::Error::NotNow { path, why });
+            return Err(crate::Error::busy(path, "was replaced by another file meanwhile"));
         }
         let Some(job) = self.tier.begin_job(ino, path, self.request)? else {
             return Ok(Some(Archived::Before));

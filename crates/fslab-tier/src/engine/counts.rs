@@ -83,7 +83,7 @@ impl Tier {
                 "bundles of which what is needed went into new ones",
                 value(&counted.repacked_bundles),
             ),
-            ("tier_released_bytes", "bytes freed", value(&counted.released_bytes)),
+            ("tier_released_bytes", "bytes of space freed", value(&counted.released_bytes)),
             (
                 "tier_expired_objects",
                 "replaced and removed versions that were kept for long enough and are gone",

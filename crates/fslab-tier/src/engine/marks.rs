@@ -18,11 +18,11 @@ use super::behind::is_same;
 use super::file::{FileState, Known, TieredFile};
 use super::walk::is_gone;
 use crate::id::Id;
-use crate::lower::OwnFile;
+use crate::lower::{OwnFile, with_leave};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::residency::Unreadable;
-use crate::stored::{BLOCK_BYTES, Residency};
+use crate::stored::{self, BLOCK_BYTES, Residency};
 
 /// Runs that a residency holds at most: so many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -94,6 +94,29 @@ impl Tier {
         ino: Ino,
     ) -> std::result::Result<Option<Residency>, Unreadable> {
         self.around.marks.read_at_rest(&*self.lower, &self.request(), ino)
+    }
+
+    /// An xattr that users set, for the policy: its owner's tier gives itself leave to read it, and
+    /// what others have set on their own files is nothing to it. Nobody may have the file's state
+    /// locked who asks.
+    ///
+    /// # Errors
+    /// What the file system below answers, where it can't tell whether there is one.
+    pub(crate) fn users_xattr(&self, attr: &Attr, name: &str) -> Result<Option<Vec<u8>>> {
+        let marks = self.around.marks;
+        let get = || stored::marks::get(&*self.lower, &self.request(), attr.ino, name);
+        match get() {
+            Err(error) if !marks.wants_leave(&error) => Err(error),
+            Err(_) if !marks.are_believed(attr) => Ok(None),
+            Err(error) => {
+                let tier = self.me.upgrade().ok_or(error)?;
+                let used = tier.enter(attr.ino);
+                let _state = used.file.lock();
+                let (value, restored) = with_leave(&*self.lower, &self.request(), attr.ino, get)?;
+                restored.map(|()| value)
+            }
+            value => value,
+        }
     }
 
     /// Whether a file names an object, or may: then it must stay. Its inode is remembered by who

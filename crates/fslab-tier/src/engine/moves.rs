@@ -151,6 +151,7 @@ impl Tier {
         while let Some(found) = self.next_noted() {
             let path = self.path_of(&found);
             let walked = self.walk_found(&path, found, request, &mut |place| {
+                let place = place?;
                 let ino = place.found.ino();
                 let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
                 if is_new { visit(place) } else { Ok(Visit::Past) }

@@ -10,6 +10,7 @@ use super::marks::Durable;
 use super::{Tier, marks::PIECES_MAX};
 use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
+use crate::lower::SECTOR_BYTES;
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
@@ -19,6 +20,8 @@ use crate::stored::{BLOCK_BYTES, Residency, Version};
 pub struct Released {
     /// Bytes that are offline now and were not before.
     pub bytes: u64,
+    /// Space of the file system below that is free now, in bytes: holes had none.
+    pub freed: u64,
 }
 
 impl Tier {
@@ -40,16 +43,21 @@ impl Tier {
         let mut state = self.state(file).map_err(below())?;
         self.check_open()?;
         if self.may_release(file, &state, path)?.object != version.object {
-            return Err(not_now(path)("was archived anew while archives were asked"));
+            return Err(Error::busy(path, "was archived anew while archives were asked"));
         }
         let present = state.known().map_or(0, |known| known.offline.pieces());
         let wanted: Runs = wanted.iter().take(PIECES_MAX.saturating_sub(present)).collect();
-        if !wanted.is_empty() {
-            self.make_offline(file, &mut state, &wanted).map_err(below())?;
+        if wanted.is_empty() {
+            return Ok(Released::default());
         }
         let bytes = (wanted.count() * BLOCK_BYTES).min(version.size);
-        self.counted.released(bytes);
-        Ok(Released { bytes })
+        let before = self.attr_below(ino, None).map_err(below())?.blocks;
+        self.make_offline(file, &mut state, &wanted).map_err(below())?;
+        let after = self.attr_below(ino, None).map_err(below())?.blocks;
+        // A file system that tells no blocks may have freed all of it.
+        let freed = if before == 0 { bytes } else { before.saturating_sub(after) * SECTOR_BYTES };
+        self.counted.released(freed);
+        Ok(Released { bytes, freed })
     }
 
     /// The version that archives are said to hold, if the file may lose its bytes.
@@ -57,10 +65,10 @@ impl Tier {
         let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
         if state.handles > 0 || state.is_archiving {
-            return Err(not_now("is in use"));
+            return Err(Error::busy(path, "is in use"));
         }
         if known.recorded.changed {
-            return Err(not_now("was changed since it was archived"));
+            return Err(Error::busy(path, "was changed since it was archived"));
         }
         let version = &known.recorded.version;
         let attr = self.attr_below(file.ino(), None);
@@ -70,7 +78,7 @@ impl Tier {
             return Err(not_now("was changed behind the mount since it was archived"));
         }
         if !known.is_in_order() {
-            return Err(not_now("is being recalled"));
+            return Err(Error::busy(path, "is being recalled"));
         }
         Ok(version.clone())
     }

@@ -37,14 +37,7 @@ impl Tier {
     /// Objects that were on their way when the last run ended: those that a file names are its
     /// version, those that the file does not name go, and the others wait for a scan.
     pub(super) fn settle_pending(&self) -> Result<()> {
-        let mut pending = Vec::new();
-        self.catalogue.for_each(&mut |row| {
-            if row.state == ObjectState::Pending {
-                pending.push(row);
-            }
-            Ok(())
-        })?;
-        pending.into_iter().try_for_each(|row| self.settle_one(row))
+        self.catalogue.pending()?.into_iter().try_for_each(|row| self.settle_one(row))
     }
 
     fn settle_one(&self, row: ObjectRow) -> Result<()> {

@@ -72,6 +72,9 @@ impl Closed {
 /// Called with each place of a walk.
 pub(super) type Visitor<'a> = dyn FnMut(Place<'_>) -> Result<Visit> + 'a;
 
+/// Called with each place of a walk, and with why there is one that can't be looked at.
+pub(crate) type Looker<'a> = dyn FnMut(Result<Place<'_>>) -> Result<Visit> + 'a;
+
 /// A directory on the way to where a walk is.
 struct Level {
     directory: Found,
@@ -88,8 +91,22 @@ impl Tier {
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
     pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<Closed> {
+        self.walk_on(path, request, &mut |place| visit(place?))
+    }
+
+    /// The same for who goes on where something can't be looked at: `look` is told, and the walk
+    /// goes on behind it.
+    ///
+    /// # Errors
+    /// What `look` answers, and where the path itself can't be looked at; [`Error::Interrupted`].
+    pub(crate) fn walk_on(
+        &self,
+        path: &[u8],
+        request: &Request,
+        look: &mut Looker<'_>,
+    ) -> Result<Closed> {
         let found = Found::at(&self.lower, path).map_err(Error::below(path))?;
-        self.walk_found(path, found, request, visit)
+        self.walk_found(path, found, request, look)
     }
 
     pub(super) fn walk_found(
@@ -97,7 +114,7 @@ impl Tier {
         path: &[u8],
         found: Found,
         request: &Request,
-        visit: &mut Visitor<'_>,
+        visit: &mut Looker<'_>,
     ) -> Result<Closed> {
         let (mut path, mut closed) = (path.to_vec(), Closed::default());
         let mut levels = Vec::from_iter(self.visit(&path, found, request, visit, &mut closed)?);
@@ -121,7 +138,7 @@ impl Tier {
                     closed.add(&path[..level.path_length]);
                     levels.pop();
                 }
-                Err(error) => return Err(Error::below(&path)(error)),
+                Err(error) => drop(visit(Err(Error::below(&path)(error)))?),
             }
         }
         Ok(closed)
@@ -138,11 +155,11 @@ impl Tier {
         path: &[u8],
         found: Found,
         request: &Request,
-        visit: &mut Visitor<'_>,
+        visit: &mut Looker<'_>,
         closed: &mut Closed,
     ) -> Result<Option<Level>> {
         self.check_going(request)?;
-        let going = visit(Place { path, found: &found })?;
+        let going = visit(Ok(Place { path, found: &found }))?;
         if found.attr.kind != FileKind::Directory || going == Visit::Past {
             return Ok(None);
         }
@@ -153,7 +170,7 @@ impl Tier {
                 closed.add(path);
                 return Ok(None);
             }
-            Err(error) => return Err(Error::below(path)(error)),
+            Err(error) => return visit(Err(Error::below(path)(error))).map(|_behind_it| None),
         };
         names.sort_unstable();
         let (path_length, names) = (path.len(), names.into_iter());
@@ -162,6 +179,6 @@ impl Tier {
 }
 
 /// Whether something went, as opposed to can't be reached.
-pub(super) fn is_gone(error: &fslab_vfs::Error) -> bool {
+pub(crate) fn is_gone(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

@@ -5,29 +5,63 @@ use std::time::Duration;
 
 use fslab_vfs::{Attr, Ino, Timestamp};
 
-use super::{Facts, Policy, Watermarks};
-use crate::command::is_pinned;
+use super::{Facts, FileType, Policy, Watermarks};
+use crate::command::PIN_NAME;
 use crate::engine::{Place, Tier, age};
 use crate::error::{Error, Result};
-use crate::lower::own_request;
+use crate::lower::{SECTOR_BYTES, own_request};
+use crate::stored::BLOCK_BYTES;
+
+/// Space comes in pieces of at least so many bytes.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn last_use(attr: &Attr) -> Timestamp {
     attr.accessed.max(attr.modified)
 }
 
 /// What decides about a file.
-pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Facts {
+///
+/// # Errors
+/// Where an xattr that a rule asks for can't be read: it may be what keeps the file.
+pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &Place<'_>) -> Result<Facts> {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
-    Facts {
+    let xattr = |name: &String| match tier.users_xattr(attr, name) {
+        Ok(value) => value.map(|value| Ok((name.clone(), value))),
+        Err(error) => Some(Err(Error::below(place.path)(error))),
+    };
+    Ok(Facts {
         path: place.path.to_vec(),
         size: attr.size,
         uid: attr.uid,
+        gid: attr.gid,
+        types: types(tier, policy, attr),
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
-        is_pinned: is_pinned(tier, place.found),
-        xattrs: policy.xattr_names().filter_map(|name| xattr_of(tier, place, name)).collect(),
-    }
+        // Where that can't be told, it is.
+        is_pinned: tier.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some()),
+        xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
+    })
+}
+
+fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
+    const EXECUTE: u32 = 0o111;
+    let is_executable = attr.permissions.bits() & EXECUTE != 0;
+    let is_sparse = policy.asks_for(FileType::Sparse) && is_sparse(tier, attr);
+    let found = [
+        (FileType::Executable, is_executable),
+        (FileType::Sparse, is_sparse),
+        (FileType::Linked, attr.links > 1),
+    ];
+    found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
+}
+
+/// Whether at least a page of a file takes no space. Where it can't be told what is in archives
+/// alone, the file says what is wrong with it when something is to be done with it.
+fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
+    let known = tier.residency_of(attr).ok().flatten();
+    let away = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
+    attr.blocks * SECTOR_BYTES + away + PAGE_BYTES <= attr.size
 }
 
 /// How long ago the bytes of a file came here. Times of modification can be set back by who writes
@@ -39,12 +73,6 @@ pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let touched = Timestamp { seconds: touched.into(), nanoseconds: 0 };
     let came = attr.modified.max(attr.created.unwrap_or_default()).max(touched);
     age(came, tier.surroundings().calendar.now())
-}
-
-/// What can't be read is not there for a rule.
-fn xattr_of(tier: &Tier, place: &Place<'_>, name: &str) -> Option<(String, Vec<u8>)> {
-    let value = tier.lower().getxattr(&tier.request(), place.found.ino(), name.as_ref());
-    Some((name.to_owned(), value.ok()?))
 }
 
 /// Bytes that must be freed: all there are where no watermarks are given.

@@ -1,12 +1,16 @@
 //! Reading rules: TOML that people write, into a [`Policy`] that is right or refused with its line.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use fslab_sys::accounts;
+use fslab_vfs::{Size, parse_duration};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
+use toml::Spanned;
 
-use super::{Action, Facts, Policy};
+use super::{Action, Facts, FileType, Policy};
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::home::line_of;
@@ -14,18 +18,15 @@ use crate::home::line_of;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPolicy {
-    watermarks: Option<Watermarks>,
+    watermarks: Option<RawWatermarks>,
     /// Files that changed less long ago stay alone.
-    #[serde(default)]
-    settle: Option<toml::Spanned<String>>,
+    settle: Option<Spanned<String>>,
     /// Bytes that came less long ago stay here.
-    #[serde(default)]
-    stay: Option<toml::Spanned<String>>,
+    stay: Option<Spanned<String>>,
     /// Files up to this size go out together.
-    #[serde(default)]
-    bundle: Option<toml::Spanned<String>>,
+    bundle: Option<Spanned<String>>,
     #[serde(default, rename = "rule")]
-    rules: Vec<toml::Spanned<RawRule>>,
+    rules: Vec<RawRule>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -33,41 +34,54 @@ struct RawPolicy {
 struct RawRule {
     action: Action,
     #[serde(default)]
-    paths: Vec<String>,
+    paths: Vec<Spanned<String>>,
     #[serde(default)]
-    users: Vec<u32>,
+    users: Vec<Spanned<Account>>,
+    #[serde(default)]
+    groups: Vec<Spanned<Account>>,
+    #[serde(default)]
+    types: Vec<FileType>,
     #[serde(default)]
     xattrs: Vec<String>,
-    larger: Option<String>,
-    smaller: Option<String>,
-    unchanged: Option<String>,
-    unused: Option<String>,
+    larger: Option<Spanned<String>>,
+    smaller: Option<Spanned<String>>,
+    unchanged: Option<Spanned<String>>,
+    unused: Option<Spanned<String>>,
+}
+
+/// A user or a group.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a name or a number")]
+enum Account {
+    Number(u32),
+    Name(String),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWatermarks {
+    high: Spanned<f64>,
+    low: Spanned<f64>,
+    premigrate: Option<Spanned<f64>>,
 }
 
 /// How full the file system may be, as shares of its space.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
     /// Above this, files are released.
     pub high: f64,
     /// Until it is no fuller than this.
     pub low: f64,
     /// Above this, files are archived, so that they can be released at once when that is needed.
-    #[serde(default)]
     pub premigrate: f64,
-}
-
-impl Watermarks {
-    fn are_in_order(&self) -> bool {
-        let is_below = |mark: f64| (0.0..=self.high).contains(&mark);
-        self.high <= 1.0 && is_below(self.low) && is_below(self.premigrate)
-    }
 }
 
 pub(super) struct Rule {
     pub(super) action: Action,
     paths: Vec<GlobMatcher>,
     users: Vec<u32>,
+    groups: Vec<u32>,
+    types: Vec<FileType>,
     /// Names, and values where one is asked for.
     pub(super) xattrs: Vec<(String, Option<Vec<u8>>)>,
     larger: u64,
@@ -76,58 +90,98 @@ pub(super) struct Rule {
     unused: Duration,
 }
 
+/// A text in which every error has its line.
+struct Origin<'a> {
+    text: &'a str,
+    path: &'a str,
+}
+
 impl Policy {
     /// Reads rules.
     ///
     /// # Errors
     /// Names file, line and what is wrong.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let wrong = |line, what| Error::Settings { path: origin.into(), line, what };
+        let origin = Origin { text, path: origin };
         let raw: RawPolicy = toml::from_str(text)
-            .map_err(|error| wrong(line_of(text, error.span()), error.message().to_owned()))?;
-        if raw.watermarks.is_some_and(|marks| !marks.are_in_order()) {
-            let what = "watermarks are shares from 0 to 1, low and premigrate below high";
-            return Err(wrong(1, what.to_owned()));
-        }
-        let time = |time: &Option<toml::Spanned<String>>| match time {
-            Some(time) => duration(time.get_ref())
-                .map_err(|what| wrong(line_of(text, Some(time.span())), what)),
-            None => Ok(Duration::ZERO),
+            .map_err(|error| origin.wrong(error.span(), error.message().to_owned()))?;
+        let watermarks = raw.watermarks.as_ref().map(|marks| marks.read(&origin)).transpose()?;
+        let bundled = raw.bundle.as_ref().map(|size| origin.read(size, |size| bundled(size)));
+        let rules = raw.rules.iter().map(|rule| Rule::read(rule, &origin)).collect::<Result<_>>();
+        let policy = Self {
+            watermarks,
+            settle: origin.duration(raw.settle.as_ref())?,
+            stay: origin.duration(raw.stay.as_ref())?,
+            bundled: bundled.transpose()?,
+            rules: rules?,
         };
-        let bundled = raw.bundle.as_ref().map(|size| {
-            bundled(size.get_ref()).map_err(|what| wrong(line_of(text, Some(size.span())), what))
-        });
-        let bundled = bundled.transpose()?;
-        let (settle, stay) = (time(&raw.settle)?, time(&raw.stay)?);
-        let mut rules = Vec::new();
-        for rule in &raw.rules {
-            let line = line_of(text, Some(rule.span()));
-            rules.push(Rule::new(rule.get_ref()).map_err(|what| wrong(line, what))?);
+        if policy.rules.is_empty() {
+            return Err(origin.wrong(None, "a policy has at least one [[rule]]".to_owned()));
         }
-        if rules.is_empty() {
-            return Err(wrong(1, "a policy has at least one [[rule]]".to_owned()));
-        }
-        Ok(Self { watermarks: raw.watermarks, settle, stay, bundled, rules })
+        Ok(policy)
+    }
+}
+
+impl Origin<'_> {
+    fn wrong(&self, span: Option<std::ops::Range<usize>>, what: String) -> Error {
+        Error::Settings { path: self.path.into(), line: line_of(self.text, span), what }
+    }
+
+    fn read<T, U>(
+        &self,
+        value: &Spanned<T>,
+        read: impl FnOnce(&T) -> Result<U, String>,
+    ) -> Result<U> {
+        read(value.get_ref()).map_err(|what| self.wrong(Some(value.span()), what))
+    }
+
+    /// Nothing said is no time at all.
+    fn duration(&self, time: Option<&Spanned<String>>) -> Result<Duration> {
+        time.map_or(Ok(Duration::ZERO), |time| self.read(time, |time| parse_duration(time)))
+    }
+
+    fn size(&self, size: Option<&Spanned<String>>, default: u64) -> Result<u64> {
+        size.map_or(Ok(default), |size| self.read(size, |size| bytes(size)))
+    }
+
+    fn each<T, U>(
+        &self,
+        values: &[Spanned<T>],
+        read: impl Fn(&T) -> Result<U, String>,
+    ) -> Result<Vec<U>> {
+        values.iter().map(|value| self.read(value, &read)).collect()
+    }
+}
+
+impl RawWatermarks {
+    fn read(&self, origin: &Origin<'_>) -> Result<Watermarks> {
+        let share = |name, mark: &Spanned<f64>, most: f64, limit| {
+            origin.read(mark, |mark| {
+                let is_right = (0.0..=most).contains(mark);
+                is_right.then_some(*mark).ok_or_else(|| format!("{name} is a share {limit}"))
+            })
+        };
+        let high = share("high", &self.high, 1.0, "from 0 to 1")?;
+        let below = |name, mark| share(name, mark, high, "from 0 to what high says");
+        let low = below("low", &self.low)?;
+        let premigrate = self.premigrate.as_ref().map(|mark| below("premigrate", mark));
+        Ok(Watermarks { high, low, premigrate: premigrate.transpose()?.unwrap_or(0.0) })
     }
 }
 
 impl Rule {
-    fn new(raw: &RawRule) -> Result<Self, String> {
-        let size = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), bytes);
-        let time = |text: &Option<String>| text.as_deref().map_or(Ok(Duration::ZERO), duration);
-        let glob = |text: &String| {
-            let glob = Glob::new(text).map_err(|error| error.to_string())?;
-            Ok::<_, String>(glob.compile_matcher())
-        };
+    fn read(raw: &RawRule, origin: &Origin<'_>) -> Result<Self> {
         Ok(Self {
             action: raw.action,
-            paths: raw.paths.iter().map(glob).collect::<Result<_, _>>()?,
-            users: raw.users.clone(),
+            paths: origin.each(&raw.paths, |text| glob(text))?,
+            users: origin.each(&raw.users, |user| number(user, "user", accounts::user))?,
+            groups: origin.each(&raw.groups, |group| number(group, "group", accounts::group))?,
+            types: raw.types.clone(),
             xattrs: raw.xattrs.iter().map(|text| xattr(text)).collect(),
-            larger: size(&raw.larger, 0)?,
-            smaller: size(&raw.smaller, u64::MAX)?,
-            unchanged: time(&raw.unchanged)?,
-            unused: time(&raw.unused)?,
+            larger: origin.size(raw.larger.as_ref(), 0)?,
+            smaller: origin.size(raw.smaller.as_ref(), u64::MAX)?,
+            unchanged: origin.duration(raw.unchanged.as_ref())?,
+            unused: origin.duration(raw.unused.as_ref())?,
         })
     }
 
@@ -135,15 +189,45 @@ impl Rule {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(&facts.path));
         let has_path = self.paths.is_empty() || self.paths.iter().any(|glob| glob.is_match(path));
-        let has_user = self.users.is_empty() || self.users.contains(&facts.uid);
+        let has_owner = is_one_of(&self.users, &facts.uid) && is_one_of(&self.groups, &facts.gid);
+        let has_type =
+            self.types.is_empty() || self.types.iter().any(|kind| facts.types.contains(kind));
         let has_size = facts.size >= self.larger && facts.size < self.smaller;
         let is_old = facts.unchanged >= self.unchanged && facts.unused >= self.unused;
         let has_xattrs = self.xattrs.iter().all(|(name, wanted)| {
             let found = facts.xattrs.iter().find(|(found, _)| found == name);
             found.is_some_and(|(_, value)| wanted.as_ref().is_none_or(|wanted| wanted == value))
         });
-        has_path && has_user && has_size && is_old && has_xattrs
+        has_path && has_owner && has_type && has_size && is_old && has_xattrs
     }
+
+    pub(super) fn asks_for(&self, kind: FileType) -> bool {
+        self.types.contains(&kind)
+    }
+}
+
+/// Whether something fits a condition; any does where none is given.
+fn is_one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
+    wanted.is_empty() || wanted.contains(found)
+}
+
+fn glob(text: &str) -> Result<GlobMatcher, String> {
+    Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
+}
+
+/// The number of a user or group by its name, or, as with `chown`, by the number in its place.
+fn number(
+    account: &Account,
+    kind: &str,
+    look_up: impl Fn(&str) -> io::Result<Option<u32>>,
+) -> Result<u32, String> {
+    let name = match account {
+        Account::Number(number) => return Ok(*number),
+        Account::Name(name) => name,
+    };
+    let found = look_up(name).map_err(|error| format!("can't look up {kind} '{name}': {error}"))?;
+    let number = found.or_else(|| name.parse().ok());
+    number.ok_or_else(|| format!("there is no {kind} '{name}'"))
 }
 
 /// An xattr as people write it: `user.keep`, or `user.keep=yes` for one value only.
@@ -154,28 +238,12 @@ fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// A number of bytes as people write it: `4096`, `64KiB`, `1GiB`.
 fn bytes(text: &str) -> Result<u64, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
-    let parsed = units.iter().find_map(|(unit, power)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_shl(*power).filter(|shifted| shifted >> power == number)
-    });
-    parsed.ok_or_else(|| format!("'{text}' is no size such as 64KiB"))
+    text.parse::<Size>().map(Size::bytes)
 }
 
 fn bundled(text: &str) -> Result<u64, String> {
     let size = bytes(text)?;
     let is_small = size <= BUNDLED_BYTES_MAX;
     is_small.then_some(size).ok_or_else(|| format!("'{text}': what is bundled is at most 1 MiB"))
-}
-
-/// A time as people write it: `90s`, `10m`, `12h`, `30d`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 24 * 3600)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_mul(*seconds)
-    });
-    parsed.map(Duration::from_secs).ok_or_else(|| format!("'{text}' is no time such as 12h or 30d"))
 }

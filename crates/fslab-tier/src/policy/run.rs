@@ -1,37 +1,42 @@
-//! Doing what rules say, or saying what would be done: one walk, then releases in order of use.
+//! Doing what rules say, or saying what would be done.
+//!
+//! Without watermarks, one walk: each file goes as soon as it is archived. With them, space that is
+//! short comes before copies: what is archived already goes first, in the order of last use, until
+//! enough is free; then copies are made; then what these allow goes, if more is wanted still.
+//!
+//! Memory: as many files as a bundle has, or as [`CANDIDATES_MAX`] says, and those of several
+//! names. Where more files may go, the tree is walked again for the ones behind them.
 
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use fslab_vfs::{FileKind, Ino, Request};
+use fslab_vfs::{Ino, Request};
 
-use super::facts::{bytes_wanted, facts, fullness, here_for, last_use};
-use super::{Action, Policy, Watermarks};
-use crate::command::{Event, State, Tell, state_of, total};
-use crate::engine::{Archived, Archiver, Outcome, Place, Tier, Visit};
-use crate::error::{Error, Result};
-use crate::lower::Found;
+use super::candidates::{Candidate, Candidates};
+use super::choosing::{Chosen, Met};
+use super::facts::{bytes_wanted, fullness, here_for};
+use super::{Policy, Watermarks};
+use crate::command::{Tell, tell_problem, total};
+use crate::engine::{Archived, Archiver, Outcome, Place, Released, Tier, Visit, is_gone};
+use crate::error::{Error, Result, shown};
+use crate::lower::{Found, own_request};
 
-/// A file whose bytes may go. The one that was used last is the greatest.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    used: (i64, u32),
-    ino: u64,
-    path: Vec<u8>,
-    bytes: u64,
-}
-
-/// Candidates that are remembered at once; the next run finds the others.
+/// Candidates that are remembered at once.
 const CANDIDATES_MAX: usize = 100_000;
 
 /// What a run of a policy has come to.
 #[derive(Default)]
 struct Tally {
-    looked_at: u64,
+    /// Files of the largest walk.
+    files: u64,
     archived: u64,
     archived_bytes: u64,
     released: u64,
     released_bytes: u64,
+    /// Files that somebody uses or changes: the next run may find them at rest.
+    busy: u64,
+    /// Files of other users, which this user's tier leaves alone.
+    foreign: u64,
 }
 
 /// What a policy is done to, and what it has come to so far.
@@ -39,15 +44,20 @@ struct Run<'a> {
     tier: &'a Arc<Tier>,
     policy: Policy,
     dry_run: bool,
-    /// The file system is fuller than the policy lets it be without copies.
-    archives: bool,
     request: &'a Request,
     archiver: Archiver<'a>,
+    /// Files that the archiver has, and whose bytes may go then.
+    on_their_way: HashMap<Vec<u8>, Candidate>,
+    /// What was archived since has a number above this.
+    begun: u64,
+    /// Bytes of space that are to be freed.
+    wanted: u64,
+    has_walked: bool,
     tally: Tally,
-    candidates: BinaryHeap<Candidate>,
-    /// Candidates that could not be archived.
-    failed: HashSet<Vec<u8>>,
 }
+
+/// What is done with each file that was chosen.
+type Deed<'a> = dyn FnMut(&mut Run<'_>, &Place<'_>, Chosen, &mut Tell<'_>) -> Result<()> + 'a;
 
 /// Files that an archiver is done with, and what became of them.
 type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
@@ -64,37 +74,24 @@ pub(crate) fn run(
         Some((rules, origin)) => Policy::parse(rules, origin)?,
         None => usual(tier)?,
     };
-    let (tally, candidates, failed) = (Tally::default(), BinaryHeap::new(), HashSet::new());
-    let archives = match policy.watermarks {
-        Some(Watermarks { premigrate, .. }) => fullness(tier)?.share() >= premigrate,
-        None => true,
+    let watermarks = policy.watermarks;
+    let mut run = Run {
+        tier,
+        wanted: bytes_wanted(tier, &policy)?,
+        begun: tier.catalogue().next_sequence(tier.surroundings().calendar.now(), 0)?,
+        archiver: tier.archiver(request, None, policy.bundled),
+        policy,
+        dry_run,
+        request,
+        on_their_way: HashMap::new(),
+        has_walked: false,
+        tally: Tally::default(),
     };
-    let archiver = tier.archiver(request, None, policy.bundled);
-    let mut run =
-        Run { tier, policy, dry_run, archives, request, archiver, tally, candidates, failed };
-    tier.walk(b"", request, &mut |place| {
-        // Whatever this is, files that wait for others have waited for it.
-        run.by_archiver(tell, |archiver, told| archiver.finish_if_due(told))?;
-        if place.found.attr.kind == FileKind::Regular {
-            run.tally.looked_at += 1;
-            run.consider(&place, tell)?;
-        }
-        Ok(Visit::Into)
-    })?;
-    // What did not fill a bundle.
-    run.by_archiver(tell, |archiver, told| archiver.finish(told))?;
-    run.release_some(tell)?;
-    let Tally { looked_at, archived, archived_bytes, released, released_bytes } = run.tally;
-    total(
-        tell,
-        &[
-            ("files", looked_at),
-            ("archived", archived),
-            ("archived_bytes", archived_bytes),
-            ("released", released),
-            ("released_bytes", released_bytes),
-        ],
-    )
+    match watermarks {
+        None => run.archive_and_release(tell)?,
+        Some(watermarks) => run.keep_below(watermarks, tell)?,
+    }
+    run.tally.tell(tell)
 }
 
 /// The policy in the tier's home.
@@ -108,35 +105,162 @@ fn usual(tier: &Tier) -> Result<Policy> {
     Policy::parse(&rules, &path.display().to_string())
 }
 
+impl Tally {
+    fn tell(&self, tell: &mut Tell<'_>) -> Result<()> {
+        total(
+            tell,
+            &[
+                ("files", self.files),
+                ("archived", self.archived),
+                ("archived_bytes", self.archived_bytes),
+                ("released", self.released),
+                ("released_bytes", self.released_bytes),
+                ("busy", self.busy),
+                ("foreign", self.foreign),
+            ],
+        )
+    }
+}
+
 impl Run<'_> {
-    /// Archives a file where its rule says so, and remembers it where its bytes may go.
-    fn consider(&mut self, place: &Place<'_>, tell: &mut Tell<'_>) -> Result<()> {
-        let action = self.policy.decide(&facts(self.tier, &self.policy, place));
-        if action == Action::Keep {
+    /// Makes copies of all files that need some, and releases what may go: all in one walk.
+    fn archive_and_release(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        self.each_file(tell, &mut |run, place, chosen, tell| {
+            if chosen.needs_archiving() {
+                run.archive(place, chosen, tell)
+            } else if chosen.may_go() {
+                run.release(&chosen.candidate, tell)
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// Frees space above `high` and makes copies above `premigrate`.
+    fn keep_below(&mut self, watermarks: Watermarks, tell: &mut Tell<'_>) -> Result<()> {
+        let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
+        self.release_by_use(tell, &|_, _, chosen| !chosen.needs_archiving())?;
+        if !archives {
             return Ok(());
         }
-        let state = state_of(self.tier, place)?;
-        if needs_archiving(&state) {
-            if !self.archives {
-                return Ok(());
-            }
-            self.archive(place, &state, tell)?;
+        self.each_file(tell, &mut |run, place, chosen, tell| {
+            if chosen.needs_archiving() { run.archive(place, chosen, tell) } else { Ok(()) }
+        })?;
+        if self.wanted == 0 {
+            // Archiving may have taken hours, in which others have filled what was free.
+            self.wanted = self.wanted_now()?;
+            return self.release_by_use(tell, &|_, _, chosen| !chosen.needs_archiving());
         }
-        if action == Action::Release && state.resident_bytes > 0 {
-            self.candidates.push(candidate(place, state.resident_bytes));
-            if self.candidates.len() > CANDIDATES_MAX {
-                self.candidates.pop();
+        // What was archived before has gone, as far as it could.
+        self.release_by_use(tell, &|run, place, chosen| {
+            if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
+        })
+    }
+
+    /// Bytes that must be freed by now.
+    fn wanted_now(&self) -> Result<u64> {
+        if self.dry_run {
+            return Ok(0);
+        }
+        if self.tally.released > 0 {
+            // There are file systems that tell what was freed only once they have noted it.
+            let synced = self.tier.lower().syncfs(&own_request(), Ino::ROOT);
+            synced.map_err(Error::below(b""))?;
+        }
+        bytes_wanted(self.tier, &self.policy)
+    }
+
+    /// Releases what may go and fits, what was not used for longest first, until enough is free.
+    fn release_by_use(
+        &mut self,
+        tell: &mut Tell<'_>,
+        fits: &dyn Fn(&Run<'_>, &Place<'_>, &Chosen) -> bool,
+    ) -> Result<()> {
+        let mut candidates = Candidates::of(CANDIDATES_MAX);
+        while self.wanted > 0 {
+            self.each_file(tell, &mut |run, place, chosen, _| {
+                if chosen.may_go() && fits(run, place, &chosen) {
+                    candidates.add(chosen.candidate);
+                }
+                Ok(())
+            })?;
+            let (next, has_more) = candidates.take();
+            self.release_some(&next, tell)?;
+            if !has_more {
+                break;
             }
         }
         Ok(())
     }
 
-    fn archive(&mut self, place: &Place<'_>, state: &State, tell: &mut Tell<'_>) -> Result<()> {
+    fn release_some(&mut self, next: &[Candidate], tell: &mut Tell<'_>) -> Result<()> {
+        for candidate in next {
+            if self.wanted == 0 {
+                break;
+            }
+            self.release(candidate, tell)?;
+        }
+        Ok(())
+    }
+
+    /// Walks the tree, and does something with each file that is to be archived or may go. What
+    /// can't be looked at is told once, however many walks there are.
+    fn each_file(&mut self, tell: &mut Tell<'_>, deed: &mut Deed<'_>) -> Result<()> {
+        let (tier, request, mut met) = (self.tier, self.request, Met::default());
+        tier.walk_on(b"", request, &mut |place| {
+            // Whatever this is, files that wait for others have waited for it.
+            self.by_archiver(tell, |archiver, told| archiver.finish_if_due(told))?;
+            let chosen = place.and_then(|place| {
+                let chosen = met.choose(tier, &self.policy, &place)?;
+                Ok(chosen.map(|chosen| (place, chosen)))
+            });
+            match chosen {
+                Ok(Some((place, chosen))) => deed(self, &place, chosen, tell)?,
+                Err(error) if !self.has_walked => self.pass_over(&error, tell)?,
+                Ok(None) | Err(_) => {}
+            }
+            Ok(Visit::Into)
+        })?;
+        // What did not fill a bundle.
+        self.by_archiver(tell, |archiver, told| archiver.finish(told))?;
+        self.has_walked = true;
+        self.tally.files = self.tally.files.max(met.files);
+        Ok(())
+    }
+
+    /// Archives a file, now or with others. Without watermarks it goes when that is done.
+    fn archive(&mut self, place: &Place<'_>, chosen: Chosen, tell: &mut Tell<'_>) -> Result<()> {
+        if chosen.may_go() && self.policy.watermarks.is_none() {
+            self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
+        }
         if self.dry_run {
-            let archived = Archived::Now { bytes: state.bytes };
-            return self.note(vec![(place.path.to_vec(), Ok(archived))], tell);
+            let bytes = place.found.attr.size;
+            let archived = self.hindrance(place).map_or(Ok(Archived::Now { bytes }), Err);
+            return self.note(vec![(place.path.to_vec(), archived)], tell);
         }
         self.by_archiver(tell, |archiver, told| archiver.archive(place, told))
+    }
+
+    /// Why a file can't be archived, as far as that is known before it is tried.
+    fn hindrance(&self, place: &Place<'_>) -> Option<Error> {
+        let (_, may_be_written) = self.tier.openings(place.found.ino());
+        if !self.tier.surroundings().marks.are_believed(&place.found.attr) {
+            Some(Error::Foreign { path: shown(place.path) })
+        } else if may_be_written {
+            Some(Error::busy(place.path, "is open for writing"))
+        } else {
+            None
+        }
+    }
+
+    fn would_archive(&self, place: &Place<'_>, chosen: &Chosen) -> bool {
+        chosen.needs_archiving() && self.hindrance(place).is_none()
+    }
+
+    /// Whether a file was archived since the run began. What can't be told is not released.
+    fn is_new(&self, place: &Place<'_>) -> bool {
+        let known = self.tier.residency_of(&place.found.attr).ok().flatten();
+        known.is_some_and(|known| !known.changed && known.version.sequence > self.begun)
     }
 
     /// Has the archiver do something, and notes what it tells of files, whether it fails or not.
@@ -156,76 +280,70 @@ impl Run<'_> {
 
     fn note(&mut self, outcomes: Outcomes, tell: &mut Tell<'_>) -> Result<()> {
         for (path, outcome) in outcomes {
+            let candidate = self.on_their_way.remove(&path);
             match outcome {
+                Err(error) => {
+                    self.pass_over(&error, tell)?;
+                    continue;
+                }
                 Ok(Archived::Now { bytes }) => {
                     self.tally.archived += 1;
                     self.tally.archived_bytes += bytes;
                 }
                 Ok(Archived::Before) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => {
-                    self.failed.insert(path);
-                    problem(tell, &error)?;
-                }
+            }
+            if let Some(candidate) = candidate {
+                self.release(&candidate, tell)?;
             }
         }
         Ok(())
     }
 
-    /// Releases candidates, those that were not used for longest first, as far as watermarks ask.
-    fn release_some(&mut self, tell: &mut Tell<'_>) -> Result<()> {
-        let mut wanted = bytes_wanted(self.tier, &self.policy)?;
-        for candidate in std::mem::take(&mut self.candidates).into_sorted_vec() {
-            if wanted == 0 {
-                break;
+    fn release(&mut self, candidate: &Candidate, tell: &mut Tell<'_>) -> Result<()> {
+        self.request.cancellation.check().or(Err(Error::Interrupted))?;
+        let released =
+            if self.dry_run { self.would_release(candidate) } else { self.release_now(candidate) };
+        match released {
+            Ok(Released { bytes, freed }) => {
+                self.tally.released += u64::from(bytes > 0);
+                self.tally.released_bytes += freed;
+                self.wanted = self.wanted.saturating_sub(freed);
+                Ok(())
             }
-            self.request.cancellation.check().or(Err(Error::Interrupted))?;
-            if self.failed.contains(&candidate.path) {
-                continue;
-            }
-            let released =
-                if self.dry_run { Ok(candidate.bytes) } else { self.release(&candidate) };
-            match released {
-                Ok(bytes) => {
-                    self.tally.released += u64::from(bytes > 0);
-                    self.tally.released_bytes += bytes;
-                    wanted = wanted.saturating_sub(bytes);
-                }
-                Err(error) => problem(tell, &error)?,
-            }
+            Err(error) => self.pass_over(&error, tell),
         }
-        Ok(())
     }
 
-    /// Releases a file, unless another is in its place or its bytes came back since.
-    fn release(&self, candidate: &Candidate) -> Result<u64> {
-        let below = || Error::below(&candidate.path);
-        let found = Found::at(self.tier.lower(), &candidate.path).map_err(below())?;
+    fn would_release(&self, candidate: &Candidate) -> Result<Released> {
+        let (is_open, _) = self.tier.openings(candidate.ino);
+        if is_open {
+            return Err(Error::busy(&candidate.path, "is in use"));
+        }
+        Ok(Released { bytes: candidate.space, freed: candidate.space })
+    }
+
+    /// Releases a file, unless it is gone, another is in its place or its bytes came back since.
+    fn release_now(&self, candidate: &Candidate) -> Result<Released> {
+        let found = match Found::at(self.tier.lower(), &candidate.path) {
+            Err(error) if is_gone(&error) => return Ok(Released::default()),
+            found => found.map_err(Error::below(&candidate.path))?,
+        };
         let stays =
             !self.policy.stay.is_zero() && here_for(self.tier, &found.attr) < self.policy.stay;
-        if found.ino() != Ino(candidate.ino) || stays {
-            return Ok(0);
+        if found.ino() != candidate.ino || stays {
+            return Ok(Released::default());
         }
-        Ok(self.tier.release(found.ino(), &candidate.path, 0)?.bytes)
+        self.tier.release(found.ino(), &candidate.path, 0)
     }
-}
 
-fn problem(tell: &mut Tell<'_>, error: &Error) -> Result<()> {
-    let heard = tell(Event::Problem { what: error.to_string() });
-    if heard { Ok(()) } else { Err(Error::Interrupted) }
-}
-
-fn needs_archiving(state: &State) -> bool {
-    state.state == "resident" || state.changed
-}
-
-fn candidate(place: &Place<'_>, bytes: u64) -> Candidate {
-    let attr = &place.found.attr;
-    let used = last_use(attr);
-    Candidate {
-        used: (used.seconds, used.nanoseconds),
-        ino: attr.ino.0,
-        path: place.path.to_vec(),
-        bytes,
+    /// Counts a file that can be neither archived nor released now, and tells what is wrong with
+    /// one that never can.
+    fn pass_over(&mut self, error: &Error, tell: &mut Tell<'_>) -> Result<()> {
+        match error {
+            Error::Busy { .. } => self.tally.busy += 1,
+            Error::Foreign { .. } => self.tally.foreign += 1,
+            error => tell_problem(tell, error)?,
+        }
+        Ok(())
     }
 }

@@ -134,7 +134,7 @@ impl Marks {
 
     /// Whether an owner was refused what he can give himself leave to do: to read and write `user.`
     /// xattrs takes the permission to read and write the file.
-    fn wants_leave(self, error: &fslab_vfs::Error) -> bool {
+    pub(crate) fn wants_leave(self, error: &fslab_vfs::Error) -> bool {
         matches!(self, Self::Own(_)) && error.errno() == Errno::ACCESS
     }
 
@@ -295,7 +295,8 @@ pub fn is_ours(name: &OsStr) -> bool {
     ours.iter().any(|own| name == *own)
 }
 
-fn get(
+/// An xattr, where there is one.
+pub(crate) fn get(
     fs: &dyn FileSystem,
     request: &Request,
     ino: Ino,

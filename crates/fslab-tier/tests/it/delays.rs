@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::beside::Meddled;
 use crate::bundles::contents;
+use crate::measure::row_of;
 use crate::support::{Bench, Hands, TIER, open};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -201,4 +202,24 @@ fn a_file_of_which_the_catalogue_was_not_told_is_said_to_be_archived() {
     assert!(error.to_string().starts_with("file: is archived, but "), "{error}");
     doomed.bench.restart();
     assert_eq!(doomed.bench.archive(ino, "file").unwrap(), Archived::Before);
+}
+
+/// However many files it has: each command for a tree that is not mounted opens its tier. A row
+/// that can't be read is not met.
+#[test]
+fn opening_a_tier_reads_no_rows_of_files_at_rest() {
+    const OBJECTS: redb::TableDefinition<'_, [u8; 16], &[u8]> =
+        redb::TableDefinition::new("objects");
+    let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
+    let path = scratch.path().join("catalogue.redb");
+    let row = row_of(1);
+    Catalogue::open(&path).unwrap().put(std::slice::from_ref(&row)).unwrap();
+    let database = redb::Database::open(&path).unwrap();
+    let damaging = database.begin_write().unwrap();
+    damaging.open_table(OBJECTS).unwrap().insert(row.version.object.0, &[0xff; 40][..]).unwrap();
+    damaging.commit().unwrap();
+    drop(database);
+    let catalogue = Catalogue::open(&path).unwrap();
+    assert!(catalogue.for_each(&mut |_| Ok(())).is_err());
+    open(&bench.lower, bench.tier.settings(), &bench.archives, catalogue, &bench.around);
 }

@@ -27,6 +27,7 @@ mod opening;
 mod ordinary;
 mod parts;
 mod patching;
+mod policies;
 mod privileges;
 mod rebuilding;
 mod releasing;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
-use fslab_tier::catalogue::Catalogue;
+use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
 use fslab_tier::{Id, Settings, Surroundings, Tier, by_number_and_birth, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -178,4 +178,54 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
         Marks::Trusted.write(&**lower, &request, ino, &known).unwrap();
         client.forget(ino);
     }
+}
+
+/// The row of a file that is archived, in a container of its own.
+pub fn row_of(number: u64) -> ObjectRow {
+    let id = |kind: u8| {
+        let mut id = [kind; 16];
+        id[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        Id(id)
+    };
+    let version = Version {
+        object: id(2),
+        location: Location { container: id(3), offset: 0, length: SIZE },
+        size: SIZE,
+        sequence: number + 1,
+        modified: MODIFIED,
+        root: [number as u8; 32],
+        copies: vec![Id([1; 16])],
+    };
+    ObjectRow {
+        state: ObjectState::Live,
+        file: id(1),
+        inode: id(4),
+        version,
+        since: MODIFIED,
+        seen: 1,
+        path: format!("directory{}/file{number}", number / FILES_A_DIRECTORY).into_bytes(),
+    }
+}
+
+/// `FSLAB_TIER_FILES` asks for another number.
+#[test]
+#[ignore = "a measurement: two million rows take a minute"]
+fn opening_a_tier_of_two_million_files() {
+    let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("catalogue.redb");
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    let catalogue = Catalogue::open(&path).unwrap();
+    for first in (0..files).step_by(50_000) {
+        let rows: Vec<_> = (first..files.min(first + 50_000)).map(row_of).collect();
+        catalogue.put(&rows).unwrap();
+    }
+    drop(catalogue);
+    let begun = Instant::now();
+    let catalogue = Catalogue::open(&path).unwrap();
+    let opened = begun.elapsed();
+    let tier = Tier::open(lower, Settings::of(TIER), Vec::new(), catalogue, around()).unwrap();
+    eprintln!("{files} rows: catalogue opened {opened:?}, tier {:?}", begun.elapsed());
+    tier.shutdown().unwrap();
 }

@@ -100,7 +100,7 @@ enum Action {
     },
     /// Keep the bytes of files here, whatever the policy
     Pin {
-        /// As of `fslab tier archive`
+        /// As of `fslab tier archive`; of directories, what is in them now and not what comes later
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },

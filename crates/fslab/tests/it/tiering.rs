@@ -464,7 +464,10 @@ fn a_policy_decides_and_says_what_it_would_do() {
     let point = tiered.place.point.to_str().unwrap();
     let arguments = ["policy", point, "--file", policy.to_str().unwrap()];
     let dry = tiered.ok(&[&arguments[..], &["--dry-run"]].concat());
-    assert_eq!(dry, "files 3, archived 2, archived 3.0 MiB, released 1, released 2.0 MiB\n");
+    assert_eq!(
+        dry,
+        "files 3, archived 2, archived 3.0 MiB, released 1, released 2.0 MiB, busy 0, foreign 0\n"
+    );
     assert!(tiered.of("state", "video.mkv").starts_with("- resident "));
     assert_eq!(tiered.ok(&arguments), dry);
     assert!(tiered.of("state", "video.mkv").starts_with("A offline "));

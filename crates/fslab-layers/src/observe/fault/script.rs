@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fslab_vfs::{ERRNO_NAMES, Errno, Size, errno_from_name};
+use fslab_vfs::{ERRNO_NAMES, Errno, Size, errno_from_name, parse_duration};
 use globset::GlobBuilder;
 
 use crate::error::Nearest;
@@ -292,7 +292,7 @@ fn size(keyword: &'static str, word: &str, least: u64) -> Result<u64> {
 fn durations(word: &str) -> Result<(Duration, Duration)> {
     let (least, most) = word.split_once("..").unwrap_or((word, word));
     let expected = || bad("delay", word, "a duration such as 50us, 5ms or 1s, or a range of two");
-    let duration = |text: &str| crate::options::duration(text).ok_or_else(expected);
+    let duration = |text: &str| parse_duration(text).ok().ok_or_else(expected);
     let (least, most) = (duration(least)?, duration(most)?);
     if least > most { Err(expected()) } else { Ok((least, most)) }
 }

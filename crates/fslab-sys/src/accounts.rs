@@ -1,0 +1,104 @@
+//! Numbers of users and groups by their names, as the system's name service has them: local files,
+//! LDAP or whatever the machine is set up for.
+
+use std::ffi::{CString, c_char, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+
+/// Room for the texts of an entry, in bytes: groups list their members there.
+const ROOM: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
+
+/// The number of a user; `None` where there is none of the name.
+///
+/// # Errors
+/// What the name service answers where it can't tell.
+pub fn user(name: &str) -> io::Result<Option<u32>> {
+    look_up(name, |name, room, found| {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut answer = std::ptr::null_mut();
+        // SAFETY: the name ends with NUL, the entry and the room are ours for the call, and the
+        // room's length is given.
+        let errno = unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                room.as_mut_ptr(),
+                room.len(),
+                &raw mut answer,
+            )
+        };
+        // SAFETY: an answer points to the entry, which is filled in then.
+        *found = unsafe { answer.as_ref() }.map(|entry| entry.pw_uid);
+        errno
+    })
+}
+
+/// The number of a group; `None` where there is none of the name.
+///
+/// # Errors
+/// As [`user`].
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    look_up(name, |name, room, found| {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut answer = std::ptr::null_mut();
+        // SAFETY: as for users.
+        let errno = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                room.as_mut_ptr(),
+                room.len(),
+                &raw mut answer,
+            )
+        };
+        // SAFETY: as for users.
+        *found = unsafe { answer.as_ref() }.map(|entry| entry.gr_gid);
+        errno
+    })
+}
+
+/// Asks with more room until the answer fits.
+fn look_up(
+    name: &str,
+    ask: impl Fn(&CString, &mut [c_char], &mut Option<u32>) -> c_int,
+) -> io::Result<Option<u32>> {
+    // No name has a NUL in it.
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    let mut length = *ROOM.start();
+    loop {
+        let mut found = None;
+        match ask(&name, &mut vec![0; length], &mut found) {
+            0 => return Ok(found),
+            libc::ERANGE if length < *ROOM.end() => length *= 2,
+            libc::EINTR => {}
+            // So name services say that there is none, too.
+            libc::ENOENT | libc::ESRCH => return Ok(None),
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_or_are_none() {
+        assert_eq!(user("root").unwrap(), Some(0));
+        assert_eq!(group("root").unwrap(), Some(0));
+        for none in ["", "no such account", "ro\0ot"] {
+            assert_eq!((user(none).unwrap(), group(none).unwrap()), (None, None), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_asked_for_again() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let found = look_up("name", |_, room, found| {
+            asked.borrow_mut().push(room.len());
+            *found = (room.len() > 2048).then_some(7);
+            if found.is_some() { 0 } else { libc::ERANGE }
+        });
+        assert_eq!((found.unwrap(), asked.into_inner()), (Some(7), vec![1024, 2048, 4096]));
+    }
+}

@@ -1,0 +1,351 @@
+//! What a policy does, in which order, and what it says of that.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::stored::Marks;
+use fslab_tier::{Settings, own_request};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{
+    Capacity, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request,
+    Result, SetAttr, SetTime, Timestamp,
+};
+use parking_lot::Mutex;
+
+use crate::marks::{OWNER, give};
+use crate::support::{Bench, MIB, TIER, noise};
+
+const RELEASE: &str = "[[rule]]\naction = 'release'\n";
+
+/// A tree that tells which files were freed, and how many containers the archive had by then; one
+/// inode of it may be out of reach, or one of its xattrs.
+#[derive(Default)]
+struct Watched {
+    memory: MemFs,
+    archive: Mutex<Option<Arc<MemoryArchive>>>,
+    freed: Mutex<Vec<(Ino, usize)>>,
+    unreadable: Mutex<Option<(Ino, &'static str)>>,
+    nameless: Mutex<Option<&'static str>>,
+}
+
+impl Watched {
+    fn bench(bytes: u64) -> (Arc<Self>, Bench) {
+        let memory = MemFs::new(Capacity { bytes, inodes: 1000 });
+        let lower = Arc::new(Self { memory, ..Self::default() });
+        let bench = Bench::over(lower.clone());
+        *lower.archive.lock() = Some(Arc::clone(&bench.archives[0]));
+        (lower, bench)
+    }
+
+    fn freed(&self) -> Vec<Ino> {
+        self.freed.lock().iter().map(|(ino, _)| *ino).collect()
+    }
+}
+
+impl FileSystem for Watched {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        if self.nameless.lock().is_some_and(|nameless| name.as_os_str() == nameless) {
+            return Err(Errno::IO.into());
+        }
+        self.memory.lookup(request, parent, name)
+    }
+
+    fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        let unreadable = *self.unreadable.lock();
+        if unreadable.is_some_and(|(bad, xattr)| bad == ino && name == xattr) {
+            return Err(Errno::IO.into());
+        }
+        self.memory.getxattr(request, ino, name)
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: FallocateMode,
+    ) -> Result<()> {
+        if mode.contains(FallocateMode::PUNCH_HOLE) {
+            let containers = self.archive.lock().as_ref().map_or(0, |archive| archive.containers());
+            self.freed.lock().push((ino, containers));
+        }
+        self.memory.fallocate(request, ino, handle, offset, length, mode)
+    }
+}
+
+/// What is told of a command.
+fn told(bench: &Bench, command: &Command) -> Vec<Event> {
+    let mut told = Vec::new();
+    let mut tell = |event| {
+        told.push(event);
+        true
+    };
+    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
+    told
+}
+
+fn policy(rules: &str, dry_run: bool) -> Command {
+    Command::Policy { rules: Some((rules.to_owned(), "test".to_owned())), dry_run }
+}
+
+fn problems(told: &[Event]) -> Vec<&str> {
+    let mut problems = Vec::new();
+    for event in told {
+        if let Event::Problem { what } = event {
+            problems.push(&what[..]);
+        }
+    }
+    problems
+}
+
+/// Figures of a run of which nothing goes wrong, by their names.
+#[track_caller]
+fn figures<const N: usize>(bench: &Bench, command: &Command, names: [&str; N]) -> [u64; N] {
+    let told = told(bench, command);
+    let [Event::Total { figures }] = &told[..] else { panic!("{told:?}") };
+    names.map(|name| figures.iter().find(|(found, _)| found == name).unwrap().1)
+}
+
+const GONE: [&str; 3] = ["archived", "released", "released_bytes"];
+
+/// A file that was used at some time, in seconds since 1970.
+fn used(client: &Client<'_>, name: &str, data: &[u8], used: i64) -> Ino {
+    let ino = client.file(Ino::ROOT, name, data).unwrap();
+    let time = Some(SetTime::To(Timestamp { seconds: used, nanoseconds: 0 }));
+    let changes = SetAttr { accessed: time, modified: time, ..SetAttr::default() };
+    client.set(ino, &changes).unwrap();
+    ino
+}
+
+/// Above the mark, space comes before copies: nothing waits for what is yet to be archived. What
+/// was used longest ago goes first, and only as much as must.
+#[test]
+fn what_is_archived_goes_before_anything_is_archived_in_the_order_of_use() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let client = bench.client();
+    let mut files: Vec<(i64, Ino)> = Vec::new();
+    for (number, time) in [500, 200, 400, 100, 300].into_iter().enumerate() {
+        let name = format!("file{number}");
+        let ino = used(&client, &name, &noise(number as u64, MIB), time);
+        bench.archive(ino, &name).unwrap();
+        files.push((time, ino));
+    }
+    for number in 0..4 {
+        used(&client, &format!("fresh{number}"), &noise(10 + number, MIB), number as i64);
+    }
+    files.sort_unstable();
+    let rules = format!("[watermarks]\nhigh = 0.85\nlow = 0.6\n{RELEASE}");
+    let expected = [4, 3, 3 * MIB];
+    assert_eq!(figures(&bench, &policy(&rules, true), GONE), expected);
+    assert_eq!(lower.freed(), []);
+    assert_eq!(figures(&bench, &policy(&rules, false), GONE), expected);
+    let expected: Vec<_> = files.iter().take(3).map(|(_, ino)| (*ino, 5)).collect();
+    assert_eq!(*lower.freed.lock(), expected, "no container was added before they went");
+    assert_eq!(bench.archives[0].containers(), 9);
+}
+
+/// What a run has archived itself goes, too, where what was archived before is not enough.
+#[test]
+fn what_was_archived_just_now_goes_where_more_is_wanted() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let client = bench.client();
+    let before = used(&client, "before", &noise(1, MIB), 900);
+    bench.archive(before, "before").unwrap();
+    let late = used(&client, "late", &noise(2, 4 * MIB), 800);
+    let early = used(&client, "early", &noise(3, 4 * MIB), 700);
+    let rules = format!("[watermarks]\nhigh = 0.85\nlow = 0.5\n{RELEASE}");
+    let expected = [2, 2, 5 * MIB];
+    assert_eq!(figures(&bench, &policy(&rules, true), GONE), expected);
+    assert_eq!(figures(&bench, &policy(&rules, false), GONE), expected);
+    assert_eq!(lower.freed(), [before, early]);
+    assert!(bench.offline_blocks(late).is_empty());
+}
+
+#[test]
+fn a_file_of_several_names_counts_once() {
+    let (_, bench) = Watched::bench(10 * MIB);
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "large", &noise(4, MIB)).unwrap();
+    let small = client.file(Ino::ROOT, "small", &noise(5, 8192)).unwrap();
+    for (number, ino) in [ino, small, ino].into_iter().enumerate() {
+        client.link(ino, Ino::ROOT, format!("link{number}")).unwrap();
+    }
+    let all = ["files", "archived", "archived_bytes", "released", "released_bytes"];
+    let expected = [2, 2, MIB + 8192, 2, MIB + 8192];
+    assert_eq!(figures(&bench, &policy(RELEASE, true), all), expected);
+    assert_eq!(figures(&bench, &policy(RELEASE, false), all), expected);
+}
+
+/// A hole frees nothing, and is no reason to stop above the mark.
+#[test]
+fn what_is_freed_is_space_and_not_length() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let client = bench.client();
+    let sparse = client.file(Ino::ROOT, "sparse", b"").unwrap();
+    let file = client.open(sparse, OpenMode::READ_WRITE).unwrap();
+    (0..8).for_each(|number| file.write_all(number * MIB, &[1; 4096]).unwrap());
+    file.close().unwrap();
+    let time = Some(SetTime::To(Timestamp { seconds: 1, nanoseconds: 0 }));
+    let changes = SetAttr { accessed: time, modified: time, ..SetAttr::default() };
+    client.set(sparse, &changes).unwrap();
+    let next = used(&client, "next", &noise(6, 3 * MIB), 2);
+    used(&client, "last", &noise(7, 6 * MIB), 3);
+    let rules = format!("[watermarks]\nhigh = 0.8\nlow = 0.7\n{RELEASE}");
+    let expected = [3, 2, 3 * MIB + 8 * 4096];
+    assert_eq!(figures(&bench, &policy(&rules, true), GONE), expected);
+    let counted = bench.counted("tier_released_bytes");
+    assert_eq!(figures(&bench, &policy(&rules, false), GONE), expected);
+    assert_eq!(bench.counted("tier_released_bytes") - counted, expected[2]);
+    let mut freed = lower.freed();
+    freed.dedup();
+    assert_eq!(freed, [sparse, next]);
+}
+
+/// More than are remembered at once go all the same, in one run.
+#[test]
+fn however_many_files_may_go_all_are_counted() {
+    const FILES: u64 = 100_001;
+    let memory = MemFs::new(Capacity { bytes: FILES * 4096, inodes: FILES + 10 });
+    let bench = Bench::over(Arc::new(memory));
+    let client = bench.below();
+    for number in 0..FILES {
+        let name = format!("{number}");
+        let made = client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap();
+        made.1.write_all(0, b"x").unwrap();
+        made.1.close().unwrap();
+    }
+    let expected = [FILES, FILES, FILES * 4096];
+    assert_eq!(figures(&bench, &policy(RELEASE, true), GONE), expected);
+    let rules = format!("[watermarks]\nhigh = 0.5\nlow = 0.0\n{RELEASE}");
+    assert_eq!(figures(&bench, &policy(&rules, true), GONE), expected);
+}
+
+/// Nothing is wrong with a file that somebody uses, nor with one that is another's.
+#[test]
+fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
+    let lower = Arc::new(MemFs::default());
+    give(&*lower, Ino::ROOT, OWNER);
+    let bench = Bench::of(lower, Settings::of(TIER), Marks::Own(OWNER));
+    let client = bench.client();
+    let file = |name: &str| {
+        let ino = client.file(Ino::ROOT, name, &noise(8, MIB)).unwrap();
+        give(&*bench.lower, ino, OWNER);
+        ino
+    };
+    let [written, read, quiet] = ["written", "read", "quiet"].map(file);
+    give(&*bench.lower, file("foreign"), OWNER + 1);
+    let writer = client.open(written, OpenMode::READ_WRITE).unwrap();
+    let reader = client.open(read, OpenMode::empty()).unwrap();
+    let all = ["files", "archived", "released", "busy", "foreign"];
+    let expected = [4, 2, 1, 2, 1];
+    assert_eq!(figures(&bench, &policy(RELEASE, true), all), expected);
+    assert_eq!(figures(&bench, &policy(RELEASE, false), all), expected);
+    assert_eq!(bench.offline_blocks(quiet), [0]);
+    writer.close().unwrap();
+    reader.close().unwrap();
+    assert_eq!(figures(&bench, &policy(RELEASE, false), all), [4, 1, 2, 0, 1]);
+}
+
+/// What truly fails is a problem, of that file alone; a scan takes nothing for unneeded then.
+#[test]
+fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
+    let (lower, bench) = Watched::bench(100 * MIB);
+    let client = bench.client();
+    let [_, bad, _] =
+        ["a", "bad", "c"].map(|name| client.file(Ino::ROOT, name, &noise(9, MIB)).unwrap());
+    let paths = vec![Vec::new()];
+    let commands = [
+        (policy(RELEASE, true), 1),
+        (Command::State { paths: paths.clone(), recursive: true }, 2),
+        (Command::Du { paths: paths.clone() }, 1),
+        (Command::Archive { paths: paths.clone(), rate: 0, bundled: None }, 2),
+        (Command::Release { paths: paths.clone(), keep_bytes: 0 }, 2),
+        (Command::Recall { paths, range: None, rate: 0 }, 2),
+        (policy(RELEASE, false), 1),
+    ];
+    for (is_nameless, (command, others)) in
+        [true, false].into_iter().flat_map(|how| commands.iter().map(move |each| (how, each)))
+    {
+        let residency = Marks::Trusted.residency_name();
+        *lower.nameless.lock() = is_nameless.then_some("bad");
+        *lower.unreadable.lock() = (!is_nameless).then_some((bad, residency));
+        let told = told(&bench, command);
+        let problems = problems(&told);
+        assert_eq!(problems.len(), 1, "{command:?}: {told:?}");
+        assert!(problems[0].starts_with("bad: "), "{command:?}: {problems:?}");
+        assert_eq!(told.len(), 1 + others, "{command:?}: {told:?}");
+        assert!(bench.tier.scan(&own_request()).is_err());
+        // As it was before for the next one.
+        if matches!(command, Command::Policy { dry_run: false, .. }) {
+            for name in ["a", "c"] {
+                client
+                    .open(client.lookup(Ino::ROOT, name).unwrap().ino, OpenMode::READ_WRITE)
+                    .unwrap()
+                    .write_all(0, b"anew")
+                    .unwrap();
+            }
+        }
+    }
+}
+
+/// Whoever can't ask whether a file is pinned does not take its bytes.
+#[test]
+fn what_may_be_pinned_stays() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(11, MIB)).unwrap();
+    *lower.unreadable.lock() = Some((ino, fslab_tier::command::PIN_NAME));
+    assert_eq!(figures(&bench, &policy(RELEASE, true), GONE), [1, 0, 0]);
+    assert_eq!(figures(&bench, &policy(RELEASE, false), GONE), [1, 0, 0]);
+    assert!(bench.offline_blocks(ino).is_empty());
+    *lower.unreadable.lock() = None;
+    assert_eq!(figures(&bench, &policy(RELEASE, false), GONE), [0, 1, MIB]);
+}
+
+/// The rule may be what keeps the file.
+#[test]
+fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(12, MIB)).unwrap();
+    let rules = format!("[[rule]]\naction = 'keep'\nxattrs = ['user.keep']\n{RELEASE}");
+    *lower.unreadable.lock() = Some((ino, "user.keep"));
+    let told = told(&bench, &policy(&rules, false));
+    assert!(problems(&told)[0].starts_with("file: "), "{told:?}");
+    assert_eq!((bench.archives[0].containers(), problems(&told).len()), (0, 1));
+}
+
+/// What went to an archive is no hole.
+#[test]
+fn what_a_file_is_and_whose_decides() {
+    let (_, bench) = Watched::bench(20 * MIB);
+    let client = bench.client();
+    let file = |name: &str| client.file(Ino::ROOT, name, &noise(13, 2 * MIB)).unwrap();
+    let [program, linked, grouped] = ["program", "linked", "grouped"].map(file);
+    client.chmod(program, 0o710).unwrap();
+    client.link(linked, Ino::ROOT, "again").unwrap();
+    client.chown(grouped, 7, 8).unwrap();
+    client.truncate(file("sparse"), 4 * MIB).unwrap();
+    let away = bench.offline(&client, "away", &noise(14, 2 * MIB));
+    client.open(away, OpenMode::READ_WRITE).unwrap().write_all(0, b"changed").unwrap();
+    for (condition, archived) in [
+        ("types = ['executable']", 1),
+        ("types = ['linked']", 1),
+        ("types = ['sparse']", 1),
+        ("types = ['linked', 'sparse']", 2),
+        ("types = ['sparse']\nlarger = '1T'", 0),
+        ("groups = [8]", 1),
+        ("users = [7]\ngroups = [0]", 0),
+        ("users = ['root']", 4),
+    ] {
+        let rules = format!("[[rule]]\naction = 'archive'\n{condition}\n");
+        let told = figures(&bench, &policy(&rules, true), ["archived", "busy"]);
+        assert_eq!(told, [archived, 0], "{condition}");
+    }
+}

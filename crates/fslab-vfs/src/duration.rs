@@ -1,0 +1,50 @@
+//! Times as people write them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Span, SpanRelativeTo};
+
+/// A time as people write it: `90s`, `1h30m`, `1.5s`, `30d`, `2w`, and `50us`. A number alone is
+/// none: it would be seconds to one and days to another. A day has 24 hours.
+///
+/// # Errors
+/// What is wrong with the text, for people to read: also where it is negative, or of months.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration(text).ok_or_else(|| format!("'{text}' is no time such as 90s, 1h30m or 30d"))
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let span: Span = text.trim().parse().ok()?;
+    let signed: SignedDuration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    Duration::try_from(signed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<Duration>) {
+        assert_eq!(parse_duration(text).ok(), expected, "{text}");
+    }
+
+    #[test]
+    fn times_of_all_sizes_are_understood() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        check("0s", seconds(0));
+        check("90s", seconds(90));
+        check("1h30m", seconds(5400));
+        check("1h 30m", seconds(5400));
+        check("720h", seconds(30 * 24 * 3600));
+        check("30d", seconds(30 * 24 * 3600));
+        check("1d12h", seconds(36 * 3600));
+        check("2w", seconds(14 * 24 * 3600));
+        check("3 weeks", seconds(21 * 24 * 3600));
+        check("1.5s", Some(Duration::from_millis(1500)));
+        check("50us", Some(Duration::from_micros(50)));
+        for wrong in ["", "90", "-1h", "1mo", "1y", "h", "soon", "1h30"] {
+            check(wrong, None);
+        }
+        assert_eq!(parse_duration("90").unwrap_err(), "'90' is no time such as 90s, 1h30m or 30d");
+    }
+}
