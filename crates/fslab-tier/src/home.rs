@@ -365,9 +365,17 @@ impl Home {
     /// # Errors
     /// Where there are not as many archives.
     pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
-        check_copies(copies, self.description.archives.len())?;
+        self.check_copies(copies, 0)?;
         self.description.copies = copies;
         self.save()
+    }
+
+    /// Whether so many copies can be asked for once there are so many more archives.
+    ///
+    /// # Errors
+    /// Where there would not be as many archives.
+    pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
+        check_copies(copies, self.description.archives.len() + more)
     }
 
     fn save(&self) -> Result<()> {

@@ -20,6 +20,10 @@ fn twofold() -> (Tiered, Vec<u8>) {
     fs::write(&file, &data).unwrap();
     tiered.ok(&["archive", shown(&file)]);
     let second = tiered.beside("second");
+    let too_many = ["tier", "attach", "--copies", "3", shown(tiered.tree()), shown(&second)];
+    let (code, message) = run(&too_many);
+    assert!(code == 3 && message.contains("3 copies are asked for"), "{code} {message}");
+    assert!(!second.exists());
     tiered.ok(&["attach", "--copies", "2", shown(tiered.tree()), shown(&second)]);
     let scrubbed = tiered.ok(&["scrub", "--rate", "100MiB", shown(tiered.tree())]);
     assert!(scrubbed.contains("copies 1, mended 0, damaged 0, made 1"), "{scrubbed}");
@@ -65,6 +69,12 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
     assert!(tiered.ok(&["scrub", shown(&tree)]).contains("copies 2, mended 1, damaged 0, made 0"));
     fs::remove_dir_all(tiered.beside("second")).unwrap();
     let file = tree.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+    // Nobody saw it go: a scan finds it, and tells of the archive that went.
+    fs::remove_file(&file).unwrap();
+    assert_eq!(run(&["tier", "scan", shown(&tree)]).0, 1);
+    tiered.ok(&["undelete", "-r", shown(&tree)]);
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
 }

@@ -126,6 +126,9 @@ impl Attach {
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
         let key = self.key.as_deref().map(resolved).transpose()?;
+        // Before anything is made.
+        let more = usize::from(self.in_place_of.is_none());
+        self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
             Some(lost) => home.replace(lost, &self.archive, key)?,
             None => {
