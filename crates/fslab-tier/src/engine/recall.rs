@@ -129,6 +129,18 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
+        self.recall_and_ask_ahead(file, blocks, 0..0, request, class)
+    }
+
+    /// The same, and asks for blocks that may be wanted next, without waiting for them.
+    pub(super) fn recall_and_ask_ahead(
+        &self,
+        file: &Arc<TieredFile>,
+        blocks: Range<u64>,
+        mut ahead: Range<u64>,
+        request: &Request,
+        class: Class,
+    ) -> Result<()> {
         let begun_ns = self.around.clock.now_ns();
         loop {
             let wanted = {
@@ -136,7 +148,9 @@ impl Tier {
                 let Some(known) = state.known() else { return Ok(()) };
                 let Some(first) = known.offline.first_in(blocks.clone()) else {
                     let landed = state.landed(&blocks);
+                    self.ask_ahead(file, &mut state, ahead, request)?;
                     drop(state);
+                    self.end_surplus(request.credentials.uid);
                     // They use the file until they end: who closes it may be the last who does.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
@@ -144,9 +158,7 @@ impl Tier {
                 self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
-                if class == Class::Waiting {
-                    self.ask_ahead(file, &mut state, first, &blocks, request)?;
-                }
+                self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
                 state.flight.get(&first).map(Waiter::new)
             };
             self.end_surplus(request.credentials.uid);
@@ -256,24 +268,18 @@ impl Tier {
         Position { archive: archive.id(), medium, place }
     }
 
-    /// Who reads in order will want what follows.
+    /// Asks for what may be wanted next, unless the program does not recall.
     fn ask_ahead(
         &self,
         file: &Arc<TieredFile>,
         state: &mut FileState,
-        first: u64,
-        blocks: &Range<u64>,
+        ahead: Range<u64>,
         request: &Request,
     ) -> Result<()> {
-        let follows = state.last_wanted.is_none_or(|last| first == last || first == last + 1);
-        let is_start = state.last_wanted.is_none() && first > 0;
-        state.last_wanted = Some(blocks.end - 1);
-        if follows && !is_start {
-            // Who wants everything there is names no end.
-            let ahead = blocks.end..blocks.end.saturating_add(self.settings.ahead);
-            self.ask(file, state, ahead, request, Class::Ahead)?;
+        if ahead.is_empty() || self.settings.deny.refused(request.pid).is_some() {
+            return Ok(());
         }
-        Ok(())
+        self.ask(file, state, ahead, request, Class::Ahead)
     }
 
     fn wait(&self, Waiter(recall): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {

@@ -27,6 +27,7 @@ mod ordinary;
 mod parts;
 mod patching;
 mod privileges;
+mod reading_ahead;
 mod rebuilding;
 mod releasing;
 mod renaming;
