@@ -176,7 +176,7 @@ fn what_need_not_wait_any_more_is_served_though_no_thread_is_free() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(last.try_wait().unwrap().is_none(), "it waits");
     let client = Client::new(&waiting.inner);
-    let ino = client.lookup(Ino::ROOT, &(THREADS - 1).to_string()).unwrap().ino;
+    let ino = client.lookup(Ino::ROOT, (THREADS - 1).to_string()).unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     file.write_all(0, b"it is here").unwrap();
     assert!(last.wait().unwrap().success());

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{Errno, Request, Result};
+use fslab_vfs::{Errno, Ino, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::Tier;
@@ -39,8 +39,10 @@ pub struct Recall {
     /// Where it lies.
     pub position: Position,
     class: AtomicU8,
-    /// Programs that wait for it.
-    waiters: AtomicUsize,
+    /// Who waits for it.
+    waiters: Mutex<Vec<WaitingFor>>,
+    /// It is being read.
+    is_begun: AtomicBool,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     used: Mutex<Option<FileUse>>,
     /// Its block is in its place, and it is about to end.
@@ -63,9 +65,19 @@ impl Recall {
         self.class.store(class as u8, Ordering::SeqCst);
     }
 
-    /// Programs that wait for it.
+    /// How many wait for it.
     pub fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::SeqCst)
+        self.waiters.lock().len()
+    }
+
+    /// Who waits for it.
+    pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
+        self.waiters.lock().clone()
+    }
+
+    /// Whether a thread reads it already.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::SeqCst)
     }
 
     /// Ends it for all who wait.
@@ -88,20 +100,33 @@ impl Recall {
     }
 }
 
+/// A process that waits for a recall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingFor {
+    /// Its user.
+    pub user: u32,
+    /// Its number, 0 where that is not known.
+    pub pid: u32,
+}
+
 /// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
 /// of waiters meanwhile.
-struct Waiter(Arc<Recall>);
+struct Waiter(Arc<Recall>, WaitingFor);
 
 impl Waiter {
-    fn new(recall: &Arc<Recall>) -> Self {
-        recall.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(recall))
+    fn new(recall: &Arc<Recall>, request: &Request) -> Self {
+        let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
+        recall.waiters.lock().push(who);
+        Self(Arc::clone(recall), who)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+        let mut waiters = self.0.waiters.lock();
+        if let Some(index) = waiters.iter().position(|who| *who == self.1) {
+            waiters.swap_remove(index);
+        }
     }
 }
 
@@ -159,7 +184,7 @@ impl Tier {
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
                 self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
-                state.flight.get(&first).map(Waiter::new)
+                state.flight.get(&first).map(|recall| Waiter::new(recall, request))
             };
             self.end_surplus(request.credentials.uid);
             match wanted {
@@ -245,7 +270,8 @@ impl Tier {
                 asked_ns: self.around.clock.now_ns(),
                 position: position.unwrap_or_default(),
                 class: AtomicU8::new(class as u8),
-                waiters: AtomicUsize::new(0),
+                waiters: Mutex::default(),
+                is_begun: AtomicBool::new(false),
                 // Who asks may give up, and the file go, before it comes to this.
                 used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
                 has_landed: AtomicBool::new(false),
@@ -282,7 +308,7 @@ impl Tier {
         self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    fn wait(&self, Waiter(recall): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
+    fn wait(&self, Waiter(recall, _): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = *outcome {
@@ -296,6 +322,22 @@ impl Tier {
         }
     }
 
+    /// Waits until nothing of a file is on its way, and asks for nothing.
+    ///
+    /// # Errors
+    /// `EINTR` where the caller is signalled.
+    pub(crate) fn wait_for_recalls(&self, ino: Ino, request: &Request) -> Result<()> {
+        let next = || self.in_use(ino)?.lock().flight.values().next().cloned();
+        while let Some(recall) = next() {
+            let mut outcome = recall.outcome.lock();
+            while outcome.is_none() {
+                request.cancellation.check()?;
+                recall.done.wait_for(&mut outcome, LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
     fn is_late(&self, begun_ns: u64) -> bool {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.is_some_and(|patience| waited >= patience)
@@ -303,6 +345,7 @@ impl Tier {
 
     /// Does one recall; called by threads of the engine.
     pub(super) fn serve(&self, recall: &Recall) {
+        recall.is_begun.store(true, Ordering::SeqCst);
         let outcome = self.fetch_and_apply(recall);
         self.counted.recalled(&outcome);
         // Who reads what has landed waits for what he finds in flight, and for nothing else.
@@ -485,7 +528,8 @@ pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> A
         asked_ns,
         position: Position { place: block, ..Position::default() },
         class: AtomicU8::new(class as u8),
-        waiters: AtomicUsize::new(0),
+        waiters: Mutex::default(),
+        is_begun: AtomicBool::new(false),
         used: Mutex::new(None),
         has_landed: AtomicBool::new(false),
         outcome: Mutex::new(None),

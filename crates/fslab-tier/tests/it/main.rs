@@ -39,4 +39,5 @@ mod trees;
 mod undeleting;
 mod unreadable;
 mod vanishing;
+mod waiting;
 mod younger;
