@@ -91,7 +91,7 @@ mod tests {
     fn the_window_moves_on_with_its_reader() {
         assert_eq!(ahead(&[(0, 1), (1, 1), (2, 2), (4, 1), (5, 7)]), [1..5, 5..6, 6..7]);
         assert_eq!(ahead(&[(80, 4)]), [0..0; 0], "nobody is there yet");
-        assert_eq!(ahead(&[(81, 2), (83, 2)]), [22..26]);
+        assert_eq!(ahead(&[(81, 2), (83, 2), (85, 4)]), [22..26, 26..27]);
         assert_eq!(ahead(&[(0, 4), (8, 4), (4, 4), (12, 4)]), [1..5, 5..7, 7..8]);
     }
 

@@ -22,6 +22,15 @@ fn stalled() -> (Bench, Ino) {
     (bench, ino)
 }
 
+/// Lets the archive answer at its end, also that of a test which fails.
+struct Resumes<'a>(&'a Bench);
+
+impl Drop for Resumes<'_> {
+    fn drop(&mut self) {
+        self.0.archives[0].faults().resume();
+    }
+}
+
 fn told(bench: &Bench, command: &Command, request: &Request) -> (Vec<Event>, Option<Error>) {
     let mut told = Vec::new();
     let done = execute(&bench.tier, command, request, &mut |event| {
@@ -43,8 +52,9 @@ fn while_it_is_read(bench: &Bench, ino: Ino, during: impl FnOnce()) -> Result<us
         while bench.archives[0].faults().blocked.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
+        let resumes = Resumes(bench);
         during();
-        bench.archives[0].faults().resume();
+        drop(resumes);
         reader.join().unwrap()
     });
     bench.fs.release(&own_request(), ino, opened.handle).unwrap();
