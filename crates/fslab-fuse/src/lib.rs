@@ -21,6 +21,7 @@ mod crew;
 mod error;
 mod extension;
 mod features;
+mod held;
 mod incoming;
 mod interrupts;
 mod monitor;

@@ -64,6 +64,11 @@ pub enum Command {
         #[serde(default)]
         rate: u64,
     },
+    /// Wait until nothing of files is being recalled; ask for nothing.
+    Wait {
+        /// As above.
+        paths: Vec<Vec<u8>>,
+    },
     /// Where the bytes of files are.
     State {
         /// As above.
@@ -78,7 +83,7 @@ pub enum Command {
     },
     /// Recalls that are waiting.
     Queue,
-    /// End recalls that nobody waits for, of files.
+    /// End recalls of files that were not begun.
     Cancel {
         /// As above.
         paths: Vec<Vec<u8>>,
@@ -176,6 +181,12 @@ pub enum Event {
         user: u32,
         /// Programs that wait for it.
         waiters: u64,
+        /// The first of these.
+        #[serde(default)]
+        by: Vec<WaitingProgram>,
+        /// Whether it is being read.
+        #[serde(default)]
+        begun: bool,
         /// For how long it has been waiting, in milliseconds.
         waited_ms: u64,
     },
@@ -191,6 +202,9 @@ pub enum Event {
         state: String,
         /// Since when, in seconds since 1970.
         since: i64,
+        /// When its contents were changed last, in seconds since 1970.
+        #[serde(default)]
+        modified: i64,
     },
     /// An archive of the tier.
     Archive {
@@ -224,6 +238,17 @@ pub enum Event {
         /// Why it did not end well.
         error: Option<String>,
     },
+}
+
+/// A program that waits for a recall.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingProgram {
+    /// Its user.
+    pub user: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its name, where that can be seen.
+    pub program: Option<String>,
 }
 
 /// Where the bytes of a file are.
@@ -275,13 +300,21 @@ pub fn execute(
             let limit = Limit::new(*rate, &tier.surroundings().clock);
             recall(tier, paths, *range, limit.as_ref(), request, tell)
         }
+        Command::Wait { paths } => each_file(tier, paths, request, tell, &mut |place, _| {
+            let waited = tier.wait_for_recalls(place.found.ino(), request);
+            waited.or(Err(Error::Interrupted))
+        }),
         Command::State { paths, recursive } => states(tier, paths, *recursive, request, tell),
         Command::Du { paths } => paths.iter().try_for_each(|path| usage(tier, path, request, tell)),
         Command::Queue => queue(tier, tell),
-        Command::Cancel { paths } => each_file(tier, paths, request, tell, &mut |place, tell| {
-            let count = tier.cancel(place.found.ino());
-            tell_done(tell, "cancelled", place.path, count * BLOCK_BYTES)
-        }),
+        Command::Cancel { paths } => {
+            each_file(tier, paths, request, tell, &mut |place, tell| match tier
+                .cancel(place.found.ino())
+            {
+                0 => Ok(()),
+                count => tell_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
+            })
+        }
         Command::Pin { paths, stays } => {
             each_file(tier, paths, request, tell, &mut |place, tell| pin(tier, place, *stays, tell))
         }

@@ -56,6 +56,11 @@ impl Deny {
         Ok(Self { rules, programs: Some(programs), ..Self::default() })
     }
 
+    /// The name of the program that a process runs, where that can be seen.
+    pub(crate) fn name_of(&self, pid: u32) -> Option<String> {
+        Some(self.programs.as_ref()?.of(pid)?.name)
+    }
+
     /// The program that a process runs, if it does not recall.
     pub(crate) fn refused(&self, pid: u32) -> Option<Program> {
         if self.rules.is_empty() {

@@ -52,6 +52,7 @@ mod namespace;
 mod opening;
 mod patching;
 mod readers;
+mod reading;
 mod recall;
 mod releasing;
 mod repacking;
@@ -70,6 +71,7 @@ pub use attached::ArchiveState;
 pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
 pub use file::{FileUse, Known, TieredFile};
 pub use namespace::ArchivedTree;
+pub(crate) use reading::Place as ReadingPlace;
 pub use recall::Recall;
 #[cfg(test)]
 pub(crate) use recall::recall_of;

@@ -16,7 +16,7 @@ use fslab_vfs::{
 use parking_lot::RwLock;
 use slab::Slab;
 
-use crate::engine::{FileUse, Tier};
+use crate::engine::{FileUse, ReadingPlace, Tier};
 use crate::stored::marks::is_ours;
 
 mod opening;
@@ -35,6 +35,7 @@ struct OpenFile {
     handle: Handle,
     mode: OpenMode,
     used: FileUse,
+    reading: ReadingPlace,
 }
 
 impl TierFs {
@@ -220,7 +221,8 @@ impl FileSystem for TierFs {
         if open.mode.contains(OpenMode::WRITE_ONLY) {
             return Err(Errno::BADF.into());
         }
-        self.tier.read(&open.used.file, request, open.handle, offset, buffer)
+        let from = (open.handle, &open.reading);
+        self.tier.read(&open.used.file, request, from, offset, buffer)
     }
 
     fn write(

@@ -15,6 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fslab_sys::mounts::MountEntry;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, Coded};
@@ -98,6 +99,20 @@ pub fn socket_name(device: (u32, u32)) -> String {
 /// The name of the socket where a layer of a mount is asked to do something.
 pub fn service_socket_name(device: (u32, u32), service: &str) -> String {
     format!("{}-{}.{service}{SUFFIX}", device.0, device.1)
+}
+
+/// The user who mounted something, whom alone and root its daemon answers.
+///
+/// # Errors
+/// Where the present user is neither.
+pub fn owner_to_ask(mount: &MountEntry, shown: impl std::fmt::Display) -> Result<u32> {
+    let own = rustix::process::geteuid().as_raw();
+    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
+    if own != 0 && own != owner {
+        let message = format!("{shown} was mounted by user {owner}, who alone may ask for this");
+        return Err(Coded { code: Code::BadInput, message }.into());
+    }
+    Ok(owner)
 }
 
 /// A socket of this user's, if there is one.

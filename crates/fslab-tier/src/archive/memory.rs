@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -46,6 +47,8 @@ pub struct Faults {
     pub hasty: AtomicBool,
     /// Containers are listed from the last to the first.
     pub backwards: AtomicBool,
+    /// Milliseconds that each read takes.
+    pub latency_ms: AtomicU64,
     /// Reads so far.
     pub reads: AtomicU64,
     /// Bytes read so far.
@@ -65,6 +68,8 @@ impl Faults {
         while *stalled {
             self.resumed.wait(&mut stalled);
         }
+        drop(stalled);
+        std::thread::sleep(Duration::from_millis(self.latency_ms.load(Ordering::SeqCst)));
         self.blocked.fetch_sub(1, Ordering::SeqCst);
         self.reads.fetch_add(1, Ordering::SeqCst);
         if self.reads_fail.load(Ordering::SeqCst) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
 
-use super::{Event, State, Tell, go_on, tell_problem};
-use crate::engine::{Place, Tier, Visit};
+use super::{Event, State, Tell, WaitingProgram, go_on, tell_problem};
+use crate::engine::{Place, Recall, Tier, Visit};
 use crate::error::{Error, Result, shown};
 use crate::stored::BLOCK_BYTES;
 use crate::stored::residency::{self, Residency};
@@ -128,6 +128,8 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             class: recall.class().name().to_owned(),
             user: recall.user,
             waiters: recall.waiters() as u64,
+            by: who_waits(tier, &recall),
+            begun: recall.is_begun(),
             waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
         }))?;
     }
@@ -146,6 +148,16 @@ pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             bytes: state.bytes,
         }))
     })
+}
+
+/// Programs of which it is told that they wait for one block.
+const TOLD_MAX: usize = 16;
+
+fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
+    let name = |pid| tier.settings().deny.name_of(pid);
+    let told = recall.who_waits().into_iter().take(TOLD_MAX);
+    told.map(|who| WaitingProgram { user: who.user, pid: who.pid, program: name(who.pid) })
+        .collect()
 }
 
 pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Result<()> {
@@ -167,6 +179,7 @@ pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut Tell<'_>) -> Re
             bytes: row.version.size,
             state: state.to_owned(),
             since: row.since.seconds,
+            modified: row.version.modified.seconds,
         }))
     })
 }

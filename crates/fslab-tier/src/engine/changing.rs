@@ -236,25 +236,6 @@ impl Tier {
         Ok(done)
     }
 
-    /// Reads; waits for blocks of the range only.
-    ///
-    /// # Errors
-    /// What a recall or the file below answers.
-    pub fn read(
-        &self,
-        file: &Arc<TieredFile>,
-        request: &Request,
-        handle: Handle,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        if self.state(file)?.has_offline() {
-            let blocks = blocks_met(offset, buffer.len() as u64);
-            self.recall(file, blocks, request, Class::Waiting)?;
-        }
-        self.lower.read(request, file.ino(), handle, offset, buffer)
-    }
-
     /// The next data or hole: what is offline is data.
     ///
     /// # Errors

@@ -42,8 +42,6 @@ pub struct FileState {
     pub(super) is_archiving: bool,
     /// Recalls that were asked for and not done.
     pub(super) flight: HashMap<u64, Arc<Recall>>,
-    /// The last block a program waited for.
-    pub(super) last_wanted: Option<u64>,
 }
 
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{Errno, Request, Result};
+use fslab_vfs::{Errno, Ino, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::Tier;
@@ -39,8 +39,10 @@ pub struct Recall {
     /// Where it lies.
     pub position: Position,
     class: AtomicU8,
-    /// Programs that wait for it.
-    waiters: AtomicUsize,
+    /// Who waits for it.
+    waiters: Mutex<Vec<WaitingFor>>,
+    /// It is being read.
+    is_begun: AtomicBool,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     used: Mutex<Option<FileUse>>,
     /// Its block is in its place, and it is about to end.
@@ -63,9 +65,19 @@ impl Recall {
         self.class.store(class as u8, Ordering::SeqCst);
     }
 
-    /// Programs that wait for it.
+    /// How many wait for it.
     pub fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::SeqCst)
+        self.waiters.lock().len()
+    }
+
+    /// Who waits for it.
+    pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
+        self.waiters.lock().clone()
+    }
+
+    /// Whether a thread reads it already.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::SeqCst)
     }
 
     /// Ends it for all who wait.
@@ -88,20 +100,33 @@ impl Recall {
     }
 }
 
+/// A process that waits for a recall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingFor {
+    /// Its user.
+    pub user: u32,
+    /// Its number, 0 where that is not known.
+    pub pid: u32,
+}
+
 /// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
 /// of waiters meanwhile.
-struct Waiter(Arc<Recall>);
+struct Waiter(Arc<Recall>, WaitingFor);
 
 impl Waiter {
-    fn new(recall: &Arc<Recall>) -> Self {
-        recall.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(recall))
+    fn new(recall: &Arc<Recall>, request: &Request) -> Self {
+        let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
+        recall.waiters.lock().push(who);
+        Self(Arc::clone(recall), who)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+        let mut waiters = self.0.waiters.lock();
+        if let Some(index) = waiters.iter().position(|who| *who == self.1) {
+            waiters.swap_remove(index);
+        }
     }
 }
 
@@ -129,6 +154,18 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
+        self.recall_and_ask_ahead(file, blocks, 0..0, request, class)
+    }
+
+    /// The same, and asks for blocks that may be wanted next, without waiting for them.
+    pub(super) fn recall_and_ask_ahead(
+        &self,
+        file: &Arc<TieredFile>,
+        blocks: Range<u64>,
+        mut ahead: Range<u64>,
+        request: &Request,
+        class: Class,
+    ) -> Result<()> {
         let begun_ns = self.around.clock.now_ns();
         loop {
             let wanted = {
@@ -136,7 +173,9 @@ impl Tier {
                 let Some(known) = state.known() else { return Ok(()) };
                 let Some(first) = known.offline.first_in(blocks.clone()) else {
                     let landed = state.landed(&blocks);
+                    self.ask_ahead(file, &mut state, ahead, request)?;
                     drop(state);
+                    self.end_surplus(request.credentials.uid);
                     // They use the file until they end: who closes it may be the last who does.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
@@ -144,10 +183,8 @@ impl Tier {
                 self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
-                if class == Class::Waiting {
-                    self.ask_ahead(file, &mut state, first, &blocks, request)?;
-                }
-                state.flight.get(&first).map(Waiter::new)
+                self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
+                state.flight.get(&first).map(|recall| Waiter::new(recall, request))
             };
             self.end_surplus(request.credentials.uid);
             match wanted {
@@ -233,7 +270,8 @@ impl Tier {
                 asked_ns: self.around.clock.now_ns(),
                 position: position.unwrap_or_default(),
                 class: AtomicU8::new(class as u8),
-                waiters: AtomicUsize::new(0),
+                waiters: Mutex::default(),
+                is_begun: AtomicBool::new(false),
                 // Who asks may give up, and the file go, before it comes to this.
                 used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
                 has_landed: AtomicBool::new(false),
@@ -256,27 +294,21 @@ impl Tier {
         Position { archive: archive.id(), medium, place }
     }
 
-    /// Who reads in order will want what follows.
+    /// Asks for what may be wanted next, unless the program does not recall.
     fn ask_ahead(
         &self,
         file: &Arc<TieredFile>,
         state: &mut FileState,
-        first: u64,
-        blocks: &Range<u64>,
+        ahead: Range<u64>,
         request: &Request,
     ) -> Result<()> {
-        let follows = state.last_wanted.is_none_or(|last| first == last || first == last + 1);
-        let is_start = state.last_wanted.is_none() && first > 0;
-        state.last_wanted = Some(blocks.end - 1);
-        if follows && !is_start {
-            // Who wants everything there is names no end.
-            let ahead = blocks.end..blocks.end.saturating_add(self.settings.ahead);
-            self.ask(file, state, ahead, request, Class::Ahead)?;
+        if ahead.is_empty() || self.settings.deny.refused(request.pid).is_some() {
+            return Ok(());
         }
-        Ok(())
+        self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    fn wait(&self, Waiter(recall): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
+    fn wait(&self, Waiter(recall, _): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = *outcome {
@@ -290,6 +322,22 @@ impl Tier {
         }
     }
 
+    /// Waits until nothing of a file is on its way, and asks for nothing.
+    ///
+    /// # Errors
+    /// `EINTR` where the caller is signalled.
+    pub(crate) fn wait_for_recalls(&self, ino: Ino, request: &Request) -> Result<()> {
+        let next = || self.in_use(ino)?.lock().flight.values().next().cloned();
+        while let Some(recall) = next() {
+            let mut outcome = recall.outcome.lock();
+            while outcome.is_none() {
+                request.cancellation.check()?;
+                recall.done.wait_for(&mut outcome, LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
     fn is_late(&self, begun_ns: u64) -> bool {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.is_some_and(|patience| waited >= patience)
@@ -297,6 +345,7 @@ impl Tier {
 
     /// Does one recall; called by threads of the engine.
     pub(super) fn serve(&self, recall: &Recall) {
+        recall.is_begun.store(true, Ordering::SeqCst);
         let outcome = self.fetch_and_apply(recall);
         self.counted.recalled(&outcome);
         // Who reads what has landed waits for what he finds in flight, and for nothing else.
@@ -479,7 +528,8 @@ pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> A
         asked_ns,
         position: Position { place: block, ..Position::default() },
         class: AtomicU8::new(class as u8),
-        waiters: AtomicUsize::new(0),
+        waiters: Mutex::default(),
+        is_begun: AtomicBool::new(false),
         used: Mutex::new(None),
         has_landed: AtomicBool::new(false),
         outcome: Mutex::new(None),

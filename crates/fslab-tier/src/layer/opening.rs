@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, Name, OpenMode, Opened, Request, Result};
 
 use super::{OpenFile, TierFs};
-use crate::engine::FileUse;
+use crate::engine::{FileUse, ReadingPlace};
 
 /// How often a creation is tried while others make and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
@@ -22,7 +22,8 @@ impl TierFs {
     }
 
     fn entered(&self, used: FileUse, opened: Opened, mode: OpenMode) -> Opened {
-        let open = Arc::new(OpenFile { handle: opened.handle, mode, used });
+        let open = OpenFile { handle: opened.handle, mode, used, reading: ReadingPlace::default() };
+        let open = Arc::new(open);
         let handle = Handle(self.handles.write().insert(open) as u64);
         Opened { handle, ..opened }
     }

@@ -68,13 +68,8 @@ impl Args {
 
 /// What the daemon of a mount tells.
 fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
-    let own = rustix::process::geteuid().as_raw();
-    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
     let shown = path.display();
-    if own != 0 && own != owner {
-        let message = format!("{shown} was mounted by user {owner}, who alone may ask for this");
-        return Err(Coded { code: Code::BadInput, message }.into());
-    }
+    let owner = runtime::owner_to_ask(mount, &shown)?;
     let nothing = || {
         let message = format!(
             "no layer of {shown} has anything to tell; mount with -l stats to count operations"

@@ -59,7 +59,6 @@ enum Action {
         keep: Size,
     },
     /// Bring bytes back, and wait until they are there
-    #[command(visible_alias = "wait")]
     Recall {
         /// As of `fslab tier archive`
         #[arg(required = true)]
@@ -70,6 +69,12 @@ enum Action {
         /// Bytes a second at most, beside the limit of the mount; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
+    },
+    /// Wait until nothing of files is being recalled any more, and ask for nothing
+    Wait {
+        /// As of `fslab tier archive`
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
     },
     /// Show where the bytes of files are
     #[command(visible_alias = "ls")]
@@ -207,6 +212,7 @@ impl Action {
                 let rate = rate.bytes();
                 of_paths(&paths, &|paths| Command::Recall { paths, range, rate })
             }
+            Self::Wait { paths } => of_paths(&paths, &|paths| Command::Wait { paths }),
             Self::State { paths, recursive } => {
                 of_paths(&paths, &|paths| Command::State { paths, recursive })
             }

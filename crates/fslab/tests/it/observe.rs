@@ -125,16 +125,18 @@ fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
     assert_eq!((directory.permissions().mode() & 0o777, directory.uid()), (0o700, 0));
     let program = place.lower.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&program)
-        .arg("stats")
-        .arg(&place.point)
-        .output()
-        .unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{message}");
-    assert!(message.contains("was mounted by user 0, who alone may ask"), "{message}");
+    for asked in [&["stats"][..], &["tier", "state"]] {
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .args(asked)
+            .arg(&place.point)
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{message}");
+        assert!(message.contains("was mounted by user 0, who alone may ask"), "{message}");
+    }
     place.umount();
     assert!(!socket.exists());
 }

@@ -111,8 +111,7 @@ fn ask_daemon(
     command: &Command,
     told: &mut dyn FnMut(Event) -> bool,
 ) -> Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
+    let owner = runtime::owner_to_ask(mount, root.display())?;
     let name = runtime::service_socket_name(mount.device, SERVICE);
     let socket = runtime::find_socket(owner, &name)
         .ok_or_else(|| bad(format!("{} is mounted without the layer tier", root.display())))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use fslab_tier::command::{Command, Event, State};
+use fslab_tier::command::{Command, Event, State, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
@@ -131,14 +131,19 @@ fn as_line(event: &Event) -> Option<String> {
             units::bytes(*resident_bytes),
             units::bytes(*archived_bytes)
         ),
-        Event::Waiting { path, block, class, user, waiters, waited_ms } => format!(
-            "{class:<8} user {user:<6} {waiters} waiting {:>8}  block {block} of {path}",
-            units::duration(waited_ms * 1_000_000)
+        Event::Waiting { path, block, class, user, waiters, by, begun, waited_ms } => format!(
+            "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of {path}{}",
+            if *begun { "reading" } else { "queued" },
+            units::duration(waited_ms * 1_000_000),
+            waiting_programs(by)
         ),
-        Event::Version { object, path, bytes, state, since } => {
-            let when = jiff::Timestamp::from_second(*since)
-                .map_or_else(|_| since.to_string(), |time| time.to_string());
-            format!("{object} {state:<8} {:>10} {when}  {path}", units::bytes(*bytes))
+        Event::Version { object, path, bytes, state, since, modified } => {
+            let [when, modified] = [since, modified].map(|seconds| {
+                let time = jiff::Timestamp::from_second(*seconds);
+                time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
+            });
+            let bytes = units::bytes(*bytes);
+            format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
         Event::Archive { archive, path, attached, encrypted, free_bytes, objects, bytes } => {
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
@@ -162,6 +167,15 @@ fn figures_line(figures: &[(String, u64)]) -> String {
         None => format!("{name} {value}"),
     });
     words.collect::<Vec<_>>().join(", ")
+}
+
+fn waiting_programs(by: &[WaitingProgram]) -> String {
+    let named = by.iter().map(|WaitingProgram { user, pid, program }| {
+        let program = program.as_deref().unwrap_or("process");
+        format!("{program} {pid} of user {user}")
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    if named.is_empty() { named } else { format!("  for {named}") }
 }
 
 /// As `ls` of DMFS: `a` for archived, `A` for archived and not here; `p` in between, `!` damaged.
