@@ -2,7 +2,7 @@
 
 use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
 
-use super::stubs::times_of;
+use super::dressing::times_of;
 use super::{BATCH, Rebuilder, entries};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;

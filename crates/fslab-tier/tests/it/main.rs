@@ -30,6 +30,7 @@ mod privileges;
 mod rebuilding;
 mod releasing;
 mod renaming;
+mod rights;
 mod rounds;
 mod sparse;
 mod support;
