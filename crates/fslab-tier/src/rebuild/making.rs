@@ -102,6 +102,7 @@ impl Rebuilder<'_> {
                 if version.copies.is_empty() {
                     // A later version may be there, or the same one in another place.
                     self.missing.entry(*file).or_default();
+                    self.moved_versions.entry((*file, version.sequence)).or_default();
                     return Ok(());
                 }
                 self.make_stub(attributes, Some((*file, version)))?;
