@@ -1,6 +1,6 @@
 //! The tree below: files opened by the engine itself, and inodes found by path.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -365,11 +365,28 @@ impl Drop for Found {
     }
 }
 
+/// The names of an inode's xattrs; none where there are no xattrs.
+///
+/// # Errors
+/// What the file system below answers.
+pub(crate) fn xattr_names(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+) -> Result<Vec<OsString>> {
+    let names = match fs.listxattr(request, ino) {
+        Err(error) if matches!(error.errno(), Errno::OPNOTSUPP | Errno::NOSYS) => Vec::new(),
+        names => names?,
+    };
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
+}
+
 /// The names in a directory, without `.` and `..`.
 ///
 /// # Errors
 /// What the file system below answers.
-pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<std::ffi::OsString>> {
+pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     let request = own_request();
     let handle = fs.opendir(&request, directory)?;
     let mut names = Vec::new();

@@ -11,11 +11,11 @@
 //! something else is in its place, can come back by `undelete` for as long as such are kept.
 //!
 //! Memory: what is told at the end; 8 bytes for each thing that got another name while the tree was
-//! walked, 40 for each file whose object is not where the tree says, the path of each directory
+//! walked, 70 for each file whose object is not where the tree says, the path of each directory
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
-//! `reading`: archived trees. `looking`: what is there. `making`, `stubs`: what is made. `younger`:
-//! what the tree does not tell of. `finishing`: what could not be made before all archives were
+//! `reading`: archived trees. `looking`: what is there. `making`, `stubs`, `dressing`: what is made.
+//! `younger`: what the tree does not tell of. `finishing`: what could not be made before all archives were
 //! read. `notes`: what is known of objects.
 
 use std::collections::{HashMap, HashSet};
@@ -32,6 +32,7 @@ use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
 
+mod dressing;
 mod finishing;
 mod looking;
 mod making;
@@ -94,6 +95,9 @@ struct Rebuilder<'a> {
     implied: HashSet<Vec<u8>>,
     /// Files whose objects are not where the tree says, with the latest of theirs that was found.
     missing: HashMap<Id, Option<Latest>>,
+    /// The very versions that the tree names of them, by file and sequence, which stay when their
+    /// bytes move: with the object that was found. After a rebuild two files may be versions of one.
+    moved_versions: HashMap<(Id, u64), Option<Id>>,
     /// Directories that nobody may write to once the tree is made.
     closing: Vec<(Vec<u8>, Permissions)>,
 }
@@ -192,6 +196,7 @@ impl<'a> Rebuilder<'a> {
             moved: HashSet::new(),
             implied: HashSet::new(),
             missing: HashMap::new(),
+            moved_versions: HashMap::new(),
             closing: Vec::new(),
         }
     }

@@ -389,8 +389,12 @@ fn list_directory(directory: &Path, visit: &mut dyn FnMut(Id, u64)) -> io::Resul
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(id) = id {
-            visit(id, entry.metadata()?.len());
+        let Some(id) = id else { continue };
+        match entry.metadata() {
+            Ok(metadata) => visit(id, metadata.len()),
+            // It went since its name was read.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use fslab_vfs::{Attr, FileKind, Ino};
 
 use super::Tier;
 use crate::error::{Error, Result};
+use crate::lower::xattr_names;
 use crate::stored::format::ATTRIBUTES_BYTES_MAX;
 use crate::stored::{Attributes, marks};
 
@@ -27,18 +28,12 @@ impl Tier {
     }
 
     fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        use std::os::unix::ffi::OsStrExt;
         let request = self.request();
-        let names = match self.lower.listxattr(&request, ino) {
-            Err(error) if error.errno() == fslab_vfs::Errno::OPNOTSUPP => return Ok(Vec::new()),
-            names => names?,
-        };
         let mut xattrs = Vec::new();
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let name = std::ffi::OsStr::from_bytes(name);
-            if !marks::is_ours(name) {
-                match self.lower.getxattr(&request, ino, name) {
-                    Ok(value) => xattrs.push((name.as_bytes().to_vec(), value)),
+        for name in xattr_names(&*self.lower, &request, ino)? {
+            if !marks::is_ours(&name) {
+                match self.lower.getxattr(&request, ino, &name) {
+                    Ok(value) => xattrs.push((name.into_encoded_bytes(), value)),
                     // It was removed meanwhile.
                     Err(error) if error.errno() == fslab_vfs::Errno::NODATA => {}
                     Err(error) => return Err(error),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
+use super::file::TieredFile;
 use super::scrubbing::Heard;
 use super::walk::{Closed, Place, Visit};
 use crate::archive::{Archive, ContainerKind};
@@ -83,10 +84,13 @@ impl Tier {
         let (mut changes, mut foreign) = (BTreeMap::new(), HashSet::new());
         let closed = self.walk_all(request, &mut |place| {
             if place.found.attr.kind == FileKind::Regular {
-                if !self.around.marks.are_believed(&place.found.attr) {
+                scanned.files += 1;
+                if self.around.marks.are_believed(&place.found.attr) {
+                    self.scan_file(&place, number, &mut changes, &mut scanned)?;
+                } else {
+                    // Whatever its mark says, anybody may have written that.
                     foreign.insert((self.around.tell)(&place.found.attr));
                 }
-                self.scan_file(&place, number, &mut changes, &mut scanned)?;
             }
             if changes.len() >= BATCH {
                 self.catalogue.put_where_still(std::mem::take(&mut changes).values())?;
@@ -124,7 +128,6 @@ impl Tier {
         changes: &mut BTreeMap<Id, RowChange>,
         scanned: &mut Scanned,
     ) -> Result<()> {
-        scanned.files += 1;
         let attr = &place.found.attr;
         let (residency, before) = match self.residency_and_row(attr.ino) {
             Ok(None) => return Ok(()),
@@ -242,38 +245,61 @@ impl Tier {
         if scanned.unknown > 0 {
             return Ok(());
         }
-        let (since, mut behind) = (self.around.calendar.now(), None);
+        let is_unseen = |row: &ObjectRow| {
+            let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
+            let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
+            is_current && row.seen < number && !is_hidden
+        };
+        let mut behind = None;
         loop {
-            // Before the rows are read: who ends meanwhile has said something of his.
-            let archived = self.inodes_archived()?;
-            let mut unseen = Vec::new();
-            self.catalogue.for_some(behind, &mut |row| {
-                let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-                let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
-                if is_current && row.seen < number && !is_hidden {
-                    unseen.push(row);
-                }
-                Ok(unseen.len() < BATCH)
-            })?;
+            // Who ends meanwhile has said something of his, and who begins is there afterwards.
+            let mut archived = self.inodes_archived()?;
+            let mut unseen = self.some_rows(behind, &is_unseen)?;
             let Some(last) = unseen.last() else { return Ok(()) };
             behind = Some(last.version.object);
-            unseen
-                .retain(|row| !archived.contains(&row.inode) && !self.is_used(row.version.object));
-            scanned.unneeded += unseen.len() as u64;
-            let removed = |row: ObjectRow| RowChange {
-                before: Some(row.clone()),
-                after: ObjectRow { state: ObjectState::Removed, since, seen: number, ..row },
-            };
-            let changes: Vec<RowChange> = unseen.into_iter().map(removed).collect();
-            self.catalogue.put_where_still(&changes)?;
+            archived.extend(self.inodes_archived()?);
+            let used = self.objects_used();
+            unseen.retain(|row| {
+                !archived.contains(&row.inode) && !used.contains(&row.version.object)
+            });
+            self.retire(number, unseen, scanned)?;
         }
     }
 
-    fn is_used(&self, object: Id) -> bool {
-        self.files.all().iter().any(|file| {
+    /// The next rows behind that of an object which are such as asked for: however many there are,
+    /// the others wait in the catalogue.
+    fn some_rows(
+        &self,
+        behind: Option<Id>,
+        is_asked: &dyn Fn(&ObjectRow) -> bool,
+    ) -> Result<Vec<ObjectRow>> {
+        let mut rows = Vec::new();
+        self.catalogue.for_some(behind, &mut |row| {
+            if is_asked(&row) {
+                rows.push(row);
+            }
+            Ok(rows.len() < BATCH)
+        })?;
+        Ok(rows)
+    }
+
+    fn retire(&self, number: u64, rows: Vec<ObjectRow>, scanned: &mut Scanned) -> Result<()> {
+        scanned.unneeded += rows.len() as u64;
+        let since = self.around.calendar.now();
+        let removed = |row: ObjectRow| RowChange {
+            before: Some(row.clone()),
+            after: ObjectRow { state: ObjectState::Removed, since, seen: number, ..row },
+        };
+        let changes: Vec<_> = rows.into_iter().map(removed).collect();
+        self.catalogue.put_where_still(&changes)
+    }
+
+    fn objects_used(&self) -> HashSet<Id> {
+        let object = |file: Arc<TieredFile>| {
             let state = file.lock();
-            state.known().is_some_and(|known| known.recorded.version.object == object)
-        })
+            state.known().map(|known| known.recorded.version.object)
+        };
+        self.files.all().into_iter().filter_map(object).collect()
     }
 
     /// Inodes of files on their way into archives.

@@ -2,7 +2,7 @@
 
 use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
 
-use super::stubs::times_of;
+use super::dressing::times_of;
 use super::{BATCH, Rebuilder, entries};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -69,25 +69,24 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file of the latest version that archives have of it.
+    /// Makes a file of the version that the tree names, wherever archives have it now, or else of
+    /// the latest that they have.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
         // What else is not there was told already.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };
-        let Some((_, object)) = latest else {
+        let named = entry.archived.as_ref().map_or(0, |(_, named)| named.sequence);
+        let moved = self.moved_versions.get(&(file, named)).copied().flatten();
+        let Some(object) = moved.or(latest.map(|(_, object)| object)) else {
             self.rebuilt.lost.push(shown(&entry.attributes.path));
             return Ok(());
         };
         if let Some(first) = self.place_of(object)? {
             // It may have got another name and been archived since.
-            return match entry.attributes.links {
-                0..=1 => Ok(()),
-                _ => self.make_further(entry, &first),
-            };
+            return self.make_further(entry, &first);
         }
         let Some((_, row)) = self.notes.get(object)? else { return Ok(()) };
         let (attributes, version) = (&entry.attributes, &row.version);
         // What was archived after the tree was is as it was then, or later.
-        let named = entry.archived.as_ref().map_or(0, |(_, named)| named.sequence);
         let was_changed = (entry.size, attributes.modified) != (version.size, version.modified);
         if was_changed && version.sequence <= named {
             self.rebuilt.older.push(shown(&attributes.path));

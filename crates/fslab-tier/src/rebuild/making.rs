@@ -102,6 +102,7 @@ impl Rebuilder<'_> {
                 if version.copies.is_empty() {
                     // A later version may be there, or the same one in another place.
                     self.missing.entry(*file).or_default();
+                    self.moved_versions.entry((*file, version.sequence)).or_default();
                     return Ok(());
                 }
                 self.make_stub(attributes, Some((*file, version)))?;
@@ -203,13 +204,17 @@ impl Rebuilder<'_> {
         let (parent, name) = self.parent(path)?;
         let name = named(name, path)?;
         let (request, parent) = (self.request(), parent.ino());
-        let (mode, device) = (attributes.mode, attributes.device);
+        let device = attributes.device;
         let made = match attributes.kind() {
             Some(FileKind::Directory) => self.lower.mkdir(&request, parent, name, OWNER_MAY),
             Some(FileKind::Symlink) => {
                 self.lower.symlink(&request, parent, name, OsStr::from_bytes(&attributes.target))
             }
-            _ => self.lower.mknod(&request, parent, name, mode, device),
+            kind => {
+                // Nobody else may do anything with it before it has its own permissions.
+                let mode = kind.map_or(0, FileKind::mode_bits) | 0o600;
+                self.lower.mknod(&request, parent, name, mode, device)
+            }
         };
         let made = made.map_err(Error::below(path))?;
         let is_directory = made.attr.kind == FileKind::Directory;

@@ -1,13 +1,11 @@
 //! Files whose bytes are in archives alone.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
-use fslab_vfs::{
-    Attr, FileKind, Handle, Ino, Name, OpenMode, Permissions, SetAttr, SetTime, XattrMode,
-};
+use fslab_vfs::{Attr, Handle, Ino, Name, OpenMode, SetAttr};
 
 use super::Rebuilder;
+use super::dressing::is_described;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -94,6 +92,7 @@ impl Rebuilder<'_> {
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
         own.set_size(version.size).map_err(below())?;
+        self.undress(attributes, ino, is_described)?;
         self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)?;
         own.sync().map_err(below())?;
         let (residency, request) = (self.stub(file, version, &found.attr), self.request());
@@ -136,41 +135,8 @@ impl Rebuilder<'_> {
         let since = self.around.calendar.now();
         ObjectRow { state, file, inode, version, since, seen: 0, path }
     }
-
-    /// Gives an inode its owner, xattrs, permissions and times, in the order in which they last.
-    pub(super) fn dress(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
-        let request = self.request();
-        let below = || Error::below(&attributes.path);
-        let owner =
-            SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
-        if let Err(error) = self.lower.setattr(&request, ino, None, &owner) {
-            let path = shown(&attributes.path);
-            self.rebuilt.problems.push(format!("{path}: keeps another owner: {error}"));
-        }
-        for (name, value) in &attributes.xattrs {
-            let name = OsStr::from_bytes(name);
-            let set = self.lower.setxattr(&request, ino, name, value, XattrMode::empty());
-            if let Err(error) = set {
-                let path = shown(&attributes.path);
-                let name = name.display();
-                self.rebuilt.problems.push(format!("{path}: has no xattr {name}: {error}"));
-            }
-        }
-        let is_link = attributes.kind() == Some(FileKind::Symlink);
-        let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
-        let rest = SetAttr { permissions, ..times_of(attributes) };
-        self.lower.setattr(&request, ino, None, &rest).map(drop).map_err(below())
-    }
 }
 
 pub(super) fn named<'n>(name: &'n OsStr, path: &[u8]) -> Result<Name<'n>> {
     Name::new(name).map_err(fslab_vfs::Error::from).map_err(Error::below(path))
-}
-
-pub(super) fn times_of(attributes: &Attributes) -> SetAttr {
-    SetAttr {
-        accessed: Some(SetTime::To(attributes.accessed)),
-        modified: Some(SetTime::To(attributes.modified)),
-        ..SetAttr::default()
-    }
 }

@@ -130,11 +130,15 @@ impl Rebuilder<'_> {
         Ok(true)
     }
 
-    /// Of a file whose object is not where the tree says, the latest that archives have is it.
+    /// Of a file whose object is not where the tree says, the same version in another place is it,
+    /// or else the latest that archives have.
     fn offer(&mut self, file: Id, found: super::Latest) {
         let is_wanted = found.0 <= self.until;
         if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
             *latest = (*latest).max(Some(found));
+        }
+        if let Some(object) = self.moved_versions.get_mut(&(file, found.0)) {
+            *object = (*object).max(Some(found.1));
         }
     }
 

@@ -7,7 +7,7 @@ use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Tier, own_request};
+use fslab_tier::{Id, Tier, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
@@ -191,6 +191,26 @@ fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     let states: Vec<_> = rows(&bench).into_iter().map(|row| row.state).collect();
     assert_eq!(states, [ObjectState::Live]);
+}
+
+/// More than are written in one transaction, with what is needed among them.
+#[test]
+fn however_much_went_behind_the_mount_a_scan_says_so_of_all_of_it() {
+    const GONE: u64 = 1203;
+    let bench = Bench::new();
+    let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+    let needed = rows(&bench).remove(0);
+    let gone = (0..GONE).map(|number| {
+        let mut row = ObjectRow { inode: Id::default(), ..needed.clone() };
+        row.version.object.0[..8].copy_from_slice(&(number << 44).to_be_bytes());
+        row
+    });
+    bench.tier.catalogue().put(&gone.collect::<Vec<_>>()).unwrap();
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, GONE);
+    let live = rows(&bench).into_iter().filter(|row| row.state == ObjectState::Live);
+    assert_eq!(live.map(|row| row.version.object).collect::<Vec<_>>(), [needed.version.object]);
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
 /// Of what was removed before a scan began, that scan tells for good.

@@ -33,6 +33,7 @@ mod reading_ahead;
 mod rebuilding;
 mod releasing;
 mod renaming;
+mod rights;
 mod rounds;
 mod sparse;
 mod support;

@@ -240,17 +240,33 @@ fn files_in_a_directory_that_was_closed_keep_their_objects() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
+/// Whether its mark can be read or not, and whatever others write there.
 #[test]
 fn a_file_that_was_given_to_another_user_keeps_its_object() {
+    for mode in [0o600, 0o644] {
+        let (lower, bench) = Ordinary::bench();
+        let directory = lower.directory("shared", (OWNER, 0o755));
+        let data = noise(69, MIB);
+        let ino = lower.file(directory, "file", &data, (OWNER, mode));
+        bench.archive(ino, "shared/file").unwrap();
+        bench.release(ino, "shared/file").unwrap();
+        lower.let_have(ino, OTHER, mode);
+        let scanned = bench.tier.scan(&own_request()).unwrap();
+        assert_eq!((scanned.unneeded, scanned.unknown), (0, 0), "{mode:o}: {scanned:?}");
+        assert_eq!(expire(&bench).objects, 0, "{mode:o}");
+        lower.let_have(ino, OWNER, mode);
+        assert!(bench.client().contents(ino).unwrap() == data, "{mode:o}");
+    }
+}
+
+#[test]
+fn marks_on_files_of_others_keep_nothing_from_expiring() {
     let (lower, bench) = Ordinary::bench();
-    let directory = lower.directory("shared", (OWNER, 0o755));
-    let data = noise(69, MIB);
-    let ino = lower.file(directory, "file", &data, (OWNER, 0o600));
-    bench.archive(ino, "shared/file").unwrap();
-    bench.release(ino, "shared/file").unwrap();
-    lower.let_have(ino, OTHER, 0o600);
-    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
-    assert_eq!(expire(&bench).objects, 0);
-    lower.let_have(ino, OWNER, 0o600);
-    assert!(bench.client().contents(ino).unwrap() == data);
+    let theirs = lower.file(Ino::ROOT, "theirs", b"theirs", (OTHER, 0o644));
+    let name = Marks::Own(OWNER).residency_name();
+    Client::new(&lower.memory).setxattr(theirs, name, b"x").unwrap();
+    let own = lower.file(Ino::ROOT, "own", &noise(70, MIB), (OWNER, 0o644));
+    bench.archive(own, "own").unwrap();
+    bench.client().unlink(Ino::ROOT, "own").unwrap();
+    assert_eq!(expire(&bench).objects, 1);
 }

@@ -13,6 +13,7 @@ use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
 };
 
+use crate::bundles::{bundled, contents, expire, replace};
 use crate::parts::{empty_tree, fresh_over, rebuild_in, rebuild_noted};
 use crate::rebuilding::{archive_all, picture, populate};
 use crate::support::{Bench, MIB, TIER, noise, open_over};
@@ -156,6 +157,40 @@ fn a_file_that_got_another_name_between_two_rebuilds_is_made_once() {
         assert_eq!((report.files, report.younger, report.kept), (0, 0, 1), "{report:?}");
         assert_eq!(below.names(Ino::ROOT).unwrap(), ["g"]);
     }
+}
+
+/// After a rebuild two files may be versions of one: the one that was renamed and changed, and what
+/// the tree named. Then their objects move.
+#[test]
+fn two_files_that_are_versions_of_one_come_back_as_two() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    let request = own_request();
+    bench.tier.archive_tree(&request).unwrap();
+    let client = bench.client();
+    client.rename(Ino::ROOT, "file9", Ino::ROOT, "renamed").unwrap();
+    let ino = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"later").unwrap();
+    file.close().unwrap();
+    bench.archive(ino, "renamed").unwrap();
+    let later = read(&client, "renamed");
+    let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
+    rebuild_noted(&bench, &lower, &catalogue);
+    let (settings, archives) = (Settings::of(TIER), bench.tier.archives());
+    let (tier, fs) = open_over(&lower, &settings, archives, catalogue, &bench.around);
+    let (dates, around) = (Arc::clone(&bench.dates), bench.around.clone());
+    let fresh = Bench { lower, archives: bench.archives.clone(), dates, around, tier, fs };
+    fresh.tier.scan(&request).unwrap();
+    fresh.tier.archive_tree(&request).unwrap();
+    replace(&fresh, 0..8);
+    assert_eq!(expire(&fresh).repacked, 1);
+    let again = empty_tree();
+    let report = rebuild_in(&fresh, &again);
+    assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
+    let last = fresh_over(&fresh, again);
+    assert!(read(&last.client(), "file9") == contents(9));
+    assert!(read(&last.client(), "renamed") == later);
 }
 
 /// What could not be made is told, and the rest of the report is.
