@@ -30,7 +30,12 @@ pub fn counted(count: u64, what: &str) -> String {
 /// # Errors
 /// For what is none, in plain words.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
+    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok());
+    let with_unit = match days {
+        Some(days) => format!("{}h", u64::from(days) * 24),
+        None if text.parse::<f64>().is_ok() => format!("{text}s"),
+        None => text.to_owned(),
+    };
     let parsed = with_unit.parse::<jiff::SignedDuration>().ok();
     let parsed = parsed.and_then(|duration| Duration::try_from(duration).ok());
     parsed.ok_or_else(|| format!("'{text}' is no duration such as 30s or 10m"))
@@ -43,6 +48,15 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|n| counted(n, "file")), ["0 files", "1 file", "2 files"]);
+    }
+
+    #[test]
+    fn durations_are_also_in_days_and_seconds() {
+        let seconds = |text| parse_duration(text).map(|duration| duration.as_secs());
+        for (text, expected) in [("30d", 30 * 86_400), ("720h", 30 * 86_400), ("90", 90)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        assert!(["d", "-1d", "soon"].into_iter().all(|text| seconds(text).is_err()));
     }
 
     #[test]
