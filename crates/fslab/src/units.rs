@@ -44,6 +44,15 @@ mod tests {
     }
 
     #[test]
+    fn durations_are_also_in_days_and_seconds() {
+        let seconds = |text| parse_duration(text).map(|duration| duration.as_secs());
+        for (text, expected) in [("30d", 30 * 86_400), ("720h", 30 * 86_400), ("90", 90)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        assert!(["d", "-1d", "soon"].into_iter().all(|text| seconds(text).is_err()));
+    }
+
+    #[test]
     fn units_fit() {
         assert_eq!([0, 999, 1000, 1_500_000].map(duration), ["0ns", "999ns", "1.0us", "1.5ms"]);
         assert_eq!(duration(90_000_000_000), "90.0s");

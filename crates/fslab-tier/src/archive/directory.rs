@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIRECTORY/archive.toml     what it is, and whose
-//! DIRECTORY/lease            locked by who writes
+//! DIRECTORY/lease            locked by who writes, and says who that is
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
 //! DIRECTORY/trees/ID         containers of trees
@@ -253,9 +253,15 @@ fn take_lease(root: &Path) -> Result<File> {
     let path = root.join(LEASE);
     let no_link = OFlags::NOFOLLOW.bits() as i32;
     let mut options = private::options();
-    let options = options.create(true).truncate(false).custom_flags(no_link);
+    let options = options.read(true).create(true).truncate(false).custom_flags(no_link);
     let opened = options.open(&path);
-    lock(root, opened.map_err(Error::file(&path))?, FlockOperation::NonBlockingLockExclusive)
+    let lease = opened.map_err(Error::file(&path))?;
+    let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
+    // A full archive can be read all the same.
+    if let Err(error) = sign(&lease) {
+        tracing::debug!(%error, "{}: does not say who holds it", path.display());
+    }
+    Ok(lease)
 }
 
 /// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
@@ -277,11 +283,29 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
     match flock(&lease, operation) {
         Ok(()) => Ok(lease),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let what = "is being written by another fslab, or read by a rebuild".to_owned();
+            let holder = signature(&lease);
+            let what = format!("is being written by another fslab{holder}, or read by a rebuild");
             Err(Error::NoArchive { path: root.to_owned(), what })
         }
         Err(error) => Err(Error::File { path, source: error.into() }),
     }
+}
+
+/// Says in the lease who holds it, for who finds it held. Its time of modification says since when.
+fn sign(lease: &File) -> io::Result<()> {
+    let system = rustix::system::uname();
+    let (pid, host) = (std::process::id(), system.nodename().to_string_lossy());
+    lease.set_len(0)?;
+    lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
+}
+
+/// What the holder of a lease has said of itself; earlier versions said nothing.
+fn signature(lease: &File) -> String {
+    let mut bytes = [0; 128];
+    let count = lease.read_at(&mut bytes, 0).unwrap_or(0);
+    let line = String::from_utf8_lossy(&bytes[..count]);
+    let line: String = line.chars().take_while(|letter| !letter.is_control()).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
 }
 
 /// Settings as they stand in their file.
@@ -502,7 +526,11 @@ mod tests {
     fn one_writes_and_only_the_owner() {
         let (_scratch, archive) = made();
         let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
-        assert!(second.contains("being written by another fslab"), "{second}");
+        let holder = format!("being written by another fslab: process {} on ", std::process::id());
+        assert!(second.contains(&holder), "{second}");
+        fs::write(archive.root.join(LEASE), "").unwrap();
+        let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
+        assert!(second.contains("by another fslab, or"), "an earlier version: {second}");
         let other = DirectoryArchive::open(&archive.root, Id([3; 16])).unwrap_err().to_string();
         assert!(other.contains("belongs to tier 0202"), "{other}");
         let root = archive.root.clone();

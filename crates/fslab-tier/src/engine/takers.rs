@@ -1,5 +1,5 @@
-//! Which archives take copies: the first ones, in the order in which they were attached. One that is
-//! full, read-only or broken rests for a while, and the next one takes its place.
+//! Which archives take copies: the first ones, in the order in which they were attached. One that
+//! is full, read-only or broken rests for a while, and the next one takes its place.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
 use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
+use crate::units::parse_duration;
 
 /// What a new tier is to be.
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ struct Wanted {
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
     bundle: Size,
     /// How long versions that were replaced or removed can come back
-    #[arg(long, default_value = "720h", value_parser = parse_time)]
+    #[arg(long, default_value = "30d", value_parser = parse_duration)]
     keep: Duration,
     /// Encrypt what is archived with the key in a file, which `fslab tier key` makes
     #[arg(long, value_name = "FILE")]
@@ -334,10 +335,4 @@ fn resolved(path: &Path) -> Result<PathBuf> {
         Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     });
     Ok(there.unwrap_or(path))
-}
-
-fn parse_time(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().ok();
-    let parsed = parsed.and_then(|time| Duration::try_from(time).ok());
-    parsed.ok_or_else(|| format!("'{text}' is no time such as 720h or 30m"))
 }
