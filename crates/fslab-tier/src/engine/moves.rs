@@ -156,7 +156,7 @@ impl Tier {
                 let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
                 if is_new { visit(place) } else { Ok(Visit::Past) }
             })?;
-            closed.append(walked);
+            closed.append(&walked);
         }
         Ok(closed)
     }

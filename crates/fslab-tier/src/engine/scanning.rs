@@ -232,9 +232,9 @@ impl Tier {
 
     /// Rows of objects that no file names, and of which nobody said anything since the scan began:
     /// a clock could be set back meanwhile, and does not tell that. A file that can't tell what it
-    /// names may have any name by now, and so may name any of them. What was last in a directory
-    /// into which nobody may look any more may still be there; what is another user's by now has
-    /// its mark still.
+    /// names may have any name by now, and so may name any of them. Where there are directories
+    /// into which nobody may look, what was not met may have been moved into one of them; what is
+    /// another user's by now has its mark still.
     fn retire_unseen(
         &self,
         number: u64,
@@ -247,7 +247,7 @@ impl Tier {
         }
         let is_unseen = |row: &ObjectRow| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            let is_hidden = closed.may_hide(&row.path) || foreign.contains(&row.inode);
+            let is_hidden = closed.is_any() || foreign.contains(&row.inode);
             is_current && row.seen < number && !is_hidden
         };
         let mut behind = None;

@@ -33,12 +33,8 @@ pub enum Visit {
 /// Directories of others that were walked past.
 #[derive(Debug, Default)]
 pub struct Closed {
-    paths: Vec<Vec<u8>>,
-    has_more: bool,
+    count: u64,
 }
-
-/// Of so many the paths are remembered.
-const CLOSED_MAX: usize = 4096;
 
 impl Closed {
     fn add(&mut self, path: &[u8]) {
@@ -46,26 +42,16 @@ impl Closed {
             "{}: is another user's and closed; what is in it is left alone",
             shown(path)
         );
-        if self.paths.len() < CLOSED_MAX {
-            self.paths.push(path.to_vec());
-        } else {
-            self.has_more = true;
-        }
+        self.count += 1;
     }
 
-    pub(super) fn append(&mut self, mut other: Self) {
-        self.paths.append(&mut other.paths);
-        self.has_more |= other.has_more;
+    pub(super) fn append(&mut self, other: &Self) {
+        self.count += other.count;
     }
 
-    /// Whether a path may lead into one of them.
-    pub(super) fn may_hide(&self, path: &[u8]) -> bool {
-        let is_in = |closed: &Vec<u8>| {
-            let rest = path.strip_prefix(&closed[..]);
-            // What has no path may be anywhere.
-            closed.is_empty() || rest.is_some_and(|rest| rest.first() == Some(&b'/'))
-        };
-        self.has_more || self.paths.iter().any(is_in)
+    /// Whether there is any: what was not met may be in one, wherever it was before.
+    pub(super) fn is_any(&self) -> bool {
+        self.count > 0
     }
 }
 

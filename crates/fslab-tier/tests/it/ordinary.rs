@@ -240,6 +240,23 @@ fn files_in_a_directory_that_was_closed_keep_their_objects() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
+/// No scan has seen it where it is.
+#[test]
+fn a_file_that_was_moved_into_a_directory_which_was_closed_then_keeps_its_object() {
+    let (lower, bench) = Ordinary::bench();
+    let directory = lower.directory("shared", (OWNER, 0o700));
+    let data = noise(71, MIB);
+    let ino = lower.file(Ino::ROOT, "file", &data, (OWNER, 0o600));
+    bench.archive(ino, "file").unwrap();
+    bench.release(ino, "file").unwrap();
+    bench.client().rename(Ino::ROOT, "file", directory, "file").unwrap();
+    lower.let_have(directory, OTHER, 0o700);
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
+    assert_eq!(expire(&bench).objects, 0);
+    lower.let_have(directory, OWNER, 0o700);
+    assert!(bench.client().contents(ino).unwrap() == data);
+}
+
 /// Whether its mark can be read or not, and whatever others write there.
 #[test]
 fn a_file_that_was_given_to_another_user_keeps_its_object() {
