@@ -112,9 +112,9 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// A number above all that were given and all that rows have, above the time in nanoseconds, and
-    /// above one that who asks has found elsewhere: also a catalogue that was lost does not give
-    /// one again, nor one that is below, though the clock was ahead once.
+    /// A number above all that were given and all that rows have, above the time in nanoseconds,
+    /// and above one that who asks has found elsewhere: also a catalogue that was lost does not
+    /// give one again, nor one that is below, though the clock was ahead once.
     ///
     /// # Errors
     /// As all of these, what the database answers.

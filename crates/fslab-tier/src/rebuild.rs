@@ -15,8 +15,8 @@
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
 //! `reading`: archived trees. `looking`: what is there. `making`, `stubs`, `dressing`: what is made.
-//! `younger`: what the tree does not tell of. `finishing`: what could not be made before all archives were
-//! read. `notes`: what is known of objects.
+//! `younger`: what the tree does not tell of. `finishing`: what could not be made before all
+//! archives were read. `notes`: what is known of objects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ struct Rebuilder<'a> {
     /// Files whose objects are not where the tree says, with the latest of theirs that was found.
     missing: HashMap<Id, Option<Latest>>,
     /// The very versions that the tree names of them, by file and sequence, which stay when their
-    /// bytes move: with the object that was found. After a rebuild two files may be versions of one.
+    /// bytes move: with the object that was found. After a rebuild two may be versions of one.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
     /// Directories that nobody may write to once the tree is made.
     closing: Vec<(Vec<u8>, Permissions)>,

@@ -2,7 +2,7 @@
 //!
 //! The new bundle is made as a round of archiving makes one, of what the archives hold: no file is
 //! recalled. Its objects are new ones of the same versions. Files say that their versions lie
-//! there, and what they say is durable before the old objects, and with the last the old bundle, go.
+//! there, and what they say is durable before the old objects go, and with the last the old bundle.
 //! Objects that were replaced or removed stay where they are until they expire: what nobody needs
 //! goes after the stated delay and the proof of a scan, and in no other way.
 

@@ -1,4 +1,4 @@
-//! What an inode gets beside its bytes: owner, xattrs, permissions and times, as they were archived.
+//! What an inode gets beside its bytes: owner, xattrs, permissions and times, as archived.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! Tiers whose engine runs in the test itself, over real file systems: so that a test can have files
-//! go and come between two operations of a program.
+//! Tiers whose engine runs in the test itself, over real file systems: so that a test can have
+//! files go and come between two operations of a program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
