@@ -14,7 +14,6 @@
 //! walked, 70 for each file whose object is not where the tree says, the path of each directory
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
-//! `reading`: archived trees. `looking`: what is there. `making`, `stubs`, `dressing`: what is made.
 //! `younger`: what the tree does not tell of. `finishing`: what could not be made before all
 //! archives were read. `notes`: what is known of objects.
 
