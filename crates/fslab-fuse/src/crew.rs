@@ -11,8 +11,7 @@
 //!
 //! Somebody must always read, if only to learn that those who wait are signalled: a request can
 //! wait for a tape. So where a mount's threads all wait there are more of them (`has_room`), which
-//! end as soon as others are idle. Where there can be no more, the last one waits for nothing
-//! (`may_wait`): what would make it wait is held until another thread can wait with it.
+//! end as soon as others are idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,6 +33,8 @@ const STALLED_MIN: Duration = Duration::from_millis(100);
 const SURPLUS_PER_MOVING: usize = 4;
 /// A thread that has been busy for so long is one that waits, and another serves in its place.
 const STUCK_MIN: Duration = Duration::from_secs(2);
+/// Threads of one mount, with those that wait.
+const THREADS_MAX: usize = 256;
 /// A parked thread beyond the readers and one spare ends after this.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
@@ -46,10 +47,6 @@ pub(crate) struct Crew {
     /// A thread has ended.
     ended: Condvar,
     threads_max: usize,
-    /// With those that are there because others wait.
-    most: usize,
-    /// There are so many.
-    is_full: AtomicBool,
     readers_max: usize,
     epoch: Instant,
     early: EarlyInterrupts,
@@ -77,8 +74,6 @@ pub(crate) struct Worker {
     has_started: AtomicBool,
     /// Whether the thread may read when it has served its request.
     reads: AtomicBool,
-    /// Whether the thread serves what may wait for ever, or is about to.
-    waits: AtomicBool,
     /// When the present request came, in nanoseconds of the crew's clock; 0 between requests.
     busy_since_ns: AtomicU64,
     /// The present request.
@@ -95,16 +90,14 @@ pub(crate) struct Experience {
 }
 
 impl Crew {
-    /// A crew of at most so many threads, and of so many where all others wait.
-    pub fn new(threads_max: usize, most: usize) -> Self {
+    /// A crew of at most so many threads.
+    pub fn new(threads_max: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             state: Mutex::new(State { wanted: 1, ..State::default() }),
             place_free: Condvar::new(),
             ended: Condvar::new(),
             threads_max,
-            most: most.max(threads_max),
-            is_full: AtomicBool::new(false),
             readers_max: processors.min(threads_max),
             epoch: Instant::now(),
             early: EarlyInterrupts::default(),
@@ -120,7 +113,6 @@ impl Crew {
         let is_surplus = state.workers.len() >= self.threads_max;
         let worker = Arc::new(Worker { is_surplus, ..Worker::default() });
         state.workers.push(Arc::clone(&worker));
-        self.is_full.store(state.workers.len() >= self.most, Ordering::SeqCst);
         state.starting += 1;
         Some(worker)
     }
@@ -130,7 +122,6 @@ impl Crew {
         let mut state = self.state.lock();
         state.note_start(worker);
         state.workers.retain(|other| !Arc::ptr_eq(other, worker));
-        self.is_full.store(state.workers.len() >= self.most, Ordering::SeqCst);
         if worker.reads.swap(false, Ordering::SeqCst) {
             state.readers -= 1;
             self.place_free.notify_one();
@@ -150,7 +141,7 @@ impl Crew {
         // they may come faster than one by one.
         let are_stalled =
             || (count - busy(STALLED_MIN)) * SURPLUS_PER_MOVING <= count - self.threads_max;
-        count < self.threads_max || (count < self.most && (are_stuck() || are_stalled()))
+        count < self.threads_max || (count < THREADS_MAX && (are_stuck() || are_stalled()))
     }
 
     /// Waits until the thread may read; `false` when it is no longer needed.
@@ -180,29 +171,6 @@ impl Crew {
                 return false;
             }
         }
-    }
-
-    /// Whether a thread may serve what can wait for ever, until it has finished that. Where there
-    /// can be no more threads, it gives its place as a reader to another, and where there is none
-    /// it may not.
-    pub fn may_wait(&self, worker: &Worker) -> bool {
-        // First: who counts those that are left sees either this, or that the crew is not full.
-        worker.waits.store(true, Ordering::SeqCst);
-        if !self.is_full.load(Ordering::SeqCst) {
-            return true;
-        }
-        let mut state = self.state.lock();
-        if !worker.reads.load(Ordering::SeqCst) {
-            return true;
-        }
-        if !state.has_another_reader() {
-            worker.waits_no_more();
-            return false;
-        }
-        worker.reads.store(false, Ordering::SeqCst);
-        state.readers -= 1;
-        self.place_free.notify_one();
-        true
     }
 
     /// Gives the place of a reader that is, or will be, busy to somebody else; `true` when a new
@@ -313,11 +281,6 @@ impl Crew {
         }
     }
 
-    /// Whether somebody wanted a request given up that nobody served.
-    pub fn was_cancelled_early(&self, unique: u64) -> bool {
-        self.early.take(unique)
-    }
-
     /// Tells all threads that the mount is gone.
     pub fn end(&self) {
         self.state.lock().over = true;
@@ -350,14 +313,6 @@ impl State {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
     }
 
-    /// Whether somebody reads, or soon will, who does not wait.
-    fn has_another_reader(&self) -> bool {
-        let will_read = |worker: &Arc<Worker>| {
-            worker.reads.load(Ordering::SeqCst) && !worker.waits.load(Ordering::SeqCst)
-        };
-        self.parked + self.starting > 0 || self.workers.iter().any(will_read)
-    }
-
     /// Takes note that a thread is no longer on its way to its first place.
     fn note_start(&mut self, worker: &Worker) {
         if !worker.has_started.swap(true, Ordering::SeqCst) {
@@ -384,14 +339,8 @@ impl Worker {
         Arc::clone(&self.cancelled)
     }
 
-    /// Notes that the thread does not wait, after all.
-    pub fn waits_no_more(&self) {
-        self.waits.store(false, Ordering::SeqCst);
-    }
-
     /// Notes the end of a request.
     pub fn finish(&self) {
-        self.waits_no_more();
         self.busy_since_ns.store(0, Ordering::SeqCst);
         self.unique.store(0, Ordering::SeqCst);
     }
@@ -401,15 +350,9 @@ impl Worker {
 mod tests {
     use super::*;
 
-    const MOST: usize = 256;
-
-    fn crew(threads_max: usize) -> Crew {
-        Crew::new(threads_max, MOST)
-    }
-
     #[test]
     fn there_is_one_reader_until_it_is_busy() {
-        let crew = crew(2);
+        let crew = Crew::new(2);
         let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
         assert!(crew.enlist().is_none(), "two threads at most");
         assert!(crew.may_read(&first));
@@ -429,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_where_nobody_could_take_it() {
-        let crew = crew(1);
+        let crew = Crew::new(1);
         let only = crew.enlist().unwrap();
         assert!(crew.may_read(&only));
         assert!(!crew.hand_off(&only));
@@ -439,7 +382,7 @@ mod tests {
     /// A crew that has been there for some time.
     fn experienced(threads_max: usize) -> Crew {
         let epoch = Instant::now().checked_sub(STUCK_MIN * 2).unwrap();
-        Crew { epoch, ..crew(threads_max) }
+        Crew { epoch, ..Crew::new(threads_max) }
     }
 
     /// However long the test takes.
@@ -488,34 +431,13 @@ mod tests {
         let crew = experienced(1);
         let enlist =
             |number| crew.enlist().map(|worker| drop(worker.begin(number, crew.epoch, &crew)));
-        assert_eq!((1..).map_while(enlist).count(), MOST);
-    }
-
-    /// Somebody always reads, whoever else decides to wait meanwhile.
-    #[test]
-    fn where_there_can_be_no_more_threads_the_last_reader_waits_for_nothing() {
-        let crew = Crew { readers_max: 2, ..Crew::new(2, 2) };
-        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        assert!(crew.may_read(&first) && !crew.widen());
-        assert!(crew.may_read(&second), "two read");
-        assert!(crew.may_wait(&first));
-        assert!(!first.reads.load(Ordering::SeqCst), "its place is free");
-        assert!(!crew.may_wait(&second));
-        assert!(crew.may_read(&second) && !crew.may_wait(&second), "it goes on to read");
-        first.finish();
-        std::thread::scope(|scope| {
-            let returned = scope.spawn(|| crew.may_read(&first));
-            assert!(returned.join().unwrap());
-        });
-        assert!(crew.may_wait(&second), "the first reads again");
-        crew.discharge(&second);
-        assert!(crew.may_wait(&first), "there may be one more");
+        assert_eq!((1..).map_while(enlist).count(), THREADS_MAX);
     }
 
     #[test]
     fn a_place_whose_thread_could_not_start_is_offered_again() {
         const LONG: Duration = Duration::from_secs(60);
-        let crew = crew(4);
+        let crew = Crew::new(4);
         let first = crew.enlist().unwrap();
         assert!(crew.may_read(&first));
         first.begin(1, Instant::now(), &crew);
@@ -531,7 +453,7 @@ mod tests {
 
     #[test]
     fn only_the_present_request_is_cancelled() {
-        let crew = crew(1);
+        let crew = Crew::new(1);
         let worker = crew.enlist().unwrap();
         let cancelled = worker.begin(7, Instant::now(), &crew);
         crew.cancel(8);
@@ -544,7 +466,7 @@ mod tests {
     /// The kernel tells another thread, and does so once.
     #[test]
     fn a_request_can_be_cancelled_before_it_begins() {
-        let crew = crew(2);
+        let crew = Crew::new(2);
         let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
         crew.cancel(7);
         let other = second.begin(8, Instant::now(), &crew);
@@ -556,7 +478,7 @@ mod tests {
     /// Whichever comes first, neither may miss the other.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
-        let crew = crew(1);
+        let crew = Crew::new(1);
         let worker = crew.enlist().unwrap();
         let together = std::sync::Barrier::new(2);
         let mut lost = Vec::new();
@@ -581,7 +503,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_given_up() {
-        let crew = crew(2);
+        let crew = Crew::new(2);
         let (busy, idle) = (crew.enlist().unwrap(), crew.enlist().unwrap());
         let cancelled = busy.begin(7, Instant::now(), &crew);
         crew.give_up(Duration::from_secs(60));
@@ -594,7 +516,7 @@ mod tests {
 
     #[test]
     fn the_end_reaches_parked_threads() {
-        let crew = crew(2);
+        let crew = Crew::new(2);
         let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
         assert!(crew.may_read(&first));
         std::thread::scope(|scope| {

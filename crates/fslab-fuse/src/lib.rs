@@ -21,7 +21,6 @@ mod crew;
 mod error;
 mod extension;
 mod features;
-mod held;
 mod incoming;
 mod interrupts;
 mod monitor;

@@ -31,8 +31,6 @@ pub struct MountOptions {
     pub attr_timeout: Duration,
     /// Threads that serve requests, at most. `None`: by the number of processors.
     pub threads: Option<usize>,
-    /// Threads there are at most where all others wait; one of them never does.
-    pub waiting_threads: usize,
     /// How long a thread stays awake for the next request where requests follow each other
     /// quickly; 0 to sleep at once.
     pub poll: Duration,
@@ -54,7 +52,6 @@ impl Default for MountOptions {
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             threads: None,
-            waiting_threads: 256,
             poll: Duration::from_micros(50),
             idle_timeout: None,
         }

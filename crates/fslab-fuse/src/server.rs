@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
@@ -13,7 +13,6 @@ use crate::answer::{answer, guarded};
 use crate::backing::BackingFiles;
 use crate::channel::Channel;
 use crate::crew::{Crew, Experience, Worker};
-use crate::held::{Held, HeldRequests};
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
@@ -24,8 +23,6 @@ use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{InHeader, InterruptIn};
 use crate::reader::{Next, Reader};
 use crate::request_timeout::patience;
-
-mod holding;
 
 /// Room for a request beside the data of a write.
 const HEADERS_MAX: usize = 4096;
@@ -45,10 +42,6 @@ pub(crate) struct Server {
     is_short_of_threads: AtomicBool,
     channel: Arc<dyn Channel>,
     crew: Crew,
-    /// What waits for a thread that can wait with it.
-    held: HeldRequests,
-    /// How often the monitor looked while something was held.
-    looks: AtomicUsize,
     monitor: Monitor,
     /// How long a request may wait, where the kernel would else abort the mount.
     patience: Option<Duration>,
@@ -69,9 +62,7 @@ impl Server {
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),
             channel,
-            crew: Crew::new(options.thread_count(), options.waiting_threads),
-            held: HeldRequests::default(),
-            looks: AtomicUsize::new(0),
+            crew: Crew::new(options.thread_count()),
             patience: granted.request_time_max.map(patience),
             monitor: Monitor::default(),
             failure: Mutex::default(),
@@ -107,9 +98,7 @@ impl Server {
         }
         if let Some(patience) = self.patience {
             self.crew.give_up(patience);
-            self.give_up_held(patience);
         }
-        self.look_at_held();
         self.crew.is_busy()
     }
 
@@ -153,31 +142,15 @@ impl Server {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         let mut output = Output::default();
         let mut experience = Experience::default();
-        while self.is_to_read(worker, &mut output, &mut experience) {
+        while self.crew.may_read(worker) {
             let Some(next) = self.next(&mut reader, &mut buffer) else { break };
             match Incoming::parse(&buffer[..next.length]) {
-                Ok(incoming) if self.must_hold(worker, &incoming) => {
-                    let bytes = &buffer[..next.length];
-                    let held = Held::new(&incoming, bytes, (next.channel, next.arrived));
-                    self.serve_or_hold(held, &mut output);
-                }
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut experience);
                 }
                 Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
         }
-    }
-
-    /// Serves what is held as long as there is some; then whether to read more.
-    fn is_to_read(
-        self: &Arc<Self>,
-        worker: &Worker,
-        output: &mut Output,
-        experience: &mut Experience,
-    ) -> bool {
-        while self.serve_held(worker, output, experience) {}
-        self.crew.may_read(worker)
     }
 
     /// The next request; `None` at the end of the mount, which all threads then learn of.
@@ -295,9 +268,7 @@ impl Server {
     /// then do so before anything else, again and again where the request waits for others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
-            // Who begins to hold it meanwhile finds that it was cancelled.
             self.crew.cancel(interrupt.unique);
-            self.cancel_held(interrupt.unique);
         }
     }
 }

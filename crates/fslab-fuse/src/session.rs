@@ -228,8 +228,8 @@ fn unmount_error(place: &Path, source: Errno) -> Error {
 }
 
 fn absolute(mount_point: &Path) -> Result<PathBuf> {
-    // What is mounted there may be dead, and about to be replaced.
-    fslab_sys::mounts::place_of(mount_point)
+    mount_point
+        .canonicalize()
         .map_err(|source| Error::Mount { mount_point: mount_point.to_owned(), source })
 }
 

@@ -91,11 +91,19 @@ impl DeadMount {
             move_mount(&successor, "", CWD, &self.place, flags)
         };
         match put(MoveMountFlags::MOVE_MOUNT_BENEATH) {
-            Ok(()) => self.unmount(),
+            Ok(()) => self.unmount_if_dead(),
             Err(error) => {
                 tracing::info!(%error, "the mount of a dead daemon stays below the new one");
                 Ok(put(MoveMountFlags::empty())?)
             }
+        }
+    }
+
+    /// Somebody else may have taken it away meanwhile, and what is seen now be alive.
+    fn unmount_if_dead(&self) -> io::Result<()> {
+        match rustix::fs::statfs(&self.place) {
+            Err(errno) if tells_of_one(&errno.into()) => self.unmount(),
+            _ => Ok(()),
         }
     }
 

@@ -180,13 +180,7 @@ fn last_number_known(catalogue: &Catalogue, archives: &[Arc<dyn Archive>]) -> Re
     if catalogue.has_numbered()? {
         return Ok(0);
     }
-    let known = namespace::last_number(archives);
-    Ok(known.unwrap_or_else(|error| {
-        tracing::warn!(
-            "the archived trees can't be read, which new versions should be later than: {error}"
-        );
-        0
-    }))
+    Ok(namespace::last_number(archives))
 }
 
 impl Tier {

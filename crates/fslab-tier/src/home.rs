@@ -324,6 +324,18 @@ impl Home {
             return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
         }
         let path = archive.canonicalize().map_err(Error::file(archive))?;
+        let is_alive = |other: &&Attached| {
+            other.id == found.id
+                && other.path != path
+                && DirectoryArchive::describe(&other.path).is_ok_and(|alive| alive.id == found.id)
+        };
+        if let Some(other) = self.description.archives.iter().find(is_alive) {
+            let (shown, other) = (path.display(), other.path.display());
+            return Err(refused(format!(
+                "{shown} is the same archive as {other}, which is in use: files may need what only \
+                 that one holds"
+            )));
+        }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(Attached { id: found.id, path, key });
         self.save()

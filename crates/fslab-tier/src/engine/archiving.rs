@@ -364,16 +364,24 @@ impl Tier {
         let Some(container) = rows.first().map(|row| row.version.location.container) else {
             return;
         };
-        let deleted = archives.iter().try_for_each(|archive| {
-            archive
-                .delete(ContainerKind::Files, container)
-                .map_err(failed(archive.label(), container))
-        });
-        let removed = deleted.and_then(|()| self.catalogue.remove(rows).map(drop));
+        let removed =
+            delete_from(archives, container).and_then(|()| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
             tracing::warn!(%error, "an object that nobody needs is left to the next scan");
         }
     }
+}
+
+/// Takes a container out of every archive; where one fails, of the others all the same.
+pub(super) fn delete_from(archives: &[Arc<dyn Archive>], container: Id) -> Result<()> {
+    let deleted: Vec<Result<()>> = archives
+        .iter()
+        .map(|archive| {
+            let done = archive.delete(ContainerKind::Files, container);
+            done.map_err(failed(archive.label(), container))
+        })
+        .collect();
+    deleted.into_iter().collect()
 }
 
 /// Why no archive takes a file of such a size. Holes are free, but not the table that says that

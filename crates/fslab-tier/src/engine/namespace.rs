@@ -60,7 +60,7 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
-        let last = last_number(&self.archives())?;
+        let last = last_number(&self.archives());
         self.catalogue.next_sequence(self.around.calendar.now(), last)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
         let (_, was_all_seen) =
@@ -243,13 +243,20 @@ impl Tier {
 
 /// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
 /// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
-pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> Result<u64> {
+pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
-        let trees = crate::rebuild::trees(archive)?;
-        last = trees.iter().map(|(_, tree)| tree.heading().sequence).fold(last, u64::max);
+        match crate::rebuild::trees(archive) {
+            Ok(trees) => {
+                let numbers = trees.iter().map(|(_, tree)| tree.heading().sequence);
+                last = numbers.fold(last, u64::max);
+            }
+            Err(error) => tracing::warn!(
+                "new versions may count as earlier than archived trees, which can't be read: {error}"
+            ),
+        }
     }
-    Ok(last)
+    last
 }
 
 /// Which trees are kept, of the last one to the first: the last few, and where versions are kept

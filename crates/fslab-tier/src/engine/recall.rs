@@ -173,7 +173,9 @@ impl Tier {
                 let Some(known) = state.known() else { return Ok(()) };
                 let Some(first) = known.offline.first_in(blocks.clone()) else {
                     let landed = state.landed(&blocks);
-                    self.ask_ahead(file, &mut state, ahead, request)?;
+                    if let Err(error) = self.ask_ahead(file, &mut state, ahead, request) {
+                        tracing::debug!(%error, "nothing is asked for ahead");
+                    }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
                     // They use the file until they end: who closes it may be the last who does.

@@ -38,6 +38,8 @@ pub struct Scanned {
     pub unneeded: u64,
     /// Archives that are not attached, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
+    /// Files or directories of others were walked past: who needs what can't be told of all.
+    is_partly_hidden: bool,
 }
 
 /// Rows written in one transaction.
@@ -101,6 +103,8 @@ impl Tier {
         self.catalogue.put_where_still(changes.values())?;
         self.retire_unseen(number, &closed, &foreign, &mut scanned)?;
         self.note_ended(number, &scanned)?;
+        // What has no row may be needed where it can't be looked.
+        scanned.is_partly_hidden = closed.is_any() || !foreign.is_empty();
         scanned.missing = self.missing_archives()?;
         heard(&mut scanned)?;
         // Another archive may have whole what is damaged in one.
@@ -114,6 +118,7 @@ impl Tier {
     /// Every file was looked at. Where one could not tell what it names, that may be any object.
     fn note_ended(&self, number: u64, scanned: &Scanned) -> Result<()> {
         if scanned.unknown == 0 {
+            self.count_scan()?;
             self.catalogue.end_scan(number)?;
         }
         self.catalogue.end_doubt()?;
@@ -381,7 +386,7 @@ impl Tier {
                 Err(error) => scanned.damaged.push(error.to_string()),
             }
         }
-        if scanned.unknown > 0 {
+        if scanned.unknown > 0 || scanned.is_partly_hidden {
             return Ok(());
         }
         scanned.unneeded += rows.len() as u64;

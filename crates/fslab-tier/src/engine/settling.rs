@@ -8,8 +8,8 @@ use fslab_vfs::{Attr, FileKind, Ino, Name, Request, Timestamp};
 use parking_lot::MutexGuard;
 
 use super::Tier;
+use super::archiving::delete_from;
 use super::scanning::Scanned;
-use crate::archive::ContainerKind;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -90,14 +90,10 @@ impl Tier {
         // The rows first: a row without an object would promise what is not there, an object
         // without a row is found by the next scan.
         let unused = self.catalogue.remove(rows)?;
-        for container in &unused {
-            for archive in self.archives() {
-                archive.delete(ContainerKind::Files, *container).map_err(|source| {
-                    let archive = archive.label().to_owned();
-                    Error::Archive { archive, container: *container, source }
-                })?;
-            }
-        }
+        let archives = self.archives();
+        let deleted: Vec<Result<()>> =
+            unused.iter().map(|container| delete_from(&archives, *container)).collect();
+        deleted.into_iter().collect::<Result<()>>()?;
         Ok(unused.len() as u64)
     }
 

@@ -1,7 +1,7 @@
 //! Which archives take copies: the first ones, in the order in which they were attached. One that
 //! is full, read-only or broken rests for a while, and the next one takes its place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,49 +26,59 @@ impl Tier {
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
     ) -> Result<T> {
+        // What took long to fail may have outlasted the rest of one that failed before.
+        let mut failed = HashSet::new();
         loop {
-            let takers = self.takers()?;
-            match copy(&takers) {
-                Err(error) if self.is_of_one(&error, &takers) && self.are_enough_awake() => {
-                    tracing::warn!("another archive takes the copy: {error}");
-                }
+            let takers = self.takers(&failed)?;
+            let error = match copy(&takers) {
+                Err(error) => error,
                 done => return done,
+            };
+            let Some(one) = taker_of(&error, &takers) else { return Err(error) };
+            self.let_rest(one);
+            failed.insert(one);
+            if !self.are_enough_awake(&failed) {
+                return Err(error);
             }
+            tracing::warn!("another archive takes the copy: {error}");
         }
     }
 
-    fn takers(&self) -> Result<Vec<Arc<dyn Archive>>> {
+    fn takers(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
         let (mut archives, wanted) = (self.archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
             return Err(Error::TooFewArchives { wanted, found: archives.len() });
         }
         // Those of each kind stay in their order.
-        archives.sort_by_key(|archive| self.is_resting(&**archive));
+        archives
+            .sort_by_key(|archive| (failed.contains(&archive.id()), self.is_resting(&**archive)));
         archives.truncate(wanted);
         Ok(archives)
     }
 
-    /// Lets the one rest that failed, whether it wrote or was read back.
-    fn is_of_one(&self, error: &Error, takers: &[Arc<dyn Archive>]) -> bool {
-        let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
-            return false;
-        };
-        let Some(failed) = takers.iter().find(|taker| taker.label() == archive) else {
-            return false;
-        };
+    fn let_rest(&self, archive: Id) {
         let until_ns = self.around.clock.now_ns().saturating_add(REST.as_nanos() as u64);
-        self.resting.0.lock().insert(failed.id(), until_ns);
-        true
+        self.resting.0.lock().insert(archive, until_ns);
     }
 
-    fn are_enough_awake(&self) -> bool {
+    fn are_enough_awake(&self, failed: &HashSet<Id>) -> bool {
         let archives = self.archives();
-        let awake = archives.iter().filter(|archive| !self.is_resting(&***archive));
-        awake.count() >= self.settings.copies.max(1)
+        let is_awake = |archive: &&Arc<dyn Archive>| {
+            !failed.contains(&archive.id()) && !self.is_resting(&***archive)
+        };
+        archives.iter().filter(is_awake).count() >= self.settings.copies.max(1)
     }
 
     fn is_resting(&self, archive: &dyn Archive) -> bool {
         let now_ns = self.around.clock.now_ns();
         self.resting.0.lock().get(&archive.id()).is_some_and(|until_ns| now_ns < *until_ns)
     }
+}
+
+/// The one that failed, whether it wrote or was read back.
+fn taker_of(error: &Error, takers: &[Arc<dyn Archive>]) -> Option<Id> {
+    let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
+        return None;
+    };
+    takers.iter().find(|taker| taker.label() == archive).map(|taker| taker.id())
 }

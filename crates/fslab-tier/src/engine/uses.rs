@@ -4,8 +4,6 @@
 //! catalogue says of files, and what its scans found, is of other files. So each opening is counted
 //! in both places, and where they differ nothing goes before a scan has looked at every file.
 
-use fslab_vfs::Errno;
-
 use super::Tier;
 use crate::error::{Error, Result};
 
@@ -25,9 +23,27 @@ impl Tier {
         let uses = known.max(said).unwrap_or(0) + 1;
         match marks.write_uses(&*self.lower, &request, uses) {
             Ok(()) => self.catalogue.note_uses(uses),
-            // Nothing of it changes in this use.
-            Err(error) if error.errno() == Errno::ROFS => Ok(()),
-            Err(error) => Err(Error::below(b"")(error)),
+            // Whoever has no room or may not write there needs his files all the same.
+            Err(error) => {
+                tracing::warn!(
+                    "the tree's root takes no xattr ({error}): nothing expires before a scan"
+                );
+                self.catalogue.distrust()
+            }
+        }
+    }
+
+    /// Counts a scan as an opening: what it found is of the tree as it is from then on, and not as
+    /// an earlier snapshot has it.
+    pub(super) fn count_scan(&self) -> Result<()> {
+        let Some(uses) = self.catalogue.uses()? else { return Ok(()) };
+        match self.around.marks.write_uses(&*self.lower, &self.request(), uses + 1) {
+            Ok(()) => self.catalogue.note_uses(uses + 1),
+            // The next opening finds no number that is its own, and distrusts what is said here.
+            Err(error) => {
+                tracing::warn!("the tree's root takes no xattr ({error}): the next use scans anew");
+                Ok(())
+            }
         }
     }
 }

@@ -59,6 +59,9 @@ impl Met {
         if action == Action::Keep || before.is_some_and(|before| before >= action) {
             return Ok(None);
         }
+        if !tier.surroundings().marks.are_believed(&place.found.attr) {
+            return Err(Error::Foreign { path: shown(place.path) });
+        }
         let state = state_of(tier, place)?;
         if state.state == "damaged" {
             let why = "its mark is damaged or another file's; `fslab tier scan` says more";

@@ -171,8 +171,8 @@ mod tests {
         for (text, part) in [
             ("read-only", "unknown mount option 'read-only'"),
             ("threads=0", "'0' is no number"),
-            ("idle_timeout=soon", "'soon' is no duration"),
-            ("attr_timeout=-1s", "'-1s' is no duration"),
+            ("idle_timeout=soon", "'soon' is no time"),
+            ("attr_timeout=-1s", "'-1s' is no time"),
             ("layer=nil", "unknown layer 'nil'"),
         ] {
             let message = format!("{:#}", parse(text).unwrap_err());

@@ -203,6 +203,12 @@ impl Rebuild {
         let made = rebuild::rebuild_before(before, &tree, archives, &catalogue, of, &request);
         let mut made = made?;
         made.problems.extend(remains.problems);
+        if self.before.is_some() && !json {
+            say!(
+                "if the tree of that time lives on elsewhere, use one of the two alone: each takes \
+                 what only the other needs for unneeded, and expires it"
+            );
+        }
         report(&made, json)
     }
 
