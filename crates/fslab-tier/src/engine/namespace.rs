@@ -252,7 +252,7 @@ pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "new versions may count as earlier than archived trees, which can't be read: {error}"
+                "versions may count as earlier than archived trees, which can't be read: {error}"
             ),
         }
     }
