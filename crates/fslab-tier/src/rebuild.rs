@@ -139,6 +139,7 @@ pub fn rebuild_before(
 ) -> Result<Rebuilt> {
     // This use does not end in order: before anything expires, a scan looks at the new tree.
     catalogue.begin_use()?;
+    catalogue.forget_uses()?;
     let notes = Notes::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
     rebuilder.until = time.map_or(u64::MAX, sequence_at);

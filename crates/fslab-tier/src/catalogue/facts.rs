@@ -57,6 +57,18 @@ impl Catalogue {
         self.note(USES, uses)
     }
 
+    /// It is from now on that of a tree that was made again, whose openings nobody has counted.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn forget_uses(&self) -> Result<()> {
+        self.distrust()?;
+        self.change(|transaction| {
+            transaction.open_table(FACTS)?.remove(USES)?;
+            Ok(())
+        })
+    }
+
     /// It is not of the same day as the tree: what was said of files, and what scans found, may be
     /// of others. A scan tells anew before anything goes.
     ///
