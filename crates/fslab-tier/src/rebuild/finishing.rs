@@ -41,7 +41,10 @@ impl Rebuilder<'_> {
     fn finish_file(&mut self, entry: &TreeEntry) -> Result<()> {
         let path = &entry.attributes.path;
         match (Found::at(self.lower, path), &entry.archived) {
-            (Ok(found), Some((_, version))) => self.tell_older(entry, version, &found),
+            (Ok(found), Some((_, version))) => {
+                self.tell_other(path, version, &found);
+                self.tell_older(entry, version, &found);
+            }
             (Ok(_), None) => {}
             (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
                 Some((file, _)) => return self.make_missing(entry, *file),
@@ -54,6 +57,18 @@ impl Rebuilder<'_> {
             (Err(error), _) => return Err(Error::below(path)(error)),
         }
         Ok(())
+    }
+
+    /// A file that was there and is not the one that was archived, such as what is left of a rebuild
+    /// that was killed where the file system below has no files without names.
+    fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
+        let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
+        let is_file = found.attr.kind == FileKind::Regular;
+        let read = || self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        if is_file && !is_same && matches!(read(), Ok(None)) {
+            let why = "was there, and is not what was archived; remove it and rebuild again";
+            self.rebuilt.problems.push(format!("{}: {why}", shown(path)));
+        }
     }
 
     /// The file was changed after it was archived last.

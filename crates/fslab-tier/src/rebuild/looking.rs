@@ -1,9 +1,10 @@
 //! What is in the directory before anything is made: it stays, and what its files name needs no
 //! other file.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fslab_vfs::{Errno, FileKind, Request};
+use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::{BATCH, Rebuilder};
 use crate::error::{Error, Result, shown};
@@ -36,19 +37,27 @@ impl Rebuilder<'_> {
                 [] => name.as_bytes().to_vec(),
                 path => [path, name.as_bytes()].join(&b'/'),
             };
-            let found = Found::below(self.lower, directory.ino(), &name);
-            let found = found.map_err(Error::below(&inner))?;
-            match found.attr.kind {
-                FileKind::Directory => pending.push(inner),
-                kind => {
-                    self.rebuilt.kept += 1;
-                    if kind == FileKind::Regular {
-                        self.note_kept(&inner, &found)?;
-                    }
-                }
-            }
+            // Of what can't be looked at nothing is known, but of the rest it is.
+            let looked = self.look_at(directory.ino(), &name, inner, pending);
+            self.tell(looked);
         }
         Ok(())
+    }
+
+    fn look_at(
+        &mut self,
+        directory: Ino,
+        name: &OsStr,
+        path: Vec<u8>,
+        pending: &mut Vec<Vec<u8>>,
+    ) -> Result<()> {
+        let found = Found::below(self.lower, directory, name).map_err(Error::below(&path))?;
+        if found.attr.kind == FileKind::Directory {
+            pending.push(path);
+            return Ok(());
+        }
+        self.rebuilt.kept += 1;
+        if found.attr.kind == FileKind::Regular { self.note_kept(&path, &found) } else { Ok(()) }
     }
 
     /// What is there may name an object, and then no other file is made of that.

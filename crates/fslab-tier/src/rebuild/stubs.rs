@@ -80,7 +80,8 @@ impl Rebuilder<'_> {
     }
 
     /// Makes a stub that has several names one of a later version. Its residency comes last: who is
-    /// stopped before finds the earlier one, and does it again.
+    /// stopped before finds the earlier one, and does it again. Where that fails, the file has the
+    /// size and time of the earlier version again: others would count as a change.
     pub(super) fn renew(
         &mut self,
         found: &Found,
@@ -91,15 +92,31 @@ impl Rebuilder<'_> {
         let (path, ino) = (&attributes.path, found.ino());
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
+        let residency = self.stub(file, version, &found.attr);
+        if let Err(error) = self.change_stub(&own, attributes, &residency) {
+            let Attr { size, modified, .. } = found.attr;
+            let restored = own.set_size(size).and_then(|()| own.set_modified(modified));
+            self.tell(restored.map_err(below()));
+            return Err(error);
+        }
+        own.sync().map_err(below())?;
+        self.note(file, version, &found.attr, path);
+        Ok(())
+    }
+
+    fn change_stub(
+        &mut self,
+        own: &OwnFile,
+        attributes: &Attributes,
+        residency: &Residency,
+    ) -> Result<()> {
+        let (ino, version) = (own.ino(), &residency.version);
+        let below = || Error::below(&attributes.path);
         own.set_size(version.size).map_err(below())?;
         self.undress(attributes, ino, is_described)?;
         self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)?;
         own.sync().map_err(below())?;
-        let (residency, request) = (self.stub(file, version, &found.attr), self.request());
-        self.around.marks.write(&**self.lower, &request, ino, &residency).map_err(below())?;
-        own.sync().map_err(below())?;
-        self.note(file, version, &found.attr, path);
-        Ok(())
+        self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
     }
 
     /// What a file says of itself whose bytes are all in archives.

@@ -15,6 +15,7 @@ mod encryption;
 mod ending;
 mod expiring;
 mod golden;
+mod hindered;
 mod identity;
 mod limits;
 mod looking;
