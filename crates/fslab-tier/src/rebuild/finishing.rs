@@ -59,8 +59,8 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// A file that was there and is not the one that was archived, such as what is left of a rebuild
-    /// that was killed where the file system below has no files without names.
+    /// A file that was there and is not the one that was archived, such as what is left of a
+    /// rebuild that was killed where the file system below has no files without names.
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
