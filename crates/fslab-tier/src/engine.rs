@@ -2,9 +2,10 @@
 //!
 //! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `behind`: what others wrote to these below. `archiving`,
-//! `bundling`, `releasing`: the way out. `settling`, `repacking`: what a crash left, and what
-//! nobody needs any more. `attached`: which archives are here. `scrubbing`, `copying`: whether
+//! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
+//! these below. `archiving`, `bundling`, `releasing`: the way out. `settling`, `repacking`: what a
+//! crash left, and what nobody needs any more. `uses`: whether catalogue and tree are of one day.
+//! `attached`, `takers`: which archives are here, and which of them take copies. `scrubbing`, `copying`: whether
 //! copies are whole, and making those that are missing. `ending`: the end of it all.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!

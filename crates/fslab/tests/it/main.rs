@@ -24,6 +24,7 @@ mod services;
 mod set_id;
 mod support;
 mod tier_archives;
+mod tier_faults;
 mod tier_fsx;
 mod tier_here;
 mod tier_kills;

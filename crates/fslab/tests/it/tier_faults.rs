@@ -1,0 +1,135 @@
+//! A tier whose archive lies behind the fault layer: nothing is lost, nothing wrong is shown, and
+//! programs are answered what the tree says.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::support::{fslab, require_mounting, run};
+use crate::tiering::{Tiered, noise};
+
+const MIB: usize = 1 << 20;
+
+fn data(name: &str) -> Vec<u8> {
+    noise(name.len() as u64, MIB + 7)
+}
+
+/// A tier of two files, of which one is in the archive alone.
+struct Faulty {
+    tiered: Tiered,
+    archive: String,
+}
+
+impl Faulty {
+    fn new() -> Self {
+        let tiered = Tiered::mounted();
+        for name in ["here", "elsewhere"] {
+            fs::write(tiered.path(name), data(name)).unwrap();
+        }
+        tiered.of("archive", "elsewhere");
+        tiered.of("release", "elsewhere");
+        tiered.umount();
+        let archive = tiered.archive().to_str().unwrap().to_owned();
+        Self { tiered, archive }
+    }
+
+    /// Does something while the archive is faulty; then all is as it was.
+    fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
+        let layer = format!("fault:seed=1,rules={rules}");
+        let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
+        assert!(mounted.unwrap().status.success(), "{rules}");
+        let taken_away = TakenAway(&self.archive);
+        self.tiered.place().mount(&["-l", &format!("tier{options}")]);
+        work(&self.tiered);
+        self.tiered.umount();
+        drop(taken_away);
+        self.tiered.place().mount(&["-l", "tier"]);
+        for name in ["here", "elsewhere"] {
+            assert!(fs::read(self.tiered.path(name)).unwrap() == data(name), "{rules}: {name}");
+        }
+        self.tiered.of("release", "elsewhere");
+        let scrubbed = self.tiered.of("scrub", "");
+        assert!(scrubbed.contains("mended 0, damaged 0"), "{rules}: {scrubbed}");
+        self.tiered.umount();
+    }
+}
+
+/// A mount that goes, whatever becomes of the test.
+struct TakenAway<'a>(&'a str);
+
+impl Drop for TakenAway<'_> {
+    fn drop(&mut self) {
+        let (code, said) = run(&["umount", "--lazy", self.0]);
+        assert!(code == 0 || std::thread::panicking(), "{said}");
+    }
+}
+
+fn read(tiered: &Tiered, name: &str) -> Result<Vec<u8>, Option<i32>> {
+    fs::read(tiered.path(name)).map_err(|error| error.raw_os_error())
+}
+
+fn says(errno: Errno) -> Result<Vec<u8>, Option<i32>> {
+    Err(Some(errno.raw_os_error()))
+}
+
+#[test]
+fn what_an_archive_gives_back_wrong_is_not_shown() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    for rules in [
+        "read on /files/** error EIO",
+        "read on /files/** flip at 5000",
+        // The kernel shows what is missing as zeros.
+        "read on /files/** short 100",
+    ] {
+        faulty.under(rules, "", |tiered| {
+            assert!(read(tiered, "elsewhere") == says(Errno::IO), "{rules}");
+            assert!(read(tiered, "here") == Ok(data("here")), "{rules}");
+        });
+    }
+}
+
+#[test]
+fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    for (late, errno) in [("EAGAIN", Errno::AGAIN), ("EIO", Errno::IO)] {
+        let options = format!(":wait=200ms,late={late}");
+        faulty.under("read on /files/** delay 3s", &options, |tiered| {
+            let begun = Instant::now();
+            assert!(read(tiered, "elsewhere") == says(errno), "{late}");
+            let took = begun.elapsed();
+            assert!(took >= Duration::from_millis(200), "{took:?}");
+        });
+    }
+}
+
+#[test]
+fn what_an_archive_does_not_take_stays_here_and_leaves_nothing_there() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    for rules in [
+        "create on /incoming/* error ENOSPC",
+        "write on /incoming/* error EIO",
+        "write on /incoming/* full 100000",
+        "write on /incoming/* flip at 5000",
+        "fsync on /incoming/* error EIO",
+        "rename error EIO",
+    ] {
+        faulty.under(rules, "", |tiered| {
+            let here = tiered.path("here");
+            let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
+            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
+            assert!(code != 0, "{rules}: bytes go of which there is no copy");
+            assert!(read(tiered, "here") == Ok(data("here")), "{rules}");
+        });
+        assert_eq!(entries(&faulty.tiered.archive().join("incoming")), 0, "{rules}");
+    }
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
