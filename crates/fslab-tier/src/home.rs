@@ -28,8 +28,10 @@ use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
+mod made;
 mod remains;
 
+use made::Made;
 pub use remains::Remains;
 
 const SETTINGS: &str = "tier.toml";
@@ -190,9 +192,12 @@ impl Home {
             path: path.clone(),
             key: wish.key.clone(),
         };
-        let home = Self::make(path, tier, wish, wish.archives.iter().map(attached).collect())?;
+        let archives: Vec<_> = wish.archives.iter().map(attached).collect();
+        let mut made = Made::default();
+        made.watch(path, &[SETTINGS, CATALOGUE]);
+        let home = Self::make(path, tier, wish, archives)?;
         for archive in &home.description.archives {
-            init_archive(&archive.path, archive.id, tier, archive.key.as_deref())?;
+            init_archive(&archive.path, archive.id, tier, archive.key.as_deref(), &mut made)?;
         }
         home.save()?;
         // No file of the tree was ever archived: nothing is in doubt, and nobody left it so.
@@ -200,6 +205,7 @@ impl Home {
         catalogue.end_doubt()?;
         catalogue.end_use()?;
         home.mark(tree, around.marks)?;
+        made.keep();
         Ok(home)
     }
 
@@ -310,9 +316,10 @@ impl Home {
         // Before anything is made.
         let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
+        let mut made = Made::default();
         if !archive.join("archive.toml").exists() {
             DirectoryArchive::check_place(archive)?;
-            init_archive(archive, id, self.description.tier, key.as_deref())?;
+            init_archive(archive, id, self.description.tier, key.as_deref(), &mut made)?;
         }
         let found = DirectoryArchive::describe(archive)?;
         key_of(&found, archive, key.as_deref())?;
@@ -338,7 +345,9 @@ impl Home {
         }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(Attached { id: found.id, path, key });
-        self.save()
+        self.save()?;
+        made.keep();
+        Ok(())
     }
 
     /// Makes an empty archive that takes the place of a lost one, under its identity: a scrub fills
@@ -366,10 +375,13 @@ impl Home {
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         DirectoryArchive::check_place(archive)?;
-        init_archive(archive, lost, self.description.tier, key.as_deref())?;
+        let mut made = Made::default();
+        init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         self.description.archives[known] = Attached { id: lost, path, key };
-        self.save()
+        self.save()?;
+        made.keep();
+        Ok(())
     }
 
     /// Asks for another number of copies from now on: a scrub makes those that are missing.
@@ -514,7 +526,14 @@ impl Home {
 }
 
 /// Makes an archive, encrypted where a file with a key is named.
-fn init_archive(archive: &Path, id: Id, tier: Id, key: Option<&Path>) -> Result<()> {
+fn init_archive(
+    archive: &Path,
+    id: Id,
+    tier: Id,
+    key: Option<&Path>,
+    made: &mut Made,
+) -> Result<()> {
+    made.watch(archive, &DirectoryArchive::parts());
     match key {
         Some(key) => DirectoryArchive::init_sealed(archive, id, tier, &Key::read(key)?),
         None => DirectoryArchive::init(archive, id, tier),

@@ -117,6 +117,12 @@ impl DirectoryArchive {
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
+    /// What a new archive consists of.
+    pub(crate) fn parts() -> [&'static str; 4] {
+        let [incoming, files, trees] = directories();
+        [SETTINGS, incoming, files, trees]
+    }
+
     /// Checks that a directory can be made, or is there. Those that it would lie in are not made:
     /// where one is missing, the disk that the archive is meant for may not be mounted.
     ///
@@ -317,11 +323,19 @@ pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<St
 /// Writes a small file so that it is there with its contents, or not at all.
 pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
-    let mut file = private::create(&beside)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
+    let written = write_synced(&beside, contents).and_then(|()| fs::rename(&beside, path));
+    if let Err(error) = written {
+        // What could not be made needs not be removed.
+        fs::remove_file(&beside).unwrap_or_default();
+        return Err(error);
+    }
     sync_directory(path.parent().unwrap_or(Path::new("/")))
+}
+
+fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = private::create(path)?;
+    file.write_all(contents)?;
+    file.sync_all()
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {

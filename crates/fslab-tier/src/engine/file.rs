@@ -232,8 +232,13 @@ impl Tier {
         // First that no block comes back: of a file that is said to have changed nobody looks again
         // whether all of it is new.
         self.record_rewritten(ino, &mut known)?;
-        self.repair_times(ino, &attr, &mut known)?;
-        Ok(Loaded::Tiered(Box::new(known)))
+        match self.repair_times(ino, &attr, &mut known) {
+            // Where nothing can be written any more, a file that lacks nothing is read as it is.
+            Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
+                Ok(Loaded::Plain)
+            }
+            repaired => repaired.map(|()| Loaded::Tiered(Box::new(known))),
+        }
     }
 
     /// Whether a residency was written to the inode that it is on, by this tier.

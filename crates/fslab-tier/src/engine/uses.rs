@@ -37,13 +37,11 @@ impl Tier {
     /// an earlier snapshot has it.
     pub(super) fn count_scan(&self) -> Result<()> {
         let Some(uses) = self.catalogue.uses()? else { return Ok(()) };
-        match self.around.marks.write_uses(&*self.lower, &self.request(), uses + 1) {
-            Ok(()) => self.catalogue.note_uses(uses + 1),
-            // The next opening finds no number that is its own, and distrusts what is said here.
-            Err(error) => {
-                tracing::warn!("the tree's root takes no xattr ({error}): the next use scans anew");
-                Ok(())
-            }
+        let written = self.around.marks.write_uses(&*self.lower, &self.request(), uses + 1);
+        if let Err(error) = written {
+            // The next opening finds another number there, and distrusts what is said here.
+            tracing::warn!("the tree's root takes no xattr ({error}): the next use scans anew");
         }
+        self.catalogue.note_uses(uses + 1)
     }
 }

@@ -1,0 +1,53 @@
+//! What is taken away again of a home or an archive that can't be made.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Files and directories that were not there before; removed, unless all went well. A directory
+/// that somebody has put something into stays.
+#[derive(Default)]
+#[must_use = "dropped, it removes what was made"]
+pub(super) struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Before a directory is made, or such names in it: what is there already is not touched.
+    pub(super) fn watch(&mut self, directory: &Path, names: &[&str]) {
+        self.add(directory.to_owned());
+        names.iter().for_each(|name| self.add(directory.join(name)));
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        let found = path.symlink_metadata();
+        if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            self.0.push(path);
+        }
+    }
+
+    /// All of it stays.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in self.0.iter().rev() {
+            if let Err(error) = remove(path) {
+                tracing::warn!("{}: was made, and can't be removed: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
