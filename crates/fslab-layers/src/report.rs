@@ -92,4 +92,10 @@ impl Measure {
     pub fn counter(name: &str, help: &str, value: u64) -> Self {
         Self { name: name.to_owned(), help: help.to_owned(), rising: true, value }
     }
+
+    /// A figure that tells how things stand now.
+    #[must_use]
+    pub fn gauge(name: &str, help: &str, value: u64) -> Self {
+        Self { rising: false, ..Self::counter(name, help, value) }
+    }
 }

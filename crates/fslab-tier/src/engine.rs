@@ -47,6 +47,7 @@ mod counts;
 mod describing;
 mod ending;
 mod file;
+mod gauges;
 mod marks;
 mod mending;
 mod moves;

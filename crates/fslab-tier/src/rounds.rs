@@ -1,5 +1,5 @@
 //! Rounds: what a mount does by itself every so often. What the policy in the tier's home says is
-//! done, and versions that were kept for long enough go.
+//! done, names go to the archives for a rebuild, and versions that were kept for long enough go.
 //!
 //! A round begins once the time between rounds has passed since the last one ended: rounds never
 //! overlap, and a machine that is too slow for them has pauses all the same.
@@ -99,8 +99,9 @@ impl Tier {
         started.inspect_err(|_| self.rounds().ended())
     }
 
-    /// Does what the tier's policy says, where it has one, and removes what was kept for long
-    /// enough. Problems are said in the log and counted; what can be done besides is done.
+    /// Does what the tier's policy says, where it has one, archives the tree, and removes what was
+    /// kept for long enough. Problems are said in the log and counted; what can be done besides is
+    /// done.
     pub fn round(self: &Arc<Self>, request: &Request) {
         let problems = self.do_round(request);
         self.counted().round(problems);
@@ -110,7 +111,8 @@ impl Tier {
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         let mut problems = 0;
         let policy = self.follow_policy(request, &mut problems);
-        let outcomes = [policy, self.expire(request).map(drop)];
+        let tree = self.round_tree(request, &mut problems);
+        let outcomes = [policy, tree, self.expire(request).map(drop)];
         for error in outcomes.into_iter().filter_map(Result::err) {
             if !matches!(error, Error::Interrupted) {
                 problems += 1;
@@ -118,6 +120,13 @@ impl Tier {
             }
         }
         problems
+    }
+
+    fn round_tree(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
+        let made = self.archive_tree(request)?;
+        *problems += made.problems.len() as u64;
+        made.problems.iter().for_each(|what| tracing::warn!("a round over the tier: {what}"));
+        Ok(())
     }
 
     fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {

@@ -89,8 +89,8 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
         },
         OptionSpec {
             name: "every",
-            help: "how often the mount does what the tier's policy says and expires old versions; \
-                   0s for never",
+            help: "how often the mount does what the tier's policy says, archives its names and \
+                   expires old versions; 0s for never",
             default: "0s",
             value: ValueKind::Duration,
         },
@@ -242,8 +242,13 @@ struct TierReporter(Arc<Tier>);
 impl Reporter for TierReporter {
     fn report(&self) -> Report {
         let counts = self.0.counts();
-        let measures =
+        let counters =
             counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
-        Report { measures: measures.collect(), ..Report::default() }
+        let (gauges, notes) = match self.0.gauges() {
+            Ok(gauges) => (gauges, Vec::new()),
+            Err(error) => (Vec::new(), vec![format!("how things stand can't be told: {error}")]),
+        };
+        let gauges = gauges.iter().map(|(name, help, value)| Measure::gauge(name, help, *value));
+        Report { measures: counters.chain(gauges).collect(), notes, ..Report::default() }
     }
 }

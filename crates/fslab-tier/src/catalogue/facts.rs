@@ -19,6 +19,8 @@ const IN_USE: &str = "in use";
 const IN_DOUBT: &str = "in doubt";
 /// How often engines began to use it.
 const USES: &str = "uses";
+/// When names went to archives last, in seconds since 1970.
+const TREE: &str = "tree";
 
 impl Catalogue {
     /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
@@ -108,6 +110,26 @@ impl Catalogue {
     /// What the database answers.
     pub fn end_doubt(&self) -> Result<()> {
         self.note(IN_DOUBT, 0)
+    }
+
+    /// When the names of the tree went to archives last, in seconds since 1970; nothing where they
+    /// never did, or an earlier version did it.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn tree_archived_at(&self) -> Result<Option<i64>> {
+        self.ask(|transaction| {
+            let facts = transaction.open_table(FACTS)?;
+            Ok(facts.get(TREE)?.and_then(|at| at.value().try_into().ok()))
+        })
+    }
+
+    /// The names of the tree went to archives.
+    ///
+    /// # Errors
+    /// What the database answers.
+    pub fn note_tree(&self, at_seconds: i64) -> Result<()> {
+        self.note(TREE, at_seconds.try_into().unwrap_or(0))
     }
 
     fn note(&self, fact: &str, value: u64) -> Result<()> {

@@ -60,8 +60,8 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
-        let last = last_number(&self.archives());
-        self.catalogue.next_sequence(self.around.calendar.now(), last)?;
+        let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
+        self.catalogue.next_sequence(begun, last)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
         let (_, was_all_seen) =
             self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
@@ -80,6 +80,7 @@ impl Tier {
             }
             Ok(())
         })?;
+        self.catalogue.note_tree(begun.seconds)?;
         Ok(made)
     }
 

@@ -7,15 +7,20 @@ use std::time::Duration;
 use fslab_tier::command::{Command, Event, WaitingProgram, execute};
 use fslab_tier::{Error, Settings, own_request};
 use fslab_vfs::{
-    Cancellation, Credentials, Errno, FileSystem, Ino, MemFs, OpenMode, Request, Timestamp,
+    Cancellation, Clock, Credentials, Errno, FileSystem, Ino, MemFs, MonotonicClock, OpenMode,
+    Request, Timestamp,
 };
 
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::support::{Bench, Hands, MIB, TIER, noise};
 
 /// Two blocks that are elsewhere, in an archive that does not answer, and one thread that asks it.
 fn stalled() -> (Bench, Ino) {
+    stalled_by(Arc::new(MonotonicClock))
+}
+
+fn stalled_by(clock: Arc<dyn Clock>) -> (Bench, Ino) {
     let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
-    let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);
+    let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 1, clock);
     let ino = bench.offline(&bench.client(), "file", &noise(1, 2 * MIB));
     bench.offline(&bench.client(), "other", &noise(2, MIB));
     *bench.archives[0].faults().stalled.lock() = true;
@@ -81,6 +86,19 @@ fn the_queue_tells_who_waits_and_what_is_being_read() {
     });
     assert_eq!(read, Ok(2 * MIB as usize));
     assert_eq!(queue(&bench), []);
+}
+
+#[test]
+fn gauges_tell_how_much_is_awaited_and_for_how_long() {
+    let hands = Arc::new(Hands::default());
+    let (bench, ino) = stalled_by(hands.clone());
+    let gauges = || bench.tier.gauges().unwrap().into_iter().map(|(.., value)| value);
+    let read = while_it_is_read(&bench, ino, || {
+        hands.turn(Duration::from_secs(90));
+        assert!(gauges().eq([2, 90]), "{:?}", bench.tier.gauges());
+    });
+    assert!(read.is_ok());
+    assert!(gauges().eq([0, 0]), "{:?}", bench.tier.gauges());
 }
 
 /// It asks for nothing itself.
