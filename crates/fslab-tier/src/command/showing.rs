@@ -47,7 +47,8 @@ pub(crate) fn state_of(tier: &Arc<Tier>, place: &Place<'_>) -> Result<State> {
     };
     let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
     Ok(if tier.is_own(&known, attr) {
-        tiered_state(path, attr.size, &known)
+        let changed = tier.is_changed(&known, attr);
+        tiered_state(path, attr.size, &Residency { changed, ..known })
     } else {
         State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }
     })

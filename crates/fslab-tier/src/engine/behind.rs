@@ -160,6 +160,14 @@ impl Tier {
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
+    /// Whether a file was changed since it was archived. Its time tells of changes behind the
+    /// mount, as long as nobody uses it here or was putting bytes in their places.
+    pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
+        let was_moving = known.moving && attr.size == known.version.size;
+        let is_told = was_moving || self.in_use(attr.ino).is_some();
+        known.changed || !(is_told || is_same(known, attr))
+    }
+
     /// What must stay of a block when its bytes come back, as ranges of it; the file is said to be
     /// changed where that is not what the archive has.
     pub(super) fn kept_of(

@@ -7,7 +7,7 @@
 //!    it.
 //! 5. The catalogue says of all these that they are their files' last versions, in one step.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::copies::put_container;
 use super::{Place, Tier};
 use crate::archive::Archive;
 use crate::catalogue::ObjectRow;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::id::Id;
 use crate::limit::{Limit, Pace};
 use crate::lower::Found;
@@ -42,7 +42,22 @@ struct Gathered {
     job: Job,
     /// The inode is remembered until the file is done.
     _found: Found,
+    /// Other names by which it was asked for since.
+    names: Vec<Vec<u8>>,
     contents: Contents,
+}
+
+impl Gathered {
+    /// Tells what became of it, by each name by which it was asked for.
+    fn tell(&self, outcome: Result<Archived>, told: &mut Outcome<'_>) -> Result<()> {
+        let is_archived = outcome.is_ok();
+        told(&self.job.path, outcome)?;
+        let why = "could not be archived by another name that it has";
+        self.names.iter().try_for_each(|name| match is_archived {
+            true => told(name, Ok(Archived::Before)),
+            false => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
+        })
+    }
 }
 
 /// What of a file goes into a bundle.
@@ -63,7 +78,8 @@ pub struct Archiver<'a> {
     /// Files of so many bytes or fewer go together; 0 for none.
     bundled: u64,
     gathered: Vec<Gathered>,
-    inodes: HashSet<Ino>,
+    /// Where each is among them.
+    inodes: HashMap<Ino, usize>,
     bytes: usize,
     /// When the first of them came, by the engine's clock.
     since_ns: u64,
@@ -80,7 +96,7 @@ impl Tier {
         bundled: Option<u64>,
     ) -> Archiver<'a> {
         let bundled = bundled.unwrap_or(self.settings.bundled);
-        let (gathered, inodes) = (Vec::new(), HashSet::new());
+        let (gathered, inodes) = (Vec::new(), HashMap::new());
         let pace = self.pace(limit);
         let (bytes, since_ns) = (0, 0);
         Archiver { tier: self, request, pace, limit, bundled, gathered, inodes, bytes, since_ns }
@@ -98,9 +114,10 @@ impl Archiver<'_> {
     pub fn archive(&mut self, place: &Place<'_>, told: &mut Outcome<'_>) -> Result<()> {
         self.finish_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
-        if self.inodes.contains(&ino) {
-            // Another name of a file that is on its way.
-            return told(path, Ok(Archived::Before));
+        let on_its_way = self.inodes.get(&ino).and_then(|number| self.gathered.get_mut(*number));
+        if let Some(gathered) = on_its_way {
+            gathered.names.push(path.to_vec());
+            return Ok(());
         }
         if self.bundled == 0 || size > self.bundled {
             if size >= BUNDLE_BYTES as u64 {
@@ -163,9 +180,9 @@ impl Archiver<'_> {
             self.since_ns = self.tier.around.clock.now_ns();
         }
         self.bytes += bytes.len() + attributes.bytes();
-        self.inodes.insert(ino);
-        let contents = Contents { attributes, bytes };
-        self.gathered.push(Gathered { job, _found: found, contents });
+        self.inodes.insert(ino, self.gathered.len());
+        let (names, contents) = (Vec::new(), Contents { attributes, bytes });
+        self.gathered.push(Gathered { job, _found: found, names, contents });
         Ok(None)
     }
 
@@ -187,7 +204,7 @@ impl Archiver<'_> {
         gathered
             .iter()
             .zip(shipped.outcomes)
-            .try_for_each(|(gathered, outcome)| told(&gathered.job.path, outcome))?;
+            .try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
         // The files are archived all the same, and the next start or scan finds that they are.
         shipped.settled
     }
@@ -236,10 +253,10 @@ struct Shipped {
 fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut Outcome<'_>) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);
-    gathered.iter().try_for_each(|Gathered { job, .. }| {
-        let path = crate::error::shown(&job.path);
+    gathered.iter().try_for_each(|gathered| {
+        let path = shown(&gathered.job.path);
         let each = error.take().unwrap_or(crate::Error::NotNow { path, why });
-        told(&job.path, Err(each))
+        gathered.tell(Err(each), told)
     })
 }
 

@@ -254,6 +254,32 @@ fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), all), [4, 1, 2, 0, 1]);
 }
 
+#[test]
+fn a_small_file_goes_by_whichever_of_its_names_is_met_last() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "a", &noise(11, 5000)).unwrap();
+    client.link(ino, Ino::ROOT, "b").unwrap();
+    let rules = "[[rule]]\naction = 'archive'\npaths = ['a']\n[[rule]]\naction = 'release'\n";
+    let told = told(&bench, &policy(rules, false));
+    assert_eq!(problems(&told), [""; 0]);
+    assert_eq!(bench.offline_blocks(ino), [0]);
+}
+
+#[test]
+fn what_was_changed_behind_the_mount_is_archived_again() {
+    let bench = Bench::new();
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(12, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let below = bench.below();
+    let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"changed").unwrap();
+    file.close().unwrap();
+    let archive = policy("[[rule]]\naction = 'archive'\n", false);
+    assert_eq!(figures(&bench, &archive, ["archived"]), [1]);
+    assert_eq!(figures(&bench, &archive, ["archived"]), [0]);
+}
+
 /// What truly fails is a problem, of that file alone; a scan takes nothing for unneeded then.
 #[test]
 fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
