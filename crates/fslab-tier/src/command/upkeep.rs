@@ -57,6 +57,14 @@ pub(super) fn scrub(
     };
     let mut scrubbed = tier.scrub_within(request, limit, &mut heard)?;
     heard(&mut scrubbed)?;
+    if scrubbed.anew > 0 {
+        let what = format!(
+            "{} files whose bytes are here have no whole copy: they do not go before the next \
+             `fslab tier archive` or policy has archived them anew",
+            scrubbed.anew
+        );
+        go_on(tell(Event::Problem { what }))?;
+    }
     if scrubbed.short > 0 {
         let (short, wanted) = (scrubbed.short, tier.settings().copies);
         let what = format!(
@@ -68,12 +76,13 @@ pub(super) fn scrub(
     total(tell, &figures_of_scrub(&scrubbed, damaged))
 }
 
-fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 4] {
+fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 5] {
     [
         ("copies", scrubbed.copies),
         ("mended", scrubbed.mended),
         ("damaged", damaged),
         ("made", scrubbed.made),
+        ("anew", scrubbed.anew),
     ]
 }
 

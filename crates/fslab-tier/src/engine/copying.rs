@@ -13,6 +13,7 @@ use std::sync::Arc;
 use fslab_vfs::Ino;
 
 use super::Tier;
+use super::file::Known;
 use super::marks::Durable;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
@@ -45,6 +46,30 @@ impl Tier {
         }
         let residency = Residency { version: named, ..known.clone() };
         self.write_mark(&used.file, &mut state, residency, Durable::Later)
+    }
+
+    /// Has a file whose bytes are all here count as changed, as no copy of its version is whole: it
+    /// is archived anew, and does not go before. Answers whether that was said, or was so before.
+    /// A file that has another name by now is left to a scan.
+    pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
+        if row.state != ObjectState::Live {
+            return Ok(false);
+        }
+        let Ok(found) = Found::at(&self.lower, &row.path) else { return Ok(false) };
+        self.archive_anew_on(found.ino(), &row.version).map_err(Error::below(&row.path))
+    }
+
+    fn archive_anew_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<bool> {
+        let used = self.enter(ino);
+        let mut state = self.state(&used.file)?;
+        let is_its = |known: &Known| {
+            known.recorded.version.object == version.object && known.offline.is_empty()
+        };
+        let is_here = !state.is_archiving && state.known().is_some_and(is_its);
+        if !is_here || self.check_open().is_err() {
+            return Ok(false);
+        }
+        self.mark_changed(&used.file, &mut state).map(|()| true)
     }
 
     /// What a file says, with the copies that were made when nobody knew where it was: from now on

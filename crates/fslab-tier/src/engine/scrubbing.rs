@@ -2,6 +2,7 @@
 //! other, and making those that are missing.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use fslab_vfs::Request;
@@ -29,6 +30,8 @@ pub struct Scrubbed {
     pub mended: u64,
     /// Copies that were made because there were fewer than the tier asks for.
     pub made: u64,
+    /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
+    pub anew: u64,
     /// Versions that have fewer whole copies all the same.
     pub short: u64,
     /// Archives that are not attached, with how many copies nobody looked at for that.
@@ -148,10 +151,22 @@ impl Scrub<'_> {
         if self.tier.is_elsewhere(row)? {
             return Ok(Vec::new());
         }
+        let is_lost = is_lost(&row.version, &damaged);
         self.mend_damaged(row, &mut whole, damaged)?;
         let made = self.make_missing(row, &mut whole, wanted)?;
-        self.found.short += u64::from(whole.len() < wanted);
+        if whole.is_empty() && is_lost && self.archive_anew(row)? {
+            self.found.anew += 1;
+        } else {
+            self.found.short += u64::from(whole.len() < wanted);
+        }
         Ok(made)
+    }
+
+    fn archive_anew(&mut self, row: &ObjectRow) -> Result<bool> {
+        match self.tier.archive_anew(row) {
+            Ok(is_said) => Ok(is_said),
+            Err(error) => self.tell(Err(error), &row.path).map(|()| false),
+        }
     }
 
     fn verify(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
@@ -318,6 +333,20 @@ impl Scrub<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether every copy was looked at, and is damaged or gone. One that is away, or was not read for
+/// whatever else, may be whole.
+fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
+    let is_lost = |error: &Error| match error {
+        Error::Damaged { .. } => true,
+        Error::Archive { source, .. } => matches!(
+            source.kind(),
+            ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+        ),
+        _ => false,
+    };
+    damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
 }
 
 /// Whether an archive takes nothing more, whatever it is.

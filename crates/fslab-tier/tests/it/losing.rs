@@ -11,7 +11,7 @@ use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, Upload}
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
+use fslab_tier::{Archived, Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
 
@@ -262,6 +262,43 @@ fn copies_that_nobody_can_look_at_are_told() {
     let expected =
         format!("it has 1 in archives that are attached, as archive {id} ({path}) is not");
     assert!(said.contains(&expected), "{said}");
+}
+
+/// Its bytes here are the last ones: they must not go for what is known to be damaged.
+#[test]
+fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
+    let lose: [fn(&MemoryArchive); 2] = [
+        |archive| archive.damage(2 * MIB as usize),
+        |archive| {
+            let mut all = Vec::new();
+            archive.list(ContainerKind::Files, &mut |container, _| all.push(container)).unwrap();
+            all.iter().for_each(|all| archive.delete(ContainerKind::Files, *all).unwrap());
+        },
+    ];
+    for lose in lose {
+        let bench = Bench::new();
+        let ino = bench.client().file(Ino::ROOT, "file", &large()).unwrap();
+        bench.archive(ino, "file").unwrap();
+        lose(&bench.archives[0]);
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert_eq!((scrubbed.damaged.len(), scrubbed.anew, scrubbed.short), (1, 1, 0));
+        bench.release(ino, "file").unwrap_err();
+        assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
+        assert!(bench.release(ino, "file").unwrap().bytes > 0);
+        assert!(bench.client().contents(ino).unwrap() == large());
+    }
+}
+
+/// It is not damaged for that, and the same again would be archived whenever a disk is away.
+#[test]
+fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
+    let bench = Bench::new();
+    let ino = bench.client().file(Ino::ROOT, "file", &large()).unwrap();
+    bench.archive(ino, "file").unwrap();
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.damaged.len(), scrubbed.anew, scrubbed.short), (1, 0, 1));
+    assert!(!bench.is_changed(ino));
 }
 
 fn move_away(path: &Path) {
