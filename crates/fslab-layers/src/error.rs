@@ -48,6 +48,17 @@ pub enum Error {
         /// The text given.
         text: String,
     },
+    /// A layer lies over one that changes what it sees of its files.
+    #[error(
+        "layer '{layer}' needs files as they are in the directory, and '{below}' changes them: the \
+         other order, -l {below} -l {layer}, is possible"
+    )]
+    NotGrounded {
+        /// The layer.
+        layer: &'static str,
+        /// The one below it.
+        below: &'static str,
+    },
     /// An option that has no default was not given.
     #[error("layer '{layer}' needs {option}=PATH, a place to write to")]
     NotGiven {

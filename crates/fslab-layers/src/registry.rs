@@ -51,6 +51,9 @@ pub enum LayerKind {
     Observer,
     /// Changes what is stored; operations it does not know are refused.
     Transformer,
+    /// A transformer whose commands work on the files of the leaf, too: what these hold must be
+    /// what the layer sees, so that no transformer can be below it.
+    Grounded,
 }
 
 impl LayerKind {
@@ -59,7 +62,7 @@ impl LayerKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Observer => "observer",
-            Self::Transformer => "transformer",
+            Self::Transformer | Self::Grounded => "transformer",
         }
     }
 }

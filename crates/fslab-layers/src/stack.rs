@@ -13,7 +13,7 @@ use toml::Spanned;
 use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
 use crate::leaf::{ForeignLeaf, Leaf};
-use crate::registry::LayerSpec;
+use crate::registry::{LayerKind, LayerSpec};
 use crate::surroundings::Surroundings;
 
 /// What separates the parts of a stack written in one line.
@@ -78,12 +78,28 @@ impl Stack {
         leaf: Arc<dyn FileSystem>,
         surroundings: &Surroundings,
     ) -> Result<Arc<dyn FileSystem>> {
+        self.check()?;
         let mut top = leaf;
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let surroundings = surroundings.of_layer(index + 1, layer.to_string());
             top = layer.build_in(top, &surroundings)?;
         }
         Ok(top)
+    }
+
+    /// Whether its layers can lie in this order.
+    ///
+    /// # Errors
+    /// Where one changes what another needs as it is in the directory.
+    pub fn check(&self) -> Result<()> {
+        let mut specs = self.layers.iter().map(LayerChoice::spec);
+        let Some(layer) = specs.find(|spec| spec.kind == LayerKind::Grounded) else {
+            return Ok(());
+        };
+        match specs.find(|spec| spec.kind != LayerKind::Observer) {
+            Some(below) => Err(Error::NotGrounded { layer: layer.name, below: below.name }),
+            None => Ok(()),
+        }
     }
 
     /// Reads `LAYER / LAYER / LEAF`, where layers and leaf may be some of `foreign`.

@@ -233,13 +233,15 @@ impl Home {
     /// Makes a home for a tier whose archives alone are left.
     ///
     /// # Errors
-    /// Where one is there already.
+    /// Where one is there already, or the tree has another that is not lost: what that one says of
+    /// policies, copies and archives would count no more.
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
         remains: &Remains,
         marks: Marks,
     ) -> Result<Self> {
+        must_be_homeless(tree, remains.tier, marks)?;
         let usual = Wish::usual(Vec::new(), None);
         let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
@@ -522,6 +524,25 @@ impl Home {
         private::warn_if_open(&self.path, &[CATALOGUE]);
         let archives = self.archives(&around.identities)?;
         Tier::open(tree, settings, archives, self.catalogue()?, around)
+    }
+}
+
+fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
+    use std::os::unix::ffi::OsStringExt;
+    let mark = marks.read_tree(tree, &own_request());
+    let Some(mark) = mark.map_err(|error| refused(format!("the tree: {error}")))? else {
+        return Ok(());
+    };
+    if mark.tier != tier {
+        return Err(refused(format!("the tree belongs to tier {}", mark.tier)));
+    }
+    let home = PathBuf::from(std::ffi::OsString::from_vec(mark.home));
+    match Home::read(&home) {
+        Ok(found) if found.description.tier == tier => Err(refused(format!(
+            "the tree has a home, {0}: name that with `--home {0}`, or move it away first",
+            home.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -28,7 +28,7 @@ const CAUTION: &str = "experimental: its tests have not run for long yet; keep o
 pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
     name: "tier",
     help: "files whose bytes are in archives come back when they are used",
-    kind: LayerKind::Transformer,
+    kind: LayerKind::Grounded,
     caution: Some(CAUTION),
     options: &[
         OptionSpec {

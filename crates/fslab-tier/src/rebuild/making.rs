@@ -184,12 +184,14 @@ impl Rebuilder<'_> {
         Ok((found, OsStr::from_bytes(name)))
     }
 
-    /// What a directory has of a name, made as a directory if it has nothing.
+    /// What a directory has of a name, made as a directory if it has nothing. Who might look into it
+    /// is not known: until that is said, nobody else may.
     fn directory(&mut self, parent: Ino, path: &[u8], name: &OsStr) -> fslab_vfs::Result<Found> {
         match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {
-                let made = self.lower.mkdir(&self.request(), parent, Name::new(name)?, 0o755)?;
-                let found = Found::below(self.lower, parent, name);
+                let name = Name::new(name)?;
+                let made = self.lower.mkdir(&self.request(), parent, name, OWNER_MAY)?;
+                let found = Found::below(self.lower, parent, name.as_os_str());
                 self.lower.forget(made.attr.ino, 1);
                 self.implied.insert(path.to_vec());
                 found

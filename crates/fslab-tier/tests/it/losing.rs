@@ -301,6 +301,22 @@ fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
     assert!(!bench.is_changed(ino));
 }
 
+/// Its policy, its copies and its archives would count no more.
+#[test]
+fn a_tree_whose_home_is_not_lost_gets_no_other() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    let (tree, around) = (MemFs::default(), Bench::new().around);
+    Home::init(&of("home"), &tree, &Wish::usual(vec![of("archive")], None), &around).unwrap();
+    let remains = Remains::open(&[of("archive")], &[], None, &around.identities).unwrap();
+    let again = || Home::again(&of("new"), &tree, &remains, Marks::Trusted);
+    let said = again().unwrap_err().to_string();
+    assert!(said.contains(&format!("`--home {}`", of("home").display())), "{said}");
+    assert!(!of("new").exists());
+    move_away(&of("home"));
+    again().unwrap();
+}
+
 fn move_away(path: &Path) {
     fs::rename(path, path.with_extension("away")).unwrap();
 }

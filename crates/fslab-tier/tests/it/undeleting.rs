@@ -195,6 +195,7 @@ fn a_directory_that_was_emptied_comes_back_as_it_was_last() {
     assert!(read_below(&client, directory, "twice") == contents(2));
     let deep = client.lookup(directory, "deep").unwrap().ino;
     assert!(read_below(&client, deep, "file") == contents(4));
+    assert_eq!(client.attr(deep).unwrap().permissions.bits(), 0o700, "nobody knows who might look");
     assert_eq!(read_below(&client, directory, "stays"), b"something else");
     assert!(client.lookup(beside, "other").is_err());
     assert_eq!(told().len(), 1, "all of it is there");

@@ -108,6 +108,7 @@ impl Args {
         places.check(options.non_empty)?;
         places.check_layers(&layers)?;
         let stack = Stack { layers, leaf: self.lower };
+        stack.check()?;
         Ok(Plan { stack, options, mount_point: self.mount_point, dead })
     }
 }

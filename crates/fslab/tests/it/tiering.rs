@@ -358,6 +358,13 @@ fn mistakes_are_refused_in_one_line() {
         let (code, message) = run(&[&["tier"], arguments].concat());
         assert!(code != 0 && message.contains(part), "{arguments:?}: {code} {message}");
     }
+    for layers in [
+        &["-l", "tier", "-l", "zstd"][..],
+        &["-l", "tier", "-l", "null", "-l", "copy", "--dry-run"],
+    ] {
+        let (code, message) = run(&[&["mount"], layers, &[&lower, plain]].concat());
+        assert!(code == 3 && message.contains("needs files as they are"), "{code} {message}");
+    }
     let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
     assert!(code == 3 && message.contains("belongs to no tier"), "{code} {message}");
     tiered.place.mount(&["-l", "tier"]);
