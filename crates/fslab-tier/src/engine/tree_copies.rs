@@ -51,7 +51,8 @@ impl Tier {
                 Err(error) => (Vec::new(), vec![error]),
             };
             scrubbed.copies += (trees.len() + damaged.len()) as u64;
-            if trees.is_empty() && damaged.is_empty() && number < self.settings.copies {
+            let is_taker = number < self.settings.copies && archive.refusal().is_none();
+            if trees.is_empty() && damaged.is_empty() && is_taker {
                 without.push(Arc::clone(&archive));
             }
             for (container, tree) in trees {

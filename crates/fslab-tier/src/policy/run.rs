@@ -74,6 +74,7 @@ pub(crate) fn run(
         Some((rules, origin)) => Policy::parse(rules, origin)?,
         None => usual(tier)?,
     };
+    tier.check_takers()?;
     let watermarks = policy.watermarks;
     let mut run = Run {
         tier,
