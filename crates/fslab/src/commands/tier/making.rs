@@ -223,14 +223,14 @@ impl Rebuild {
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.
         drop(remains.archives);
+        for Attached { path, .. } in remains.attached.iter().filter(|_| self.take_over) {
+            let taken = home.take_over(path, &*tree, &around);
+            made.problems.extend(taken.err().map(|error| error.to_string()));
+        }
         let mut refusals = Vec::new();
-        for Attached { path, .. } in &remains.attached {
-            if self.take_over {
-                let taken = home.take_over(path, &*tree, &around);
-                made.problems.extend(taken.err().map(|error| error.to_string()));
-            } else if let Some(refusal) = refusal(path, &*tree, &around)? {
-                refusals.push((path.clone(), refusal));
-            }
+        for Attached { path, .. } in &home.description.archives {
+            let refusal = refusal(path, &*tree, &around)?;
+            refusals.extend(refusal.map(|refusal| (path.clone(), refusal)));
         }
         report(&made, &refusals, json)
     }
