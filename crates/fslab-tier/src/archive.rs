@@ -45,7 +45,7 @@ pub trait Archive: Send + Sync {
 
     /// Why it is only read, and what to do about it, where another tree writes to it: then nothing
     /// may be begun or deleted.
-    fn refusal(&self) -> Option<&str> {
+    fn refusal(&self) -> Option<String> {
         None
     }
 

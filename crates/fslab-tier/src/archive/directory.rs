@@ -412,8 +412,8 @@ impl Archive for DirectoryArchive {
         &self.label
     }
 
-    fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
+    fn refusal(&self) -> Option<String> {
+        self.refusal.clone()
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {

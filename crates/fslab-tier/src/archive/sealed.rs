@@ -175,7 +175,7 @@ impl Archive for SealedArchive {
         self.inner.label()
     }
 
-    fn refusal(&self) -> Option<&str> {
+    fn refusal(&self) -> Option<String> {
         self.inner.refusal()
     }
 

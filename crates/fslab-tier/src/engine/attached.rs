@@ -62,10 +62,8 @@ impl Tier {
 
     fn archive_state(&self, id: Id) -> ArchiveState {
         let (known, attached) = (self.known_archive(id), self.attached(id));
-        let (is_attached, refusal) = match attached {
-            Some(archive) => (true, archive.refusal().map(str::to_owned)),
-            None => (false, None),
-        };
+        let is_attached = attached.is_some();
+        let refusal = attached.and_then(|archive| archive.refusal());
         let path = known.map(|known| known.path.clone());
         let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
         let is_encrypted = known.is_some_and(|known| known.key.is_some());

@@ -108,7 +108,7 @@ impl Tier {
 /// Fails where another tree writes to an archive.
 pub(super) fn check_own(archive: &Arc<dyn Archive>) -> Result<()> {
     let Some(why) = archive.refusal() else { return Ok(()) };
-    Err(Error::OthersArchive { archive: archive.label().to_owned(), why: why.to_owned() })
+    Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
 }
 
 /// The one that failed, whether it wrote or was read back.
