@@ -16,10 +16,12 @@ pub mod directory;
 pub mod key;
 pub mod memory;
 pub mod sealed;
+mod writer;
 
 pub use directory::DirectoryArchive;
 pub use key::Key;
 pub use sealed::SealedArchive;
+pub use writer::Writer;
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +42,12 @@ pub trait Archive: Send + Sync {
 
     /// What to call it in messages.
     fn label(&self) -> &str;
+
+    /// Why it is only read, and what to do about it, where another tree writes to it: then nothing
+    /// may be begun or deleted.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
 
     /// Begins a container. Nothing is to be seen of it until it is finished.
     ///
@@ -105,18 +113,22 @@ pub trait Upload: Send {
 }
 
 /// Opens a directory as an archive of a tier to write to it, with the key in a file where it is
-/// encrypted.
+/// encrypted. Where another tree than the one that asks writes to it, that is said, and it is only
+/// read.
 ///
 /// # Errors
 /// Where it is none, is another tier's or in use, or the key is not the right one.
 pub fn open(
     path: &Path,
-    owner: Id,
+    (owner, writer): (Id, Option<&Writer>),
     key: Option<&Path>,
     identities: &Arc<dyn Identities>,
 ) -> Result<Arc<dyn Archive>> {
     let key = key_of(&DirectoryArchive::describe(path)?, path, key)?;
-    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(path, owner)?);
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open_for(path, owner, writer)?);
+    if let Some(refusal) = archive.refusal() {
+        tracing::warn!("archive {}: {refusal}", path.display());
+    }
     Ok(sealed(archive, key, identities))
 }
 

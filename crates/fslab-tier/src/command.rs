@@ -214,6 +214,9 @@ pub enum Event {
         path: Option<String>,
         /// Whether it can be used.
         attached: bool,
+        /// Why it is only read, where another tree writes to it.
+        #[serde(default)]
+        refusal: Option<String>,
         /// Whether it is known to be encrypted.
         encrypted: bool,
         /// Bytes that are free there, as far as that can be told.
@@ -287,6 +290,7 @@ pub fn execute(
             archive(tier, paths, (limit.as_ref(), *bundled), request, tell)
         }
         Command::Release { paths, keep_bytes } => {
+            tier.check_takers()?;
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
             each_file(tier, paths, request, tell, &mut |place, tell| match tier
                 .release(place.found.ino(), place.path, kept)?

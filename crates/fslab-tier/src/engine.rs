@@ -405,7 +405,8 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
+/// Checks that a tree belongs to a tier.
+pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower, &own_request());
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;
     match mark {

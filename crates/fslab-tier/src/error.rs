@@ -51,6 +51,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Another tree of the tier writes to an archive.
+    #[error("archive {archive}: {why}")]
+    OthersArchive {
+        /// The archive.
+        archive: String,
+        /// Which tree, and what to do.
+        why: String,
+    },
     /// What an archive holds is not what was put there.
     #[error("archive {archive}, object {object}: {what}")]
     Damaged {

@@ -16,10 +16,10 @@ use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::directory::{DirectoryArchive, settings_text, write_durably};
-use crate::archive::{self, Archive, Key, key_of};
+use crate::archive::{self, Archive, Key, Writer, key_of};
 use crate::catalogue::Catalogue;
 use crate::deny::{Deny, Programs};
-use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, claim};
+use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
@@ -30,9 +30,12 @@ use crate::surroundings::{Identities, Surroundings};
 
 mod made;
 mod remains;
+mod writing;
 
 use made::Made;
 pub use remains::Remains;
+use writing::Origin;
+pub use writing::writer_of;
 
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
@@ -204,7 +207,7 @@ impl Home {
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
         catalogue.end_use()?;
-        home.mark(tree, around.marks)?;
+        home.mark(tree, around, Origin::New)?;
         made.keep();
         Ok(home)
     }
@@ -239,13 +242,13 @@ impl Home {
         path: &Path,
         tree: &dyn FileSystem,
         remains: &Remains,
-        marks: Marks,
+        around: &Surroundings,
     ) -> Result<Self> {
-        must_be_homeless(tree, remains.tier, marks)?;
+        must_be_homeless(tree, remains.tier, around.marks)?;
         let usual = Wish::usual(Vec::new(), None);
         let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
-        home.mark(tree, marks)?;
+        home.mark(tree, around, Origin::Rebuilt)?;
         Ok(home)
     }
 
@@ -253,12 +256,12 @@ impl Home {
     ///
     /// # Errors
     /// Where it belongs to another tier; what marking it answers.
-    pub fn adopt(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
-        let mark = marks.read_tree(tree, &own_request());
+    pub fn adopt(&self, tree: &dyn FileSystem, around: &Surroundings) -> Result<()> {
+        let mark = around.marks.read_tree(tree, &own_request());
         match mark.map_err(|error| refused(format!("the tree: {error}")))? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
             Some(mark) => Err(refused(format!("the tree belongs to tier {}", mark.tier))),
-            None => self.mark(tree, marks),
+            None => self.mark(tree, around, Origin::Rebuilt),
         }
     }
 
@@ -410,11 +413,15 @@ impl Home {
         write_durably(&path, text.as_bytes()).map_err(Error::file(&path))
     }
 
-    fn mark(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
+    fn mark(&self, tree: &dyn FileSystem, around: &Surroundings, origin: Origin) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
+        let marks = around.marks;
         let home = self.path.as_os_str().as_bytes().to_vec();
         let mark = TreeMark { tier: self.description.tier, home };
-        marks.write_tree(tree, &own_request(), &mark).map_err(|error| match error.errno() {
+        // A tree that belongs to the tier is known as one by then.
+        let known = writing::begin(tree, around, mark.tier, origin);
+        let marked = known.and_then(|()| marks.write_tree(tree, &own_request(), &mark));
+        marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
                 refused("the tree belongs to another user, who may make a tier of it".to_owned())
             }
@@ -427,16 +434,20 @@ impl Home {
         })
     }
 
-    /// Opens the archives. One that can't be is said and left out: files that others hold too can
-    /// be recalled without it.
+    /// Opens the archives for a tree. One that can't be is said and left out: files that others
+    /// hold too can be recalled without it.
     ///
     /// # Errors
     /// Where none can be opened.
-    pub fn archives(&self, identities: &Arc<dyn Identities>) -> Result<Vec<Arc<dyn Archive>>> {
+    pub fn archives(
+        &self,
+        writer: Option<&Writer>,
+        identities: &Arc<dyn Identities>,
+    ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut opened: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
         for attached in &self.description.archives {
-            match self.open_archive(attached, identities) {
+            match self.open_archive(attached, writer, identities) {
                 Ok(archive) => opened.push(archive),
                 Err(error) => problems.push(error),
             }
@@ -454,10 +465,11 @@ impl Home {
     fn open_archive(
         &self,
         attached: &Attached,
+        writer: Option<&Writer>,
         identities: &Arc<dyn Identities>,
     ) -> Result<Arc<dyn Archive>> {
         let key = self.key_file(attached);
-        archive::open(&attached.path, self.description.tier, key, identities)
+        archive::open(&attached.path, (self.description.tier, writer), key, identities)
     }
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
@@ -521,8 +533,10 @@ impl Home {
     ) -> Result<Arc<Tier>> {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
+        check_mark(&*tree, self.description.tier, around.marks)?;
         private::warn_if_open(&self.path, &[CATALOGUE]);
-        let archives = self.archives(&around.identities)?;
+        let writer = writing::writer_of(&*tree, &around)?;
+        let archives = self.archives(writer.as_ref(), &around.identities)?;
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
 }

@@ -109,6 +109,10 @@ impl Tier {
 
     /// Answers how many problems there were.
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
+        if let Err(error) = self.check_takers() {
+            tracing::error!("a round over the tier: {error}");
+            return 1;
+        }
         let mut problems = 0;
         let policy = self.follow_policy(request, &mut problems);
         let tree = self.round_tree(request, &mut problems);

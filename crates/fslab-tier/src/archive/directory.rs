@@ -3,6 +3,7 @@
 //! ```text
 //! DIRECTORY/archive.toml     what it is, and whose
 //! DIRECTORY/lease            locked by who writes, and says who that is
+//! DIRECTORY/writer.toml      which tree of the tier writes
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
 //! DIRECTORY/trees/ID         containers of trees
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
 use serde::{Deserialize, Serialize};
 
+use super::writer::{self, Writer};
 use super::{Archive, ContainerKind, Key, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -69,6 +71,8 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: Description,
+    /// Why nothing is written here, where another tree writes.
+    refusal: Option<String>,
     /// Held while this may write, and shared by those who read.
     _lease: Option<File>,
 }
@@ -161,20 +165,55 @@ impl DirectoryArchive {
         Ok(description)
     }
 
-    /// Opens an archive of a tier to write to it; nobody else may meanwhile.
+    /// Opens an archive of a tier to write to it, for no tree; nobody else may meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::open_for`].
+    pub fn open(root: &Path, owner: Id) -> Result<Self> {
+        Self::open_for(root, owner, None)
+    }
+
+    /// Opens an archive of a tier to write to it, for a tree that can tell who it is; nobody else
+    /// may meanwhile. From then on that is the tree that writes to it. Where another one is, it is
+    /// opened to read.
     ///
     /// # Errors
     /// Where it belongs to another tier, or somebody writes to it.
-    pub fn open(root: &Path, owner: Id) -> Result<Self> {
+    pub fn open_for(root: &Path, owner: Id, writer: Option<&Writer>) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
         check_directories(root)?;
         if description.encryption.is_none() {
             private::warn_if_open(root, &directories());
         }
-        let lease = take_lease(root)?;
+        let lease = match lease_for(root, writer)? {
+            Right::Writes(lease) => lease,
+            Right::Reads(refusal) => {
+                let lease = share_lease(root)?;
+                return Ok(Self { refusal: Some(refusal), ..Self::with(root, description, lease) });
+            }
+        };
         let archive = Self::with(root, description, Some(lease));
         archive.clear_incoming().map_err(Error::file(&root.join(INCOMING)))?;
         Ok(archive)
+    }
+
+    /// Has a tree write to an archive of its tier from now on, whichever did before.
+    ///
+    /// # Errors
+    /// Where it belongs to another tier, or somebody uses it.
+    pub fn take_over(root: &Path, owner: Id, writer: &Writer) -> Result<()> {
+        Self::describe_own(root, owner)?;
+        check_directories(root)?;
+        let _lease = take_lease(root)?;
+        writer::record(root, writer)
+    }
+
+    /// Why a tree only reads an archive; nothing where it may write.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn refusal(root: &Path, writer: Option<&Writer>) -> Result<Option<String>> {
+        writer::refusal(root, writer, is_fresh(root))
     }
 
     /// Opens an archive of a tier to read from it; nobody may write to it meanwhile. Nothing is
@@ -198,7 +237,14 @@ impl DirectoryArchive {
 
     fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
         let label = root.display().to_string();
-        Self { root: root.to_owned(), label, description, _lease: lease }
+        Self { root: root.to_owned(), label, description, refusal: None, _lease: lease }
+    }
+
+    fn check_own(&self) -> io::Result<()> {
+        match &self.refusal {
+            Some(refusal) => Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, refusal.clone())),
+            None => Ok(()),
+        }
     }
 
     /// The tier it belongs to.
@@ -255,6 +301,42 @@ fn directory_of(kind: ContainerKind) -> &'static str {
     }
 }
 
+/// What a tree may do with an archive.
+enum Right {
+    /// Write, as long as it has the lease.
+    Writes(File),
+    /// Read, because of this.
+    Reads(String),
+}
+
+fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
+    let is_fresh = is_fresh(root);
+    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+        return Ok(Right::Reads(refusal));
+    }
+    let lease = match take_lease(root) {
+        Err(error) if is_read_only(&error) => {
+            return Ok(Right::Reads("lies on a file system that is read-only".to_owned()));
+        }
+        lease => lease?,
+    };
+    // Somebody may have taken it over just before.
+    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+        return Ok(Right::Reads(refusal));
+    }
+    writer.map_or(Ok(()), |writer| writer::record_first(root, writer))?;
+    Ok(Right::Writes(lease))
+}
+
+fn is_read_only(error: &Error) -> bool {
+    matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Whether nobody ever wrote to an archive.
+fn is_fresh(root: &Path) -> bool {
+    matches!(root.join(LEASE).try_exists(), Ok(false))
+}
+
 fn take_lease(root: &Path) -> Result<File> {
     let path = root.join(LEASE);
     let no_link = OFlags::NOFOLLOW.bits() as i32;
@@ -290,7 +372,9 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
         Ok(()) => Ok(lease),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let holder = signature(&lease);
-            let what = format!("is being written by another fslab{holder}, or read by a rebuild");
+            let what = format!(
+                "is being written by another fslab{holder}, or read by a rebuild or another tree"
+            );
             Err(Error::NoArchive { path: root.to_owned(), what })
         }
         Err(error) => Err(Error::File { path, source: error.into() }),
@@ -351,7 +435,12 @@ impl Archive for DirectoryArchive {
         &self.label
     }
 
+    fn refusal(&self) -> Option<String> {
+        self.refusal.clone()
+    }
+
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.check_own()?;
         let incoming = self.root.join(INCOMING).join(container.to_string());
         let file = private::options().create_new(true).open(&incoming)?;
         let target = self.path(kind, container);
@@ -415,6 +504,7 @@ impl Archive for DirectoryArchive {
     }
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.check_own()?;
         match fs::remove_file(self.path(kind, container)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -560,6 +650,40 @@ mod tests {
         fs::remove_file(root.join(LEASE)).unwrap();
         assert!(read().is_ok(), "nothing is made to read");
         assert!(!root.join(LEASE).exists());
+    }
+
+    #[test]
+    fn nothing_begins_or_goes_where_another_tree_writes() {
+        use crate::stored::WriterMark;
+        let writer = |number| {
+            let mark = WriterMark { id: Id([number; 16]), is_rebuilt: false, root: Id([9; 16]) };
+            Writer { mark, tree: Some(format!("/tree{number}").into()), since: Default::default() }
+        };
+        let (_scratch, archive) = made();
+        let (root, owner) = (archive.root.clone(), Id([2; 16]));
+        drop(archive);
+        let (kind, container) = (ContainerKind::Files, Id([7; 16]));
+        let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
+        first.begin(kind, container).unwrap().finish().unwrap();
+        drop(first);
+        // Nor for who can't tell which tree asks.
+        for other in [None, Some(&writer(2))] {
+            let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
+            let begun = archive.begin(kind, Id([8; 16])).map(drop).unwrap_err();
+            let deleted = archive.delete(kind, container).unwrap_err();
+            for error in [begun, deleted] {
+                assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+                let told = "is written by another tree, /tree1 on ";
+                assert!(error.to_string().starts_with(told), "{error}");
+            }
+            assert_eq!(archive.length(kind, container).unwrap(), 0);
+            let together = DirectoryArchive::open_to_read(&root, owner);
+            assert!(together.is_ok(), "others read beside");
+        }
+        DirectoryArchive::take_over(&root, owner, &writer(2)).unwrap();
+        let archive = DirectoryArchive::open_for(&root, owner, Some(&writer(2))).unwrap();
+        assert!(DirectoryArchive::take_over(&root, owner, &writer(1)).is_err(), "it is in use");
+        archive.delete(kind, container).unwrap();
     }
 
     #[test]

@@ -175,6 +175,10 @@ impl Archive for SealedArchive {
         self.inner.label()
     }
 
+    fn refusal(&self) -> Option<String> {
+        self.inner.refusal()
+    }
+
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         let mut salt = [0; 32];
         salt[..16].copy_from_slice(&self.identities.make().0);

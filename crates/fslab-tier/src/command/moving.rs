@@ -17,6 +17,7 @@ pub(super) fn archive(
     request: &Request,
     tell: &mut Tell<'_>,
 ) -> Result<()> {
+    tier.check_takers()?;
     let mut archiver = tier.archiver(request, limit, bundled);
     let walked = each_file(tier, paths, request, tell, &mut |place, tell| {
         archiver.archive(place, &mut |path, outcome| tell_archived(tell, path, outcome))

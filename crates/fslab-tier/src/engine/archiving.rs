@@ -163,7 +163,7 @@ impl Tier {
     }
 
     fn is_archived(&self, before: &Residency) -> bool {
-        !before.changed && self.holders(&before.version).len() >= self.settings.copies
+        !before.changed && self.own_holders(&before.version).len() >= self.settings.copies
     }
 
     /// Archives a file in a container of its own.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Tier;
+use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::home::Attached;
@@ -19,6 +21,8 @@ pub struct ArchiveState {
     pub path: Option<PathBuf>,
     /// Whether it can be used.
     pub is_attached: bool,
+    /// Why it is only read, where another tree writes to it.
+    pub refusal: Option<String>,
     /// Whether it is known to be encrypted.
     pub is_encrypted: bool,
     /// Bytes that are free where it is, as far as that can be told.
@@ -57,19 +61,26 @@ impl Tier {
     }
 
     fn archive_state(&self, id: Id) -> ArchiveState {
-        let (known, is_attached) = (self.known_archive(id), self.is_attached(id));
+        let (known, attached) = (self.known_archive(id), self.attached(id));
+        let is_attached = attached.is_some();
+        let refusal = attached.and_then(|archive| archive.refusal());
         let path = known.map(|known| known.path.clone());
         let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
         let is_encrypted = known.is_some_and(|known| known.key.is_some());
-        ArchiveState { id, path, is_attached, is_encrypted, free_bytes, objects: 0, bytes: 0 }
+        let (objects, bytes) = (0, 0);
+        ArchiveState { id, path, is_attached, refusal, is_encrypted, free_bytes, objects, bytes }
     }
 
     fn known_archive(&self, id: Id) -> Option<&Attached> {
         self.settings.known_archives.iter().find(|known| known.id == id)
     }
 
+    fn attached(&self, id: Id) -> Option<Arc<dyn Archive>> {
+        self.archives.read().iter().find(|archive| archive.id() == id).cloned()
+    }
+
     pub(super) fn is_attached(&self, id: Id) -> bool {
-        self.archives.read().iter().any(|archive| archive.id() == id)
+        self.attached(id).is_some()
     }
 
     /// What to call an archive in messages, attached or not.

@@ -60,6 +60,7 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
+        self.check_takers()?;
         let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
         self.catalogue.next_sequence(begun, last)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);

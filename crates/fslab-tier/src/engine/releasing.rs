@@ -7,6 +7,7 @@ use fslab_vfs::{FileKind, Ino};
 
 use super::file::{FileState, TieredFile};
 use super::marks::Durable;
+use super::takers::check_own;
 use super::{Tier, marks::PIECES_MAX};
 use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
@@ -87,7 +88,7 @@ impl Tier {
     fn have_copies(&self, version: &Version) -> Result<()> {
         let mut whole = 0;
         let mut problem = None;
-        for archive in self.holders(version) {
+        for archive in self.own_holders(version) {
             archive.forget(ContainerKind::Files, version.location.container);
             match crate::stored::reader::ObjectReader::open(&archive, version) {
                 Ok(_) => whole += 1,
@@ -97,6 +98,7 @@ impl Tier {
         if whole >= self.settings.copies {
             return Ok(());
         }
+        self.holders(version).iter().try_for_each(check_own)?;
         let (wanted, missing) = (self.settings.copies, self.missing_holders(version));
         Err(problem.unwrap_or(Error::TooFewCopies { wanted, found: whole, missing }))
     }

@@ -107,9 +107,10 @@ impl Tier {
         scanned.is_partly_hidden = closed.is_any() || !foreign.is_empty();
         scanned.missing = self.missing_archives()?;
         heard(&mut scanned)?;
-        // Another archive may have whole what is damaged in one.
+        // Another archive may have whole what is damaged in one. What no file here needs of those
+        // that another tree writes to may be that one's.
         let mut in_part = HashSet::new();
-        for archive in self.archives() {
+        for archive in self.own_archives() {
             self.scan_archive(&archive, &mut in_part, &mut scanned, (request, heard))?;
         }
         Ok(scanned)

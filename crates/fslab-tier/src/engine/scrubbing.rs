@@ -142,7 +142,7 @@ impl Scrub<'_> {
                 Err(error) => damaged.push((archive, error)),
             }
         }
-        if damaged.is_empty() && (whole.len() >= wanted || self.others(row).is_empty()) {
+        if damaged.is_empty() && (own(&whole) >= wanted || self.others(row).is_empty()) {
             self.found.short += u64::from(whole.len() < wanted);
             return Ok(Vec::new());
         }
@@ -177,6 +177,7 @@ impl Scrub<'_> {
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.tier.archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
+        archives.retain(|archive| archive.refusal().is_none());
         archives.retain(|archive| !self.full.contains(&archive.id()));
         archives
     }
@@ -194,8 +195,8 @@ impl Scrub<'_> {
         };
         for (archive, error) in damaged {
             let mended = match &from {
-                Some(from) => self.copy(row, from, &archive),
-                None => Err(error),
+                Some(from) if archive.refusal().is_none() => self.copy(row, from, &archive),
+                _ => Err(error),
             };
             if mended.is_ok() {
                 self.found.mended += 1;
@@ -215,7 +216,7 @@ impl Scrub<'_> {
     ) -> Result<Vec<Id>> {
         let mut made = Vec::new();
         for archive in self.others(row) {
-            if whole.len() >= wanted {
+            if own(whole) >= wanted {
                 break;
             }
             // A run that ended before it could say so may have left it there.
@@ -290,7 +291,7 @@ impl Scrub<'_> {
         let whole = all().find(|(archive, place)| is_whole(archive, place).is_ok());
         for (archive, place) in all() {
             let Err(error) = is_whole(archive, &place) else { continue };
-            let mended = match whole {
+            let mended = match whole.filter(|_| archive.refusal().is_none()) {
                 Some((from, list)) => self
                     .mend(row, (from, list.offset), (archive, place))
                     .and_then(|()| is_whole(archive, &place)),
@@ -347,6 +348,11 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
         _ => false,
     };
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
+}
+
+/// How many of some archives no other tree writes to.
+fn own(archives: &[Arc<dyn Archive>]) -> usize {
+    archives.iter().filter(|archive| archive.refusal().is_none()).count()
 }
 
 /// Whether an archive takes nothing more, whatever it is.

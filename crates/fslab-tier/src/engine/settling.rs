@@ -85,12 +85,15 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Removes rows, and the containers that held nothing else.
+    /// Removes rows, and the containers that held nothing else. Rows of what lies in an archive
+    /// that another tree writes to stay: it is still there.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
+        let mut rows = rows.to_vec();
+        rows.retain(|row| self.holders(&row.version).len() == self.own_holders(&row.version).len());
         // The rows first: a row without an object would promise what is not there, an object
         // without a row is found by the next scan.
-        let unused = self.catalogue.remove(rows)?;
-        let archives = self.archives();
+        let unused = self.catalogue.remove(&rows)?;
+        let archives = self.own_archives();
         let deleted: Vec<Result<()>> =
             unused.iter().map(|container| delete_from(&archives, *container)).collect();
         deleted.into_iter().collect::<Result<()>>()?;
@@ -145,8 +148,10 @@ impl Tier {
     /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
     ///
     /// # Errors
-    /// What the catalogue, the file system below or an archive answers.
+    /// Where another tree writes to an archive; what the catalogue, the file system below or an
+    /// archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
+        self.check_all_own()?;
         if self.is_in_doubt() || self.has_unproven()? {
             // What is damaged is told by who scans or scrubs.
             let unheard = &mut |scanned: &mut Scanned| {

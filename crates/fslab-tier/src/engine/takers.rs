@@ -1,5 +1,8 @@
 //! Which archives take copies: the first ones, in the order in which they were attached. One that
 //! is full, read-only or broken rests for a while, and the next one takes its place.
+//!
+//! Archives that another tree writes to are only read: they take nothing, nothing goes from them,
+//! and what they hold counts for no copy, as it is kept for as long as the other tree needs it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use super::Tier;
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::stored::Version;
 
 /// How long an archive that took no copy is asked only where there are not enough others.
 const REST: Duration = Duration::from_secs(10 * 60);
@@ -20,6 +24,31 @@ const REST: Duration = Duration::from_secs(10 * 60);
 pub(super) struct Resting(Mutex<HashMap<Id, u64>>);
 
 impl Tier {
+    /// The archives that this tree may write to.
+    pub(super) fn own_archives(&self) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.retain(|archive| archive.refusal().is_none());
+        archives
+    }
+
+    /// Of these, those that hold a version.
+    pub(super) fn own_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders(version);
+        holders.retain(|archive| archive.refusal().is_none());
+        holders
+    }
+
+    /// Fails where archives of another tree are the reason that copies can't be made.
+    pub(crate) fn check_takers(&self) -> Result<()> {
+        let are_enough = self.own_archives().len() >= self.settings.copies.max(1);
+        if are_enough { Ok(()) } else { self.check_all_own() }
+    }
+
+    /// Fails where another tree writes to one of the archives.
+    pub(super) fn check_all_own(&self) -> Result<()> {
+        self.archives().iter().try_for_each(check_own)
+    }
+
     /// Makes copies in archives; once more in others where one of them fails, as long as there are
     /// enough of them. What was copied before a failure is for `copy` to take back.
     pub(super) fn with_takers<T>(
@@ -45,7 +74,8 @@ impl Tier {
     }
 
     fn takers(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
-        let (mut archives, wanted) = (self.archives(), self.settings.copies.max(1));
+        self.check_takers()?;
+        let (mut archives, wanted) = (self.own_archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
             return Err(Error::TooFewArchives { wanted, found: archives.len() });
         }
@@ -62,7 +92,7 @@ impl Tier {
     }
 
     fn are_enough_awake(&self, failed: &HashSet<Id>) -> bool {
-        let archives = self.archives();
+        let archives = self.own_archives();
         let is_awake = |archive: &&Arc<dyn Archive>| {
             !failed.contains(&archive.id()) && !self.is_resting(&***archive)
         };
@@ -73,6 +103,12 @@ impl Tier {
         let now_ns = self.around.clock.now_ns();
         self.resting.0.lock().get(&archive.id()).is_some_and(|until_ns| now_ns < *until_ns)
     }
+}
+
+/// Fails where another tree writes to an archive.
+pub(super) fn check_own(archive: &Arc<dyn Archive>) -> Result<()> {
+    let Some(why) = archive.refusal() else { return Ok(()) };
+    Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
 }
 
 /// The one that failed, whether it wrote or was read back.

@@ -44,14 +44,16 @@ impl Tier {
     /// makes the tree again, and the next tree is better. An archive that has none, as one does
     /// that takes the place of a lost one, gets the last one of the others.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
-        let (mut last, mut without) = (None, Vec::new());
-        for (number, archive) in self.archives().into_iter().enumerate() {
+        let (mut last, mut without, takers) = (None, Vec::new(), self.own_archives());
+        for archive in self.archives() {
             let (trees, mut damaged) = match opened(&archive) {
                 Ok(found) => found,
                 Err(error) => (Vec::new(), vec![error]),
             };
             scrubbed.copies += (trees.len() + damaged.len()) as u64;
-            if trees.is_empty() && damaged.is_empty() && number < self.settings.copies {
+            let mut takers = takers.iter().take(self.settings.copies);
+            let is_taker = takers.any(|taker| taker.id() == archive.id());
+            if trees.is_empty() && damaged.is_empty() && is_taker {
                 without.push(Arc::clone(&archive));
             }
             for (container, tree) in trees {

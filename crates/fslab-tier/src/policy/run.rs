@@ -53,6 +53,8 @@ struct Run<'a> {
     /// Bytes of space that are to be freed.
     wanted: u64,
     has_walked: bool,
+    /// It was told that files have copies only in archives that another tree writes to.
+    has_told_others: bool,
     tally: Tally,
 }
 
@@ -74,6 +76,7 @@ pub(crate) fn run(
         Some((rules, origin)) => Policy::parse(rules, origin)?,
         None => usual(tier)?,
     };
+    tier.check_takers()?;
     let watermarks = policy.watermarks;
     let mut run = Run {
         tier,
@@ -85,6 +88,7 @@ pub(crate) fn run(
         request,
         on_their_way: HashMap::new(),
         has_walked: false,
+        has_told_others: false,
         tally: Tally::default(),
     };
     match watermarks {
@@ -342,7 +346,11 @@ impl Run<'_> {
         match error {
             Error::Busy { .. } => self.tally.busy += 1,
             Error::Foreign { .. } => self.tally.foreign += 1,
-            error => tell_problem(tell, error)?,
+            Error::OthersArchive { .. } if self.has_told_others => {}
+            error => {
+                self.has_told_others |= matches!(error, Error::OthersArchive { .. });
+                tell_problem(tell, error)?;
+            }
         }
         Ok(())
     }

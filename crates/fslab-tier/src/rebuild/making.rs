@@ -184,8 +184,8 @@ impl Rebuilder<'_> {
         Ok((found, OsStr::from_bytes(name)))
     }
 
-    /// What a directory has of a name, made as a directory if it has nothing. Who might look into it
-    /// is not known: until that is said, nobody else may.
+    /// What a directory has of a name, made as a directory if it has nothing. Who might look into
+    /// it is not known: until that is said, nobody else may.
     fn directory(&mut self, parent: Ino, path: &[u8], name: &OsStr) -> fslab_vfs::Result<Found> {
         match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {

@@ -18,6 +18,10 @@ pub const USER_TREE_NAME: &str = "user.fslab.tier.tree";
 pub const TRUSTED_USES_NAME: &str = "trusted.fslab.tier.uses";
 /// The same where it is an ordinary user's.
 pub const USER_USES_NAME: &str = "user.fslab.tier.uses";
+/// The xattr on the root of a tree that tells it from other trees of the same tier.
+pub const TRUSTED_WRITER_NAME: &str = "trusted.fslab.tier.writer";
+/// The same where it is an ordinary user's.
+pub const USER_WRITER_NAME: &str = "user.fslab.tier.writer";
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 

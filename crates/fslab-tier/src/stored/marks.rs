@@ -9,12 +9,16 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
 use super::format::{
-    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME, USER_RESIDENCY_NAME,
-    USER_TREE_NAME, USER_USES_NAME,
+    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME, TRUSTED_WRITER_NAME,
+    USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME, USER_WRITER_NAME,
 };
 use super::residency::{self, Residency, Unreadable};
 use crate::id::Id;
 use crate::lower::with_leave;
+
+mod writing;
+
+pub use writing::WriterMark;
 
 /// The xattrs of a tier, by whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,12 +257,7 @@ impl Marks {
         request: &Request,
         uses: u64,
     ) -> fslab_vfs::Result<()> {
-        let (name, value) = (OsStr::new(self.uses_name()), uses.to_le_bytes());
-        fs.setxattr(request, Ino::ROOT, name, &value, XattrMode::empty())?;
-        let root = fs.opendir(request, Ino::ROOT)?;
-        let synced = fs.fsyncdir(request, Ino::ROOT, root, false);
-        fs.releasedir(request, Ino::ROOT, root)?;
-        synced
+        write_durably(fs, request, self.uses_name(), &uses.to_le_bytes())
     }
 
     fn check(
@@ -288,11 +287,27 @@ pub fn is_ours(name: &OsStr) -> bool {
         TRUSTED_RESIDENCY_NAME,
         TRUSTED_TREE_NAME,
         TRUSTED_USES_NAME,
+        TRUSTED_WRITER_NAME,
         USER_RESIDENCY_NAME,
         USER_TREE_NAME,
         USER_USES_NAME,
+        USER_WRITER_NAME,
     ];
     ours.iter().any(|own| name == *own)
+}
+
+/// Sets an xattr of the root of a tree for good.
+fn write_durably(
+    fs: &dyn FileSystem,
+    request: &Request,
+    name: &str,
+    value: &[u8],
+) -> fslab_vfs::Result<()> {
+    fs.setxattr(request, Ino::ROOT, OsStr::new(name), value, XattrMode::empty())?;
+    let root = fs.opendir(request, Ino::ROOT)?;
+    let synced = fs.fsyncdir(request, Ino::ROOT, root, false);
+    fs.releasedir(request, Ino::ROOT, root)?;
+    synced
 }
 
 /// An xattr, where there is one.

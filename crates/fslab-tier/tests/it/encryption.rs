@@ -202,7 +202,7 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     let mut home = home_of(&tree, &of("home"), &of("one"), Some(of("one.key")), &bench).unwrap();
     home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
     std::fs::rename(of("one.key"), of("moved.key")).unwrap();
-    let opened = |home: &Home| home.archives(&bench.around.identities).unwrap().len();
+    let opened = |home: &Home| home.archives(None, &bench.around.identities).unwrap().len();
     assert_eq!(opened(&home), 1);
     home.key = Some(of("moved.key"));
     assert_eq!(opened(&home), 2);
@@ -218,7 +218,7 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
     let again = |keys: &[PathBuf]| {
         let remains = Remains::open(&[of("plain")], keys, None, &bench.around.identities)?;
-        Home::again(&of("again"), &MemFs::default(), &remains, Marks::Trusted)
+        Home::again(&of("again"), &MemFs::default(), &remains, &bench.around)
     };
     let refused = again(&[of("key")]).unwrap_err().to_string();
     assert!(refused.contains("no archive says that it is encrypted"), "{refused}");

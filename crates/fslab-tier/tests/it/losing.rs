@@ -112,17 +112,17 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     tier.shutdown().unwrap();
     drop((tier, tiered));
     // Nor is anything else needed to make the tree again.
-    let (again, catalogue) = (empty_again(&home), Catalogue::in_memory().unwrap());
-    let archives = home.archives(&twofold.around.identities).unwrap();
+    let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
+    let archives = home.archives(None, &twofold.around.identities).unwrap();
     let (around, owner) = (&twofold.around, home.description.tier);
     let made = rebuild::rebuild(&again, &archives, &catalogue, around, owner, &own_request());
     let made = made.unwrap();
     assert_eq!((made.files, made.younger, made.problems.len()), (4, 0, 0), "{made:?}");
 }
 
-fn empty_again(home: &Home) -> Arc<dyn FileSystem> {
+fn empty_again(home: &Home, around: &fslab_tier::Surroundings) -> Arc<dyn FileSystem> {
     let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    home.adopt(&*again, Marks::Trusted).unwrap();
+    home.adopt(&*again, around).unwrap();
     again
 }
 
@@ -309,7 +309,7 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     let (tree, around) = (MemFs::default(), Bench::new().around);
     Home::init(&of("home"), &tree, &Wish::usual(vec![of("archive")], None), &around).unwrap();
     let remains = Remains::open(&[of("archive")], &[], None, &around.identities).unwrap();
-    let again = || Home::again(&of("new"), &tree, &remains, Marks::Trusted);
+    let again = || Home::again(&of("new"), &tree, &remains, &around);
     let said = again().unwrap_err().to_string();
     assert!(said.contains(&format!("`--home {}`", of("home").display())), "{said}");
     assert!(!of("new").exists());
@@ -378,11 +378,11 @@ fn where_one_archive_cant_be_listed_the_others_serve() {
     let twofold = Twofold::new();
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);
-    let mut archives = home.archives(&around.identities).unwrap();
+    let mut archives = home.archives(None, &around.identities).unwrap();
     archives[0] = Arc::new(Unlisted(Arc::clone(&archives[0])));
     let made = |archives: &[Arc<dyn Archive>]| {
         let catalogue = Catalogue::in_memory().unwrap();
-        let (again, owner) = (empty_again(home), home.description.tier);
+        let (again, owner) = (empty_again(home, around), home.description.tier);
         rebuild::rebuild(&again, archives, &catalogue, around, owner, &own_request())
     };
     let report = made(&archives).unwrap();

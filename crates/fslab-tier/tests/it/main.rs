@@ -45,4 +45,5 @@ mod undeleting;
 mod unreadable;
 mod vanishing;
 mod waiting;
+mod writers;
 mod younger;

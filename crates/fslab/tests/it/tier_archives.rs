@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{require_mounting, run};
+use crate::support::{fslab, require_mounting, run};
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -129,4 +129,113 @@ fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
     let file = again.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
+}
+
+/// What a tree that is made again beside the one that lives on may do, and how it gets the archive.
+/// Its files are other files than those that the archive was written for, and all of these would be
+/// unneeded to it.
+#[test]
+fn a_copy_of_a_tree_lets_nothing_go_that_the_tree_needs() {
+    require_mounting!();
+    let (tiered, data) = (Tiered::mounted(), noise(74, MIB));
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "");
+    tiered.of("release", "");
+    tiered.umount();
+    let copy = tiered.beside("copy");
+    let copied = Command::new("cp").arg("-a").args([tiered.tree(), &copy]).status().unwrap();
+    assert!(copied.success());
+    fs::remove_file(copy.join("file")).unwrap();
+    run(&["tier", "scan", shown(&copy)]);
+    let (code, message) = run(&["tier", "expire", shown(&copy)]);
+    assert!(code == 1 && message.contains("is written by another tree"), "{code} {message}");
+    tiered.ok(&["recall", shown(&tiered.tree().join("file"))]);
+    assert!(fs::read(tiered.tree().join("file")).unwrap() == data);
+}
+
+/// As a disk is that had an error.
+#[test]
+fn the_only_archive_is_read_where_nothing_can_be_written_to_it() {
+    require_mounting!();
+    let (tiered, data) = (Tiered::mounted(), noise(75, MIB));
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "");
+    tiered.of("release", "");
+    tiered.umount();
+    let file = tiered.tree().join("file");
+    let alone = |action: &str| {
+        let (fslab, archive) = (env!("CARGO_BIN_EXE_fslab"), tiered.archive());
+        let script = "mount --bind $1 $1 && mount -o remount,bind,ro $1 && exec $2 tier $3 $4";
+        let mut command = Command::new("unshare");
+        command.args([
+            "-m",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            shown(&archive),
+            fslab,
+            action,
+            shown(&file),
+        ]);
+        command.output().unwrap()
+    };
+    assert!(alone("recall").status.success());
+    assert!(fs::read(&file).unwrap() == data);
+    fs::write(&file, "changed").unwrap();
+    let refused = alone("archive");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
+    require_mounting!();
+    let (tiered, data) = (Tiered::mounted(), noise(73, MIB));
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "");
+    tiered.of("tree", "");
+    tiered.umount();
+    let (archive, again) = (tiered.archive(), tiered.beside("again"));
+    let home = tiered.beside("home-again");
+    let into = ["--archive", shown(&archive), "--home", shown(&home), shown(&again)];
+    let take_over = ["attach", "--take-over", shown(&again), shown(&archive)];
+    let made = tiered.ok(&[&["rebuild"], &into[..]].concat());
+    let command = format!("fslab tier {}", take_over.join(" "));
+    assert!(made.contains("files can be read now; ") && made.contains(&command), "{made}");
+    let file = again.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+    fs::write(again.join("new"), "new").unwrap();
+    for action in ["archive", "release", "tree", "expire"] {
+        let (code, message) = run(&["tier", action, shown(&again)]);
+        assert!(code == 1 && message.contains(&command), "{action}: {code} {message}");
+        assert_eq!(message.lines().count(), 1, "{action}: {message}");
+    }
+    let told = fslab(&["tier", "archives", "--json", shown(&again)]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    let told: serde_json::Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    assert_eq!(told["event"], "archive", "{told}");
+    assert!(told["refusal"].as_str().unwrap().contains(shown(tiered.tree())), "{told}");
+    let told = fslab(&["tier", "archives", shown(&again)]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains(" readonly plain ") && told.contains(&command), "{told}");
+
+    tiered.place().mount(&["-l", "tier"]);
+    let (code, message) = run(&[&["tier"], &take_over[..]].concat());
+    assert!(code == 3 && message.contains("is being written by another fslab"), "{message}");
+    tiered.umount();
+    tiered.ok(&take_over);
+    assert!(tiered.ok(&["archive", shown(&again)]).contains("new"));
+    let (code, message) = run(&["tier", "archive", shown(tiered.tree())]);
+    assert!(code == 1 && message.contains(shown(&again)), "who has it now: {message}");
+    tiered.ok(&[
+        "rebuild",
+        "--take-over",
+        "--archive",
+        shown(&archive),
+        "--home",
+        shown(&home),
+        shown(&tiered.beside("third")),
+    ]);
 }

@@ -221,6 +221,7 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     let (new, home) = (tiered.beside.join("new"), tiered.beside.join("home-again"));
     let said = tiered.ok(&[
         "rebuild",
+        "--take-over",
         "--archive",
         tiered.archive().to_str().unwrap(),
         "--home",
@@ -239,6 +240,8 @@ fn a_lost_disk_is_made_again_from_the_archive() {
         (data.clone(), data.clone(), data)
     );
     assert_eq!(read("late"), b"after the tree");
+    fs::write(place.point.join("later"), "after the loss").unwrap();
+    tiered.of("archive", "later");
     assert_eq!(place.point.join("link").metadata().unwrap().nlink(), 2);
     place.umount();
 }
@@ -261,7 +264,16 @@ fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
     fs::rename(tiered.archive(), &moved).unwrap();
     let [moved, home] = [&moved, &home].map(|path| path.to_str().unwrap());
     let into = |tree: &Path| {
-        run(&["tier", "rebuild", "--archive", moved, "--home", home, tree.to_str().unwrap()])
+        run(&[
+            "tier",
+            "rebuild",
+            "--take-over",
+            "--archive",
+            moved,
+            "--home",
+            home,
+            tree.to_str().unwrap(),
+        ])
     };
     // In the wrong directory first: what is not put where it was is told.
     fs::create_dir(&other).unwrap();
@@ -616,7 +628,7 @@ fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
     let new = of("new");
     fs::create_dir(&new).unwrap();
     let again = of("home-again");
-    let rebuild = ["rebuild", "--archive", &archive, "--home", &again, &new];
+    let rebuild = ["rebuild", "--take-over", "--archive", &archive, "--home", &again, &new];
     let (code, message) = tier(&rebuild);
     assert!(code == 3 && message.contains("is encrypted; name the file"), "{code} {message}");
     assert_eq!(tier(&[&rebuild[..], &["--key", &moved]].concat()), (0, String::new()));

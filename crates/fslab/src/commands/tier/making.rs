@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_tier::archive::Key;
-use fslab_tier::home::{Home, Remains, Wish};
-use fslab_tier::stored::Marks;
-use fslab_tier::{own_request, rebuild};
+use fslab_tier::archive::{DirectoryArchive, Key};
+use fslab_tier::home::{Attached, Home, Remains, Wish, writer_of};
+use fslab_tier::{Surroundings, own_request, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
 
@@ -112,6 +111,10 @@ pub struct Attach {
     /// The file with its key, where it is encrypted or shall be
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Have this tree write to an archive of its tier in the place of another tree, which only
+    /// reads it from then on; what this one does not need expires
+    #[arg(long, conflicts_with = "in_place_of")]
+    take_over: bool,
     /// Take the place of a lost archive, with a directory that is empty or not there yet
     #[arg(long, value_name = "ID")]
     in_place_of: Option<fslab_tier::Id>,
@@ -126,24 +129,35 @@ impl Attach {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
+        let around = around(&crate::surroundings::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
+        let is_known = self.take_over && key.is_none() && home.knows(&self.archive);
         // Before anything is made.
-        let more = usize::from(self.in_place_of.is_none());
+        let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
+        if self.take_over {
+            home.take_over(&self.archive, &*tree, &around)?;
+        }
         match self.in_place_of {
             Some(lost) => home.replace(lost, &self.archive, key)?,
-            None => {
-                let id = around(&crate::surroundings::of_program()).identities.make();
-                home.attach(&self.archive, id, key)?;
-            }
+            None if is_known => {}
+            None => home.attach(&self.archive, around.identities.make(), key)?,
         }
         self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
+        if let Some(refusal) = refusal(&self.archive, &*tree, &around)? {
+            say!("{} {refusal}", self.archive.display());
+        }
         if self.in_place_of.is_some() || self.copies.is_some() {
             let tree = self.tree.display();
             say!("copies that are missing are made by: fslab tier scrub {tree}");
         }
         say_if_beside(&self.archive, &self.tree)
     }
+}
+
+/// Why a tree only reads an archive, and what to do about it.
+fn refusal(archive: &Path, tree: &dyn FileSystem, around: &Surroundings) -> Result<Option<String>> {
+    Ok(DirectoryArchive::refusal(archive, writer_of(tree, around)?.as_ref())?)
 }
 
 /// Says where releasing files frees nothing, and one disk that fails takes both.
@@ -177,6 +191,10 @@ pub struct Rebuild {
     /// later can come back by `undelete`
     #[arg(long, value_name = "TIME")]
     before: Option<jiff::Timestamp>,
+    /// Have the new tree write to the archives that are named, where the one that did is lost: what
+    /// it does not need expires. Else they are only read, until `fslab tier attach --take-over`
+    #[arg(long)]
+    take_over: bool,
     /// The directory in which the tree is made, and which is made where it is not there; what is
     /// in it already stays
     tree: PathBuf,
@@ -192,7 +210,7 @@ impl Rebuild {
         let remains = self.remains(left.as_ref(), &around.identities)?;
         make_directory(&self.tree)?;
         let tree = claimed(&self.tree)?;
-        let home = home_again(&self.home, left, &*tree, &remains, around.marks)?;
+        let home = home_again(&self.home, left, &*tree, &remains, &around)?;
         let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
         let before = self.before.map(|time| Timestamp {
@@ -203,13 +221,18 @@ impl Rebuild {
         let made = rebuild::rebuild_before(before, &tree, archives, &catalogue, of, &request);
         let mut made = made?;
         made.problems.extend(remains.problems);
-        if self.before.is_some() && !json {
-            say!(
-                "if the tree of that time lives on elsewhere, use one of the two alone: each takes \
-                 what only the other needs for unneeded, and expires it"
-            );
+        // Who takes them over must be the only one who uses them.
+        drop(remains.archives);
+        for Attached { path, .. } in remains.attached.iter().filter(|_| self.take_over) {
+            let taken = home.take_over(path, &*tree, &around);
+            made.problems.extend(taken.err().map(|error| error.to_string()));
         }
-        report(&made, json)
+        let mut refusals = Vec::new();
+        for Attached { path, .. } in &home.description.archives {
+            let refusal = refusal(path, &*tree, &around)?;
+            refusals.extend(refusal.map(|refusal| (path.clone(), refusal)));
+        }
+        report(&made, &refusals, json)
     }
 
     fn remains(
@@ -242,15 +265,16 @@ fn home_again(
     left: Option<Home>,
     tree: &dyn FileSystem,
     remains: &Remains,
-    marks: Marks,
+    around: &Surroundings,
 ) -> Result<Home> {
-    let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, marks)?) };
-    home.adopt(tree, marks)?;
+    let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, around)?) };
+    home.adopt(tree, around)?;
     home.find_archives(remains)?;
     Ok(home)
 }
 
-fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
+/// Tells what was made, and of archives that the new tree only reads.
+fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -> Result<()> {
     let lists = [
         ("an earlier state", &made.older),
         ("in no archive", &made.lost),
@@ -263,6 +287,7 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
             "links": made.links, "kept": made.kept, "younger": made.younger,
             "earlier": made.earlier, "tree_made": made.tree_made, "older": made.older,
             "lost": made.lost, "unplaced": made.unplaced, "problems": made.problems,
+            "read_only": refusals.iter().map(|(path, _)| path).collect::<Vec<_>>(),
         });
         say!("{value}");
     } else {
@@ -285,6 +310,9 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
         if made.earlier > 0 {
             let earlier = made.earlier;
             say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
+        }
+        for (path, refusal) in refusals {
+            say!("files can be read now; {} {refusal}", path.display());
         }
     }
     told(made)

@@ -145,15 +145,31 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
-        Event::Archive { archive, path, attached, encrypted, free_bytes, objects, bytes } => {
+        Event::Archive {
+            archive,
+            path,
+            attached,
+            refusal,
+            encrypted,
+            free_bytes,
+            objects,
+            bytes,
+        } => {
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
+            let state = match (attached, refusal) {
+                (false, _) => "missing",
+                (true, None) => "attached",
+                (true, Some(_)) => "readonly",
+            };
             format!(
-                "{archive} {:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {}",
-                if *attached { "attached" } else { "missing" },
+                "{archive} {state:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
-                path.as_deref().unwrap_or("-")
+                path.as_deref().unwrap_or("-"),
+                refusal.as_deref().unwrap_or_default()
             )
+            .trim_end()
+            .to_owned()
         }
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
         Event::Total { figures } => figures_line(figures),

@@ -1,0 +1,96 @@
+//! The xattr by which trees of one tier are told from each other: a tree that is made again of
+//! archives has the tier's identity, and is another one than the tree that was there before.
+
+use fslab_vfs::{Errno, FileSystem, Ino, Request};
+
+use super::{Marks, get, write_durably};
+use crate::id::Id;
+use crate::stored::format::{TRUSTED_WRITER_NAME, USER_WRITER_NAME};
+
+/// The tree was made of archives.
+const REBUILT: u8 = 1;
+
+/// Bytes of the xattr.
+const LENGTH: usize = 33;
+
+/// What a tree is known by to the archives that it writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterMark {
+    /// Its identity.
+    pub id: Id,
+    /// Whether it was made of archives: another tree of the tier may be alive.
+    pub is_rebuilt: bool,
+    /// The inode of its root: who copies a tree with its xattrs copies this too, and has another.
+    pub root: Id,
+}
+
+impl WriterMark {
+    fn encode(self) -> [u8; LENGTH] {
+        let mut value = [0; LENGTH];
+        value[..16].copy_from_slice(&self.id.0);
+        value[16] = if self.is_rebuilt { REBUILT } else { 0 };
+        value[17..].copy_from_slice(&self.root.0);
+        value
+    }
+
+    fn decode(value: &[u8]) -> Option<Self> {
+        let value: &[u8; LENGTH] = value.try_into().ok()?;
+        let (id, rest) = value.split_first_chunk()?;
+        let (made, root) = rest.split_first()?;
+        Some(Self { id: Id(*id), is_rebuilt: *made == REBUILT, root: Id(root.try_into().ok()?) })
+    }
+}
+
+impl Marks {
+    fn writer_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_WRITER_NAME,
+            Self::Own(_) => USER_WRITER_NAME,
+        }
+    }
+
+    /// What a tree is known by; nothing where its root says nothing that can be read.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn read_writer(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+    ) -> fslab_vfs::Result<Option<WriterMark>> {
+        let value = get(fs, request, Ino::ROOT, self.writer_name())?;
+        Ok(value.and_then(|value| WriterMark::decode(&value)))
+    }
+
+    /// Says durably what a tree is known by.
+    ///
+    /// # Errors
+    /// `EPERM` where the tree belongs to another user; what the file system below answers.
+    pub fn write_writer(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        mark: WriterMark,
+    ) -> fslab_vfs::Result<()> {
+        if !self.are_believed(&fs.getattr(request, Ino::ROOT, None)?) {
+            return Err(Errno::PERM.into());
+        }
+        write_durably(fs, request, self.writer_name(), &mark.encode())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tree_is_known_by_survives_being_written_down() {
+        for is_rebuilt in [false, true] {
+            let mark = WriterMark { id: Id([7; 16]), is_rebuilt, root: Id([9; 16]) };
+            assert_eq!(WriterMark::decode(&mark.encode()), Some(mark));
+        }
+        for wrong in [&[][..], &[7; 32], &[7; 34]] {
+            assert_eq!(WriterMark::decode(wrong), None, "{wrong:?}");
+        }
+    }
+}
