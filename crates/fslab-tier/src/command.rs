@@ -214,6 +214,9 @@ pub enum Event {
         path: Option<String>,
         /// Whether it can be used.
         attached: bool,
+        /// Why it is away, where it is: it is attached again as soon as it is there.
+        #[serde(default)]
+        away: Option<String>,
         /// Whether it is known to be encrypted.
         encrypted: bool,
         /// Bytes that are free there, as far as that can be told.

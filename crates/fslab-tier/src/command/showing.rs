@@ -142,6 +142,7 @@ pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             archive: state.id.to_string(),
             path: state.path.map(|path| path.display().to_string()),
             attached: state.is_attached,
+            away: state.away,
             encrypted: state.is_encrypted,
             free_bytes: state.free_bytes,
             objects: state.objects,

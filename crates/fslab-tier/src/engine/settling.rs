@@ -46,6 +46,8 @@ impl Tier {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
+            // What it holds that is away can't be removed, and nobody would find it.
+            Ok(_) if self.is_partly_away(&row.version) => Ok(()),
             Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
             Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
             // The file may say that it is its version.
@@ -143,6 +145,7 @@ impl Tier {
     /// what went is durable before an object goes, and after a crash every file is looked at first.
     /// So is where no scan has done it since an object was said to be unneeded: what said so may
     /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
+    /// What an archive holds that is away stays until it can be removed there, too.
     ///
     /// # Errors
     /// What the catalogue, the file system below or an archive answers.
@@ -159,6 +162,7 @@ impl Tier {
             }
         }
         let _nobody_else = self.nobody_else(request)?;
+        self.look_for_archives();
         let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
@@ -199,7 +203,8 @@ impl Tier {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_some(behind, &mut |row| {
-            if self.is_old(&row, now) && is_proven(&row, scanned) {
+            let is_due = self.is_old(&row, now) && is_proven(&row, scanned);
+            if is_due && !self.is_partly_away(&row.version) {
                 due.push(row);
             }
             Ok(due.len() < BATCH)

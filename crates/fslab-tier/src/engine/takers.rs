@@ -47,7 +47,8 @@ impl Tier {
     fn takers(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
         let (mut archives, wanted) = (self.archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
-            return Err(Error::TooFewArchives { wanted, found: archives.len() });
+            let away = self.archives_away();
+            return Err(Error::TooFewArchives { wanted, found: archives.len(), away });
         }
         // Those of each kind stay in their order.
         archives

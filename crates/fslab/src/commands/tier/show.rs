@@ -145,14 +145,19 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
-        Event::Archive { archive, path, attached, encrypted, free_bytes, objects, bytes } => {
+        Event::Archive { archive, path, attached, away, encrypted, free_bytes, objects, bytes } => {
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             format!(
-                "{archive} {:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {}",
-                if *attached { "attached" } else { "missing" },
+                "{archive} {:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {}{}",
+                match away {
+                    Some(_) => "away",
+                    None if *attached => "attached",
+                    None => "missing",
+                },
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
-                path.as_deref().unwrap_or("-")
+                path.as_deref().unwrap_or("-"),
+                away.as_ref().map_or_else(String::new, |why| format!("  ({why})"))
             )
         }
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
