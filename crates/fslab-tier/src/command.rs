@@ -187,6 +187,9 @@ pub enum Event {
         /// Whether it is being read.
         #[serde(default)]
         begun: bool,
+        /// Whether it waits for an archive that is away.
+        #[serde(default)]
+        away: bool,
         /// For how long it has been waiting, in milliseconds.
         waited_ms: u64,
     },

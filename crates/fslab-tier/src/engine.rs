@@ -202,7 +202,7 @@ impl Tier {
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         let movers = settings.movers;
-        let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
+        let queue = Arc::new(Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
         let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
@@ -340,13 +340,13 @@ impl Tier {
 
     fn look_for_archives(&self) {
         let archives = self.archives.read().clone();
-        for archive in archives {
-            archive.look();
+        if archives.iter().filter(|archive| archive.look()).count() > 0 {
+            self.queue.bring_back();
         }
     }
 
-    /// The archives that are here, those first that are said to hold a version. Others may hold
-    /// it too: a scrub can't tell a file that has another name by now of a copy that it made.
+    /// The archives that are here, those first that are said to hold a version. Others may hold it
+    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
     fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));

@@ -130,6 +130,7 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             waiters: recall.waiters() as u64,
             by: who_waits(tier, &recall),
             begun: recall.is_begun(),
+            away: recall.is_put_off(),
             waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
         }))?;
     }

@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fslab_tier::archive::away::{LOOK_EVERY, Opener};
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, AwayArchive};
 use fslab_tier::catalogue::Catalogue;
+use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::{Archived, Error, Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Ino, MemFs, OpenMode};
+use fslab_vfs::{Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 
@@ -19,7 +20,7 @@ use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 struct Late {
     bench: Bench,
     hands: Arc<Hands>,
-    is_there: Arc<AtomicBool>,
+    place: Arc<Place>,
     tier: Arc<Tier>,
     fs: Arc<TierFs>,
 }
@@ -31,15 +32,15 @@ impl Late {
         let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());
         fill(&bench);
         bench.tier.shutdown().unwrap();
-        let is_there = Arc::new(AtomicBool::new(false));
-        let opener = opener(&bench.archives[0], &is_there);
+        let place = Arc::new(Place::default());
+        let opener = opener(&bench.archives[0], &place);
         let known = (Id([1; 16]), "a0".to_owned());
         let (late, problem) = AwayArchive::new(known, opener, hands.clone());
         assert!(problem.is_some());
         let archives: Vec<Arc<dyn Archive>> = vec![Arc::new(late), bench.archives[1].clone()];
         let (settings, catalogue) = (bench.tier.settings(), Catalogue::in_memory().unwrap());
         let (tier, fs) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
-        Self { bench, hands, is_there, tier, fs }
+        Self { bench, hands, place, tier, fs }
     }
 
     /// One in which `file` is in the first archive alone.
@@ -56,7 +57,7 @@ impl Late {
     }
 
     fn comes(&self) {
-        self.is_there.store(true, Ordering::SeqCst);
+        self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
     }
 
@@ -74,10 +75,19 @@ impl Late {
     }
 }
 
-fn opener(archive: &Arc<MemoryArchive>, is_there: &Arc<AtomicBool>) -> Opener {
-    let (archive, is_there) = (Arc::clone(archive), Arc::clone(is_there));
+/// Where an archive should be.
+#[derive(Default)]
+struct Place {
+    is_there: AtomicBool,
+    /// How often somebody looked.
+    looks: AtomicU64,
+}
+
+fn opener(archive: &Arc<MemoryArchive>, place: &Arc<Place>) -> Opener {
+    let (archive, place) = (Arc::clone(archive), Arc::clone(place));
     Box::new(move || {
-        if is_there.load(Ordering::SeqCst) {
+        place.looks.fetch_add(1, Ordering::SeqCst);
+        if place.is_there.load(Ordering::SeqCst) {
             return Ok(archive.clone());
         }
         Err(Error::NoArchive { path: PathBuf::from("/a0"), what: "is not there".to_owned() })
@@ -94,14 +104,14 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
     let states = late.tier.archive_states().unwrap();
     assert_eq!(states[0].away.as_deref(), Some("/a0: is not there"));
     assert_eq!((states[0].is_attached, states[1].is_attached), (false, true));
-    late.is_there.store(true, Ordering::SeqCst);
+    late.place.is_there.store(true, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!(late.tier.archives().len(), 1, "not looked for at every call");
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
     assert!(late.tier.archive_states().unwrap()[0].is_attached);
     // It stays, whatever its place says.
-    late.is_there.store(false, Ordering::SeqCst);
+    late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
     assert_eq!(late.tier.archives().len(), 2);
 }
@@ -109,11 +119,11 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
 #[test]
 fn another_archive_in_the_place_of_one_that_is_away_is_not_taken_for_it() {
     let hands = Arc::new(Hands::default());
-    let (other, is_there) = (MemoryArchive::new(Id([9; 16]), "other"), Arc::default());
-    let opener = opener(&Arc::new(other), &is_there);
+    let (other, place) = (MemoryArchive::new(Id([9; 16]), "other"), Arc::default());
+    let opener = opener(&Arc::new(other), &place);
     let known = (Id([1; 16]), "a0".to_owned());
     let (archive, _) = AwayArchive::new(known, opener, hands.clone());
-    is_there.store(true, Ordering::SeqCst);
+    place.is_there.store(true, Ordering::SeqCst);
     hands.turn(LOOK_EVERY);
     assert!(!archive.look());
     let why = archive.why_away().unwrap();
@@ -182,4 +192,153 @@ fn a_changed_file_whose_other_bytes_are_away_holds_up_no_other() {
     let (late, ino) = Late::with_a_file(usual());
     late.write(ino, &noise(3, MIB));
     assert!(matches!(late.archive(ino), Err(Error::NoCopy { .. })));
+}
+
+/// Ends who reads where a test fails.
+struct Signals<'a>(&'a AtomicU64);
+
+impl Drop for Signals<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Reads a file while something is done, once it waits; 1 in what that is given is a signal.
+fn while_it_waits(
+    late: &Late,
+    ino: Ino,
+    during: impl FnOnce(&AtomicU64),
+) -> Result<Vec<u8>, Errno> {
+    let signal = Arc::new(AtomicU64::new(0));
+    let cancellation = Cancellation::new(Arc::clone(&signal), 1);
+    let request = Request { cancellation, ..own_request() };
+    let opened = late.fs.open(&own_request(), ino, OpenMode::empty()).unwrap();
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut buffer = vec![0; 2 * MIB as usize];
+            let count = late.fs.read(&request, ino, opened.handle, 0, &mut buffer)?;
+            buffer.truncate(count);
+            Ok::<_, fslab_vfs::Error>(buffer)
+        });
+        while !waits(late) && !reader.is_finished() {
+            std::thread::yield_now();
+        }
+        let _signals = Signals(&signal);
+        during(&signal);
+        reader.join().unwrap()
+    });
+    late.fs.release(&own_request(), ino, opened.handle).unwrap();
+    read.map_err(|error| error.errno())
+}
+
+/// Whether somebody is told to wait for an archive that is away.
+fn waits(late: &Late) -> bool {
+    told(late, &Command::Queue)
+        .iter()
+        .any(|event| matches!(event, Event::Waiting { away: true, begun: false, waiters: 1, .. }))
+}
+
+fn told(late: &Late, command: &Command) -> Vec<Event> {
+    let mut told = Vec::new();
+    let tell = &mut |event| {
+        told.push(event);
+        true
+    };
+    execute(&late.tier, command, &own_request(), tell).unwrap();
+    told
+}
+
+#[test]
+fn who_reads_what_is_away_waits_until_it_is_back() {
+    let (late, ino) = Late::with_a_file(usual());
+    let read = while_it_waits(&late, ino, |_| late.comes());
+    assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+    assert_eq!(late.tier.counts()[1], ("tier_failed_recalls", "blocks that no archive gave", 0));
+}
+
+#[test]
+fn pauses_grow_and_who_comes_later_looks_at_once() {
+    let (late, ino) = Late::with_a_file(usual());
+    let read = while_it_waits(&late, ino, |_| {
+        let looks = || late.place.looks.load(Ordering::SeqCst);
+        for _ in 0..8 {
+            let before = looks();
+            late.hands.turn(Duration::from_secs(30));
+            while looks() == before || !waits(&late) {
+                std::thread::yield_now();
+            }
+        }
+        late.place.is_there.store(true, Ordering::SeqCst);
+        late.hands.turn(LOOK_EVERY);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(waits(&late), "not at every look at the clock");
+        assert_eq!(late.tier.archives().len(), 2, "somebody else finds it, and all go on");
+    });
+    assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+}
+
+#[test]
+fn patience_ends_for_what_is_away_as_for_what_is_slow() {
+    let patience = Some(Duration::from_secs(60));
+    for late_errno in [Errno::AGAIN, Errno::IO] {
+        let settings = Settings { patience, late: late_errno, ..usual() };
+        let (late, ino) = Late::with_a_file(settings);
+        let read = while_it_waits(&late, ino, |_| {
+            assert!(waits(&late));
+            late.hands.turn(Duration::from_secs(60));
+        });
+        assert_eq!(read.err(), Some(late_errno));
+        // Nobody waits for it any more, and it is asked for anew.
+        let read = while_it_waits(&late, ino, |_| late.comes());
+        assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+    }
+}
+
+#[test]
+fn who_waits_for_what_is_away_can_be_signalled_and_cancelled_and_the_tier_can_end() {
+    let (late, ino) = Late::with_a_file(usual());
+    let read = while_it_waits(&late, ino, |signal| signal.store(1, Ordering::SeqCst));
+    assert_eq!(read.err(), Some(Errno::INTR));
+    let read = while_it_waits(&late, ino, |_| {
+        let done = told(&late, &Command::Cancel { paths: vec![b"file".to_vec()] });
+        assert!(matches!(&done[..], [Event::Done { .. }]), "{done:?}");
+    });
+    assert_eq!(read.err(), Some(Errno::CANCELED));
+    let read = while_it_waits(&late, ino, |_| late.tier.shutdown().unwrap());
+    assert_eq!(read.err(), Some(Errno::INTR));
+}
+
+#[test]
+fn what_is_away_holds_up_nothing_else() {
+    let mut inos = [Ino::ROOT; 2];
+    let late = Late::new(Settings { movers: 1, ..usual() }, |bench| {
+        inos[0] = bench.offline(&bench.client(), "file", &noise(1, 2 * MIB));
+        bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+        inos[1] = bench.offline(&bench.client(), "other", &noise(2, 2 * MIB));
+    });
+    assert_eq!(late.containers(), [1, 1]);
+    let read = while_it_waits(&late, inos[0], |_| {
+        assert!(waits(&late));
+        assert!(late.client().contents(inos[1]).unwrap() == noise(2, 2 * MIB));
+        assert!(waits(&late));
+        late.comes();
+    });
+    assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+}
+
+#[test]
+fn where_another_archive_is_here_nobody_waits_and_its_errors_are_told_at_once() {
+    let mut ino = Ino::ROOT;
+    let late = Late::new(Settings { copies: 2, ..usual() }, |bench| {
+        ino = bench.offline(&bench.client(), "file", &noise(1, 2 * MIB));
+    });
+    let faults = late.bench.archives[1].faults();
+    faults.reads_fail.store(true, Ordering::SeqCst);
+    let failed = while_it_waits(&late, ino, |_| assert!(!waits(&late)));
+    assert_eq!(failed.err(), Some(Errno::IO));
+    faults.reads_fail.store(false, Ordering::SeqCst);
+    let read = while_it_waits(&late, ino, |_| assert!(!waits(&late)));
+    assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }

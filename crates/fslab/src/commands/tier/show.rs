@@ -131,12 +131,19 @@ fn as_line(event: &Event) -> Option<String> {
             units::bytes(*resident_bytes),
             units::bytes(*archived_bytes)
         ),
-        Event::Waiting { path, block, class, user, waiters, by, begun, waited_ms } => format!(
-            "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of {path}{}",
-            if *begun { "reading" } else { "queued" },
-            units::duration(waited_ms * 1_000_000),
-            waiting_programs(by)
-        ),
+        Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
+            format!(
+                "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of \
+                 {path}{}",
+                match (begun, away) {
+                    (true, _) => "reading",
+                    (false, true) => "away",
+                    (false, false) => "queued",
+                },
+                units::duration(waited_ms * 1_000_000),
+                waiting_programs(by)
+            )
+        }
         Event::Version { object, path, bytes, state, since, modified } => {
             let [when, modified] = [since, modified].map(|seconds| {
                 let time = jiff::Timestamp::from_second(*seconds);
