@@ -48,6 +48,14 @@ pub trait Archive: Send + Sync {
         None
     }
 
+    /// Asks whether it is where it was: of one that is not, nothing is missing.
+    ///
+    /// # Errors
+    /// What is there instead.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Looks for one that is away, now and then; `true` where it came back since this was asked.
     fn look(&self) -> bool {
         false

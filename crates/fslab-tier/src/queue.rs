@@ -92,10 +92,10 @@ impl Queue {
         self.came.notify_one();
     }
 
-    /// Puts a recall off that was begun; `false` once the queue is closed.
-    pub(crate) fn put_off(&self, recall: &Arc<Recall>, pause: Duration) -> bool {
+    /// Puts a recall off that was begun, until some time by the clock; `false` once the queue is
+    /// closed.
+    pub(crate) fn put_off(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
         let mut pending = self.waiting.lock();
-        let until_ns = self.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         if !pending.is_closed {
             pending.put_off.push((until_ns, Arc::clone(recall)));
             // Whoever waits looks at the clock from now on.
@@ -332,7 +332,7 @@ mod tests {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(SteppingClock::new(0)));
         let next = || queue.next().map(|recall| recall.block);
         let (away, other) = (recall_of(1, 7, Class::Bulk, 0), recall_of(2, 7, Class::Bulk, 1));
-        let put_off = || queue.put_off(&away, Duration::from_secs(1));
+        let put_off = || queue.put_off(&away, 1);
         assert!(put_off());
         queue.push(other);
         assert_eq!(next(), Some(2));

@@ -2,14 +2,15 @@
 //! plugged in when it is needed.
 //!
 //! While it is away, calls answer `NotConnected`, and it is looked for now and then by whoever asks
-//! for it. One asks at a time: a server that hangs holds up him alone.
+//! for it. One asks at a time: a server that hangs holds up him alone. It goes away when what it
+//! lies in answers as if that were gone, or something is missing and so is the archive itself.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::Clock;
+use fslab_vfs::{Clock, Errno};
 use parking_lot::Mutex;
 
 use super::{Archive, ContainerKind, Upload};
@@ -53,7 +54,7 @@ impl AwayArchive {
     ) -> (Self, Option<Error>) {
         let (state, problem) = match open() {
             Ok(archive) => (State::Here(archive), None),
-            Err(error) => (away(&error, &*clock), Some(error)),
+            Err(error) => (away(error.to_string(), &*clock), Some(error)),
         };
         // Who mounts disks in each other's places finds each archive where it is.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
@@ -63,16 +64,28 @@ impl AwayArchive {
 
     fn call<T>(&self, ask: impl FnOnce(&dyn Archive) -> io::Result<T>) -> io::Result<T> {
         self.look_for_it();
-        ask(&*self.present()?)
+        let archive = self.present()?;
+        ask(&*archive).map_err(|error| {
+            let Some(why) = why_gone(&*archive, &error) else { return error };
+            self.goes_away(&archive, &why);
+            is_away(&why)
+        })
+    }
+
+    /// What was opened is closed: if it comes back, it is another mount, with a lease of its own.
+    fn goes_away(&self, archive: &Arc<dyn Archive>, why: &str) {
+        let mut state = self.state.lock();
+        // Somebody else may have seen it, and it may be back.
+        if matches!(&*state, State::Here(known) if Arc::ptr_eq(known, archive)) {
+            tracing::warn!("the archive {} is away for now: {why}", self.label);
+            *state = away(why.to_owned(), &*self.clock);
+        }
     }
 
     fn present(&self) -> io::Result<Arc<dyn Archive>> {
         match &*self.state.lock() {
             State::Here(archive) => Ok(Arc::clone(archive)),
-            State::Away { why, .. } => {
-                let what = format!("the archive is away: {why}");
-                Err(io::Error::new(ErrorKind::NotConnected, what))
-            }
+            State::Away { why, .. } => Err(is_away(why)),
         }
     }
 
@@ -88,7 +101,7 @@ impl AwayArchive {
         // Nothing else is held: it may take long.
         let state = match (self.open)().and_then(|archive| self.check_identity(archive)) {
             Ok(archive) => State::Here(archive),
-            Err(error) => away(&error, &*self.clock),
+            Err(error) => away(error.to_string(), &*self.clock),
         };
         if let State::Here(_) = state {
             tracing::warn!("the archive {} is there again", self.label);
@@ -111,9 +124,39 @@ impl AwayArchive {
     }
 }
 
-fn away(error: &Error, clock: &dyn Clock) -> State {
+fn away(why: String, clock: &dyn Clock) -> State {
     let next_ns = clock.now_ns().saturating_add(LOOK_EVERY.as_nanos() as u64);
-    State::Away { why: error.to_string(), next_ns }
+    State::Away { why, next_ns }
+}
+
+fn is_away(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, format!("the archive is away: {why}"))
+}
+
+/// Why an archive is not there any more, where an error comes of that. What is missing, or has
+/// another handle by now, may be so in an archive that is there.
+fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
+    let is_missing = matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
+    );
+    if is_missing {
+        return archive.check().err().map(|why| why.to_string());
+    }
+    let is_gone = error.kind() == ErrorKind::NotConnected
+        || matches!(
+            Errno::from_io_error(error),
+            Some(
+                Errno::TIMEDOUT
+                    | Errno::HOSTDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::NETDOWN
+                    | Errno::NETUNREACH
+                    | Errno::NODEV
+                    | Errno::NXIO
+            )
+        );
+    is_gone.then(|| error.to_string())
 }
 
 impl Archive for AwayArchive {
@@ -130,6 +173,10 @@ impl Archive for AwayArchive {
             State::Here(_) => None,
             State::Away { why, .. } => Some(why.clone()),
         }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.call(|archive| archive.check())
     }
 
     fn look(&self) -> bool {

@@ -393,10 +393,16 @@ impl Tier {
     fn put_off(&self, recall: &Arc<Recall>) {
         // While the file is locked, nobody begins to wait for it.
         let mut state = recall.file.lock();
-        recall.is_begun.store(false, Ordering::SeqCst);
         let times = recall.put_off.fetch_add(1, Ordering::SeqCst);
         let pause = PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX);
-        if recall.waiters() > 0 && self.queue.put_off(recall, pause) {
+        let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
+        recall.is_begun.store(false, Ordering::SeqCst);
+        if recall.waiters() > 0 && self.queue.put_off(recall, until_ns) {
+            // Who found that one is back may have brought back what was put off before.
+            let is_back = |known: &Known| !self.holders(&known.recorded.version).is_empty();
+            if state.known().is_some_and(is_back) {
+                self.queue.bring_back();
+            }
             return;
         }
         state.flight.remove(&recall.block);

@@ -191,6 +191,9 @@ impl Tier {
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
         // A file that was removed while it is open, or came back behind the mount, is still read.
         due.retain(|row| !self.is_read(row));
+        // One that went away unnoticed is seen before rows go of what would stay there.
+        self.archives().iter().for_each(|archive| drop(archive.check()));
+        due.retain(|row| !self.is_partly_away(&row.version));
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;

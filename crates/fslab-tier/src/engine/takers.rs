@@ -35,7 +35,10 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = taker_of(&error, &takers) else { return Err(error) };
-            self.let_rest(one);
+            // One that is away takes nothing before it is back, and then at once.
+            if !error.is_away() {
+                self.let_rest(one);
+            }
             failed.insert(one);
             if !self.are_enough_awake(&failed) {
                 return Err(error);

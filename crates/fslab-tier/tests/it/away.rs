@@ -1,18 +1,21 @@
 //! Archives that are away for a while: not there yet, or gone while they are used.
 
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fslab_tier::archive::away::{LOOK_EVERY, Opener};
 use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, AwayArchive};
+use fslab_tier::archive::{Archive, AwayArchive, ContainerKind, DirectoryArchive, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::{Archived, Error, Id, Settings, Tier, TierFs, own_request};
+use fslab_tier::home::{Home, Wish};
+use fslab_tier::{Archived, Error, Id, Settings, Surroundings, Tier, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Cancellation, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
+use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 
@@ -59,6 +62,11 @@ impl Late {
     fn comes(&self) {
         self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
+        // Somebody may have looked just before.
+        while self.tier.archives().len() < 2 {
+            self.hands.turn(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn archive(&self, ino: Ino) -> fslab_tier::Result<Archived> {
@@ -259,8 +267,12 @@ fn who_reads_what_is_away_waits_until_it_is_back() {
 }
 
 #[test]
-fn pauses_grow_and_who_comes_later_looks_at_once() {
-    let (late, ino) = Late::with_a_file(usual());
+fn pauses_grow_and_end_when_somebody_else_finds_it() {
+    let mut ino = Ino::ROOT;
+    // One block: nobody else looks.
+    let late = Late::new(usual(), |bench| {
+        ino = bench.offline(&bench.client(), "file", &noise(1, MIB));
+    });
     let read = while_it_waits(&late, ino, |_| {
         let looks = || late.place.looks.load(Ordering::SeqCst);
         for _ in 0..8 {
@@ -276,7 +288,7 @@ fn pauses_grow_and_who_comes_later_looks_at_once() {
         assert!(waits(&late), "not at every look at the clock");
         assert_eq!(late.tier.archives().len(), 2, "somebody else finds it, and all go on");
     });
-    assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+    assert!(read == Ok(noise(1, MIB)), "{:?}", read.err());
 }
 
 #[test]
@@ -341,4 +353,210 @@ fn where_another_archive_is_here_nobody_waits_and_its_errors_are_told_at_once() 
     faults.reads_fail.store(false, Ordering::SeqCst);
     let read = while_it_waits(&late, ino, |_| assert!(!waits(&late)));
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+}
+
+/// A tier of one copy, in two directories, the first of which goes away while it is used.
+struct Going {
+    scratch: tempfile::TempDir,
+    hands: Arc<Hands>,
+    tier: Arc<Tier>,
+    fs: Arc<TierFs>,
+}
+
+impl Going {
+    fn new() -> Self {
+        let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
+        let clock: Arc<dyn Clock> = hands.clone();
+        let around = Surroundings { clock, ..Bench::new().around };
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
+        let wish = Wish { keep: Duration::ZERO, ..Wish::usual(archives, None) };
+        let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
+        let settings = Settings { ahead: 0, ..home.settings() };
+        let tier = home.open(lower, settings, around).unwrap();
+        let fs = Arc::new(TierFs::new(Arc::clone(&tier)));
+        Self { scratch, hands, tier, fs }
+    }
+
+    fn offline(&self, name: &str) -> Ino {
+        let ino = Client::new(&*self.fs).file(Ino::ROOT, name, &noise(1, MIB)).unwrap();
+        self.tier.archive(ino, name.as_bytes(), &own_request()).unwrap();
+        assert_eq!(self.tier.release(ino, name.as_bytes(), 0).unwrap().bytes, MIB);
+        ino
+    }
+
+    /// As when its disk is unmounted: the directory is there, and empty.
+    fn goes(&self) {
+        let first = self.scratch.path().join("first");
+        fs::rename(&first, self.scratch.path().join("aside")).unwrap();
+        fs::create_dir(first).unwrap();
+    }
+
+    fn comes(&self) {
+        let first = self.scratch.path().join("first");
+        fs::remove_dir(&first).unwrap();
+        fs::rename(self.scratch.path().join("aside"), first).unwrap();
+        while self.is_away() {
+            self.hands.turn(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn read(&self, ino: Ino) -> Result<usize, Errno> {
+        let opened = self.fs.open(&own_request(), ino, OpenMode::empty()).unwrap();
+        let mut buffer = vec![0; MIB as usize];
+        let read = self.fs.read(&own_request(), ino, opened.handle, 0, &mut buffer);
+        self.fs.release(&own_request(), ino, opened.handle).unwrap();
+        assert!(read.is_err() || buffer == noise(1, MIB));
+        read.map_err(|error| error.errno())
+    }
+
+    fn is_away(&self) -> bool {
+        self.tier.archive_states().unwrap()[0].away.is_some()
+    }
+}
+
+#[test]
+fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
+    let going = Going::new();
+    let ino = going.offline("file");
+    going.goes();
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| going.read(ino));
+        while !going.is_away() && !reader.is_finished() {
+            std::thread::yield_now();
+        }
+        let aside = going.scratch.path().join("aside");
+        let owner = going.tier.settings().tier;
+        drop(DirectoryArchive::open(&aside, owner).expect("nobody keeps what is gone"));
+        going.comes();
+        reader.join().unwrap()
+    });
+    assert_eq!(read, Ok(MIB as usize));
+    let first = going.scratch.path().join("first");
+    let other = DirectoryArchive::open(&first, going.tier.settings().tier).unwrap_err();
+    assert!(other.to_string().contains("is being written by"), "{other}");
+}
+
+#[test]
+fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used() {
+    let going = Going::new();
+    let client = Client::new(&*going.fs);
+    let [kept, _] = ["kept", "gone"].map(|name| going.offline(name));
+    going.tier.archive_tree(&own_request()).unwrap();
+    going.goes();
+    let scrubbed = going.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.copies, &scrubbed.damaged[..]), (0, &[][..]), "{scrubbed:?}");
+    assert_eq!(scrubbed.missing.len(), 1, "{scrubbed:?}");
+    going.comes();
+
+    client.unlink(Ino::ROOT, "gone").unwrap();
+    going.goes();
+    let refused = going.tier.release(kept, b"kept", 0).unwrap_err();
+    assert!(refused.to_string().contains("is away"), "{refused}");
+    going.comes();
+    going.tier.scan(&own_request()).unwrap();
+    going.goes();
+    assert_eq!(going.tier.expire(&own_request()).unwrap().objects, 0);
+    going.comes();
+    assert_eq!(going.tier.expire(&own_request()).unwrap().objects, 1);
+    assert_eq!(going.tier.scan(&own_request()).unwrap().unneeded, 0);
+    assert_eq!(going.tier.scrub(&own_request()).unwrap().copies, 2, "a file and the tree");
+}
+
+#[test]
+fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
+    let going = Going::new();
+    let client = Client::new(&*going.fs);
+    let archive = |name: &str| {
+        let ino = client.file(Ino::ROOT, name, &noise(1, MIB)).unwrap();
+        going.tier.archive(ino, name.as_bytes(), &own_request()).unwrap();
+        let states = going.tier.archive_states().unwrap();
+        [states[0].objects, states[1].objects]
+    };
+    assert_eq!(archive("one"), [1, 0]);
+    going.goes();
+    assert_eq!(archive("two"), [1, 1]);
+    going.comes();
+    assert_eq!(archive("three"), [2, 1]);
+}
+
+/// An archive whose reads answer some error.
+struct Answers(Arc<MemoryArchive>, Arc<AtomicI32>);
+
+impl Archive for Answers {
+    fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    fn label(&self) -> &str {
+        self.0.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.0.begin(kind, container)
+    }
+
+    fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.0.length(kind, container)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.0.list(kind, visit)
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.0.delete(kind, container)
+    }
+}
+
+#[test]
+fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
+    for (answer, is_gone) in [
+        (Errno::NOTCONN, true),
+        (Errno::TIMEDOUT, true),
+        (Errno::HOSTDOWN, true),
+        (Errno::HOSTUNREACH, true),
+        (Errno::NETUNREACH, true),
+        (Errno::NODEV, true),
+        // Of one that is there.
+        (Errno::STALE, false),
+        (Errno::NOENT, false),
+        (Errno::IO, false),
+        (Errno::ACCESS, false),
+    ] {
+        let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
+        let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
+        let opener = Box::new(move || {
+            Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
+        });
+        let known = (Id([1; 16]), "a0".to_owned());
+        let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
+        let error = archive.read(ContainerKind::Files, Id([2; 16]), 0, &mut [0; 8]).unwrap_err();
+        assert_eq!(archive.why_away().is_some(), is_gone, "{answer}");
+        assert_eq!(error.kind() == io::ErrorKind::NotConnected, is_gone, "{answer}");
+    }
+}
+
+#[test]
+fn of_a_directory_that_is_gone_nothing_is_missing_and_nothing_is_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (root, id) = (scratch.path().join("archive"), Id([5; 16]));
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let archive = DirectoryArchive::open(&root, TIER).unwrap();
+    for kind in [ContainerKind::Files, ContainerKind::Tree] {
+        archive.delete(kind, id).expect("it is not there, and so removed");
+    }
+    fs::rename(&root, scratch.path().join("aside")).unwrap();
+    for kind in [ContainerKind::Files, ContainerKind::Tree] {
+        assert!(archive.delete(kind, id).is_err());
+        assert!(archive.list(kind, &mut |_, _| {}).is_err());
+    }
+    let other = Id([9; 16]);
+    DirectoryArchive::init(&root, other, TIER).unwrap();
+    assert!(archive.check().unwrap_err().to_string().contains(&format!("has archive {other}")));
 }
