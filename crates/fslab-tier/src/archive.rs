@@ -1,5 +1,5 @@
-//! Where files go: a trait for archives, and one file a kind of them. `sealed` is for any of them:
-//! what it passes on is encrypted, with a `key`.
+//! Where files go: a trait for archives, and one file a kind of them. Two are for any of them:
+//! what `sealed` passes on is encrypted, with a `key`, and what `away` passes on may be away.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
 //! changed. A container holds one object or several, one behind the other.
@@ -12,12 +12,14 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::surroundings::Identities;
 
+pub mod away;
 pub mod directory;
 pub mod key;
 pub mod memory;
 pub mod sealed;
 mod writer;
 
+pub use away::AwayArchive;
 pub use directory::DirectoryArchive;
 pub use key::Key;
 pub use sealed::SealedArchive;
@@ -47,6 +49,24 @@ pub trait Archive: Send + Sync {
     /// may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.
+    fn why_away(&self) -> Option<String> {
+        None
+    }
+
+    /// Asks whether it is where it was: of one that is not, nothing is missing.
+    ///
+    /// # Errors
+    /// What is there instead.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Looks for one that is away, now and then; `true` where it came back since this was asked.
+    fn look(&self) -> bool {
+        false
     }
 
     /// Begins a container. Nothing is to be seen of it until it is finished.

@@ -187,6 +187,9 @@ pub enum Event {
         /// Whether it is being read.
         #[serde(default)]
         begun: bool,
+        /// Whether it waits for an archive that is away.
+        #[serde(default)]
+        away: bool,
         /// For how long it has been waiting, in milliseconds.
         waited_ms: u64,
     },
@@ -217,6 +220,9 @@ pub enum Event {
         /// Why it is only read, where another tree writes to it.
         #[serde(default)]
         refusal: Option<String>,
+        /// Why it is away, where it is: it is attached again as soon as it is there.
+        #[serde(default)]
+        away: Option<String>,
         /// Whether it is known to be encrypted.
         encrypted: bool,
         /// Bytes that are free there, as far as that can be told.

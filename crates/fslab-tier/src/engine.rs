@@ -203,7 +203,7 @@ impl Tier {
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         let movers = settings.movers;
-        let queue = Arc::new(Queue::new(Arc::clone(&settings.order)));
+        let queue = Arc::new(Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock)));
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
         let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
@@ -251,10 +251,13 @@ impl Tier {
         &self.settings
     }
 
-    /// The archives that are attached.
+    /// The archives that are attached and not away. Those that are away are looked for, which takes
+    /// as long as they do: never with a file locked.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
-        self.archives.read().clone()
+        self.look_for_archives();
+        let archives = self.archives.read();
+        archives.iter().filter(|archive| archive.why_away().is_none()).cloned().collect()
     }
 
     /// What archives hold.
@@ -317,15 +320,34 @@ impl Tier {
         self.archives.write().push(archive);
     }
 
-    /// The archives that hold a version, as far as they are attached.
+    /// The archives that hold a version, as far as they are attached and not away.
     fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders_anywhere(version);
+        holders.retain(|archive| archive.why_away().is_none());
+        holders
+    }
+
+    /// The archives that hold a version, as far as they are attached, also those that are away.
+    fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let archives = self.archives.read();
         let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// The archives that are attached, those first that are said to hold a version. Others may hold
-    /// it too: a scrub can't tell a file that has another name by now of a copy that it made.
+    /// Whether an archive that holds a version is away: it can't be asked for it, nor to remove it.
+    fn is_partly_away(&self, version: &Version) -> bool {
+        self.holders_anywhere(version).iter().any(|archive| archive.why_away().is_some())
+    }
+
+    fn look_for_archives(&self) {
+        let archives = self.archives.read().clone();
+        if archives.iter().filter(|archive| archive.look()).count() > 0 {
+            self.queue.bring_back();
+        }
+    }
+
+    /// The archives that are here, those first that are said to hold a version. Others may hold it
+    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
     fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));

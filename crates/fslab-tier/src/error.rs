@@ -86,12 +86,17 @@ pub enum Error {
         what: String,
     },
     /// Not enough archives can take a copy.
-    #[error("{wanted} copies are asked for, which needs as many archives, and there are {found}")]
+    #[error(
+        "{wanted} copies are asked for, which needs as many archives, and there are {found}{}",
+        for_now(away)
+    )]
     TooFewArchives {
         /// Copies asked for.
         wanted: usize,
         /// Archives there are.
         found: usize,
+        /// Others that are away.
+        away: Vec<String>,
     },
     /// Archives that are attached hold fewer copies than are asked for.
     #[error(
@@ -203,6 +208,11 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
+    /// Whether an archive is away, which says nothing of what it holds.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
+    }
+
     /// What a program that uses the file is answered.
     #[must_use]
     pub fn errno(&self) -> Errno {
@@ -230,6 +240,11 @@ fn besides(missing: &[String]) -> String {
         [one] => format!(", as archive {one} is not"),
         several => format!(", as archives {} are not", several.join(" and ")),
     }
+}
+
+/// Archives that would be of use if they were there.
+fn for_now(away: &[String]) -> String {
+    if away.is_empty() { String::new() } else { format!("; away for now: {}", away.join(", ")) }
 }
 
 /// A path of the tree for messages.

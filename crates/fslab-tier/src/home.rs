@@ -15,6 +15,7 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
+use crate::archive::away::{AwayArchive, Opener};
 use crate::archive::directory::{DirectoryArchive, settings_text, write_durably};
 use crate::archive::{self, Archive, Key, Writer, key_of};
 use crate::catalogue::Catalogue;
@@ -434,32 +435,44 @@ impl Home {
         })
     }
 
-    /// Opens the archives for a tree. One that can't be is said and left out: files that others
-    /// hold too can be recalled without it.
+    /// Opens the archives for a tree. One that can't be is said, and is away until it can: files
+    /// that others hold too can be recalled without it.
     ///
     /// # Errors
     /// Where none can be opened.
     pub fn archives(
         &self,
         writer: Option<&Writer>,
-        identities: &Arc<dyn Identities>,
+        around: &Surroundings,
     ) -> Result<Vec<Arc<dyn Archive>>> {
-        let mut opened: Vec<Arc<dyn Archive>> = Vec::new();
+        let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
         for attached in &self.description.archives {
-            match self.open_archive(attached, writer, identities) {
-                Ok(archive) => opened.push(archive),
-                Err(error) => problems.push(error),
-            }
+            let known = (attached.id, attached.path.display().to_string());
+            let opener = self.opener(attached, writer, &around.identities);
+            let (archive, problem) = AwayArchive::new(known, opener, Arc::clone(&around.clock));
+            archives.push(Arc::new(archive));
+            problems.extend(problem);
         }
-        if opened.is_empty()
+        if problems.len() == archives.len()
             && let Some(problem) = problems.pop()
         {
             problems.iter().for_each(|error| tracing::warn!("an archive can't be used: {error}"));
             return Err(problem);
         }
-        problems.iter().for_each(|error| tracing::warn!("an archive is left out: {error}"));
-        Ok(opened)
+        problems.iter().for_each(|error| tracing::warn!("an archive is away for now: {error}"));
+        Ok(archives)
+    }
+
+    fn opener(
+        &self,
+        attached: &Attached,
+        writer: Option<&Writer>,
+        identities: &Arc<dyn Identities>,
+    ) -> Opener {
+        let (home, attached, identities) = (self.clone(), attached.clone(), Arc::clone(identities));
+        let writer = writer.cloned();
+        Box::new(move || home.open_archive(&attached, writer.as_ref(), &identities))
     }
 
     fn open_archive(
@@ -536,7 +549,7 @@ impl Home {
         check_mark(&*tree, self.description.tier, around.marks)?;
         private::warn_if_open(&self.path, &[CATALOGUE]);
         let writer = writing::writer_of(&*tree, &around)?;
-        let archives = self.archives(writer.as_ref(), &around.identities)?;
+        let archives = self.archives(writer.as_ref(), &around)?;
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
 }
@@ -578,7 +591,7 @@ fn init_archive(
 fn check_copies(copies: usize, found: usize) -> Result<()> {
     match copies {
         0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
-        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found }),
+        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found, away: Vec::new() }),
         _ => Ok(()),
     }
 }

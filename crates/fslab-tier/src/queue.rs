@@ -5,10 +5,14 @@
 //! asked for first ([`Fifo`]), or what comes next in the archive ([`Sweep`]). Every eighth turn is
 //! that of what has waited for longest, whatever class, user and place, so that nothing waits for
 //! ever.
+//!
+//! What waits for an archive that is away is put off for a while, and is in nobody's way meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Recall;
@@ -19,6 +23,10 @@ pub use order::{Fifo, Order, Position, Sweep};
 
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
+
+/// How often the clock is looked at while something is put off: it is not the one that the system
+/// waits by.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone,
 /// and whoever wants them asks again.
@@ -51,12 +59,15 @@ impl Class {
 pub struct Queue {
     waiting: Mutex<Pending>,
     came: Condvar,
+    clock: Arc<dyn Clock>,
 }
 
 struct Pending {
     order: Arc<dyn Order>,
     /// By class and user.
     recalls: BTreeMap<Class, Users>,
+    /// Those that are put off, with the time until which they are.
+    put_off: Vec<(u64, Arc<Recall>)>,
     /// How many were taken.
     turns: u64,
     /// Where the last one lay.
@@ -70,9 +81,9 @@ type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
 impl Queue {
     /// An empty one.
     #[must_use]
-    pub fn new(order: Arc<dyn Order>) -> Self {
+    pub fn new(order: Arc<dyn Order>, clock: Arc<dyn Clock>) -> Self {
         let waiting = Pending::new(order);
-        Self { waiting: Mutex::new(waiting), came: Condvar::new() }
+        Self { waiting: Mutex::new(waiting), came: Condvar::new(), clock }
     }
 
     /// Adds a recall.
@@ -81,12 +92,34 @@ impl Queue {
         self.came.notify_one();
     }
 
-    /// Moves a recall to a more urgent class, unless it was begun.
+    /// Puts a recall off that was begun, until some time by the clock; `false` once the queue is
+    /// closed.
+    pub(crate) fn put_off(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
+        let mut pending = self.waiting.lock();
+        if !pending.is_closed {
+            pending.put_off.push((until_ns, Arc::clone(recall)));
+            // Whoever waits looks at the clock from now on.
+            self.came.notify_all();
+        }
+        !pending.is_closed
+    }
+
+    /// Ends all putting off: an archive is there again.
+    pub(crate) fn bring_back(&self) {
+        self.waiting.lock().bring_back(u64::MAX);
+        self.came.notify_all();
+    }
+
+    /// Moves a recall to a more urgent class, unless it was begun. One that is put off is so no
+    /// longer: somebody else wants it, who may have less time.
     pub fn hurry(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
             recall.set_class(class);
             pending.push(Arc::clone(recall));
+        } else if pending.take_put_off(recall) {
+            pending.push(Arc::clone(recall));
+            self.came.notify_one();
         }
     }
 
@@ -102,10 +135,15 @@ impl Queue {
             if pending.is_closed {
                 return None;
             }
+            pending.bring_back(self.clock.now_ns());
             if let Some(recall) = pending.next() {
                 return Some(recall);
             }
-            self.came.wait(&mut pending);
+            if pending.put_off.is_empty() {
+                self.came.wait(&mut pending);
+            } else {
+                self.came.wait_for(&mut pending, LOOK_EVERY);
+            }
         }
     }
 
@@ -113,11 +151,12 @@ impl Queue {
     pub fn list(&self) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten();
-        users.flat_map(|(_, recalls)| recalls.iter().cloned()).collect()
+        let waiting = users.flat_map(|(_, recalls)| recalls);
+        waiting.chain(pending.put_off.iter().map(|(_, recall)| recall)).cloned().collect()
     }
 
     /// What a user has too much of, in the order in which it was asked for: only what nobody waits
-    /// for.
+    /// for. Of what is put off, that is all.
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
@@ -126,7 +165,9 @@ impl Queue {
             let unwaited = recalls.iter().filter(|recall| recall.waiters() == 0);
             unwaited.take(beyond).cloned().collect()
         };
-        users.flat_map(|(_, recalls)| surplus(recalls)).collect()
+        let put_off = pending.put_off.iter().map(|(_, recall)| recall);
+        let unwaited = put_off.filter(|recall| recall.user == user && recall.waiters() == 0);
+        users.flat_map(|(_, recalls)| surplus(recalls)).chain(unwaited.cloned()).collect()
     }
 
     /// Whether all waiting has ended.
@@ -143,7 +184,8 @@ impl Queue {
 
 impl Pending {
     fn new(order: Arc<dyn Order>) -> Self {
-        Self { order, recalls: BTreeMap::new(), turns: 0, last: None, is_closed: false }
+        let (recalls, put_off) = (BTreeMap::new(), Vec::new());
+        Self { order, recalls, put_off, turns: 0, last: None, is_closed: false }
     }
 
     fn push(&mut self, recall: Arc<Recall>) {
@@ -183,7 +225,23 @@ impl Pending {
         Some(oldest)
     }
 
+    /// What was put off until some time waits for its turn again.
+    fn bring_back(&mut self, now_ns: u64) {
+        let back: Vec<_> =
+            self.put_off.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
+        back.into_iter().for_each(|(_, recall)| self.push(recall));
+    }
+
+    fn take_put_off(&mut self, recall: &Arc<Recall>) -> bool {
+        let index = self.put_off.iter().position(|(_, known)| Arc::ptr_eq(known, recall));
+        index.map(|index| self.put_off.swap_remove(index)).is_some()
+    }
+
     fn take(&mut self, recall: &Arc<Recall>) -> bool {
+        self.take_put_off(recall) || self.take_waiting(recall)
+    }
+
+    fn take_waiting(&mut self, recall: &Arc<Recall>) -> bool {
         let Some(users) = self.recalls.get_mut(&recall.class()) else { return false };
         let Some(place) = users.iter().position(|(user, _)| *user == recall.user) else {
             return false;
@@ -202,6 +260,8 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::{MonotonicClock, SteppingClock};
+
     use super::*;
     use crate::engine::recall_of;
 
@@ -256,7 +316,7 @@ mod tests {
 
     #[test]
     fn of_what_a_user_has_too_much_of_the_first_is_surplus() {
-        let queue = Queue::new(Arc::new(Fifo));
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
         for block in 0..OF_A_USER_MAX as u64 + 2 {
             queue.push(recall_of(block, 7, Class::Ahead, block));
         }
@@ -268,8 +328,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_off_is_in_nobodys_way_and_goes_with_who_waited() {
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(SteppingClock::new(0)));
+        let next = || queue.next().map(|recall| recall.block);
+        let (away, other) = (recall_of(1, 7, Class::Bulk, 0), recall_of(2, 7, Class::Bulk, 1));
+        let put_off = || queue.put_off(&away, 1);
+        assert!(put_off());
+        queue.push(other);
+        assert_eq!(next(), Some(2));
+        assert_eq!(queue.surplus(7).len(), 1, "nobody waits for it");
+        queue.hurry(&away, Class::Bulk);
+        assert_eq!(next(), Some(1), "somebody else wants it");
+        assert!(put_off());
+        queue.bring_back();
+        assert_eq!(next(), Some(1));
+        assert!(put_off() && queue.cancel(&away) && queue.list().is_empty());
+        queue.close();
+        assert!(!put_off());
+    }
+
+    #[test]
     fn what_becomes_urgent_changes_its_class_and_what_is_cancelled_goes() {
-        let queue = Queue::new(Arc::new(Fifo));
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
         let recalls = [1, 2, 3].map(|block| recall_of(block, 7, Class::Ahead, block));
         recalls.iter().for_each(|recall| queue.push(Arc::clone(recall)));
         queue.hurry(&recalls[2], Class::Waiting);

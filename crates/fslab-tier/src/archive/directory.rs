@@ -439,6 +439,15 @@ impl Archive for DirectoryArchive {
         self.refusal.clone()
     }
 
+    /// Where its disk is gone, its directory may be there, and be empty.
+    fn check(&self) -> io::Result<()> {
+        let found = Self::describe(&self.root).map_err(|error| not_here(error.to_string()))?;
+        if found.id == self.description.id {
+            return Ok(());
+        }
+        Err(not_here(format!("{} has archive {} now", self.label, found.id)))
+    }
+
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         self.check_own()?;
         let incoming = self.root.join(INCOMING).join(container.to_string());
@@ -476,7 +485,7 @@ impl Archive for DirectoryArchive {
         if kind == ContainerKind::Tree {
             return match list_directory(&top, visit) {
                 // Many tools that copy directories leave out those that are empty.
-                Err(error) if error.kind() == ErrorKind::NotFound && !top.exists() => Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound && !top.exists() => self.check(),
                 listed => listed,
             };
         }
@@ -506,10 +515,14 @@ impl Archive for DirectoryArchive {
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
         self.check_own()?;
         match fs::remove_file(self.path(kind, container)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
+            removed => removed,
         }
     }
+}
+
+fn not_here(what: String) -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, what)
 }
 
 /// Names that are no identities are none of ours, and left alone.

@@ -179,6 +179,10 @@ impl Archive for SealedArchive {
         self.inner.refusal()
     }
 
+    fn check(&self) -> io::Result<()> {
+        self.inner.check()
+    }
+
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         let mut salt = [0; 32];
         salt[..16].copy_from_slice(&self.identities.make().0);

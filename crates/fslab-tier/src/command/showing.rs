@@ -131,6 +131,7 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             waiters: recall.waiters() as u64,
             by: who_waits(tier, &recall),
             begun: recall.is_begun(),
+            away: recall.is_put_off(),
             waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
         }))?;
     }
@@ -144,6 +145,7 @@ pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
             path: state.path.map(|path| path.display().to_string()),
             attached: state.is_attached,
             refusal: state.refusal,
+            away: state.away,
             encrypted: state.is_encrypted,
             free_bytes: state.free_bytes,
             objects: state.objects,

@@ -140,6 +140,8 @@ impl Tier {
             }
             if state.has_offline() {
                 drop(state);
+                // Other files are not held up until an archive is back.
+                before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
                 self.recall(file, 0..u64::MAX, request, Class::Bulk).map_err(below())?;
                 continue;
             }
@@ -162,8 +164,11 @@ impl Tier {
         }
     }
 
+    /// What an archive holds that is away is not archived again for that: it will be back.
     fn is_archived(&self, before: &Residency) -> bool {
-        !before.changed && self.own_holders(&before.version).len() >= self.settings.copies
+        let mut holders = self.holders_anywhere(&before.version);
+        holders.retain(|archive| archive.refusal().is_none());
+        !before.changed && holders.len() >= self.settings.copies
     }
 
     /// Archives a file in a container of its own.

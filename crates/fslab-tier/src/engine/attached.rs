@@ -23,6 +23,8 @@ pub struct ArchiveState {
     pub is_attached: bool,
     /// Why it is only read, where another tree writes to it.
     pub refusal: Option<String>,
+    /// Why it is away, where it is.
+    pub away: Option<String>,
     /// Whether it is known to be encrypted.
     pub is_encrypted: bool,
     /// Bytes that are free where it is, as far as that can be told.
@@ -39,8 +41,9 @@ impl Tier {
     /// # Errors
     /// What the catalogue answers.
     pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
+        self.look_for_archives();
         let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
-        ids.extend(self.archives().iter().map(|archive| archive.id()));
+        ids.extend(self.archives.read().iter().map(|archive| archive.id()));
         let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
         self.each_copy(&mut |row, archive| {
             let (objects, bytes) = held.entry(archive).or_default();
@@ -62,13 +65,22 @@ impl Tier {
 
     fn archive_state(&self, id: Id) -> ArchiveState {
         let (known, attached) = (self.known_archive(id), self.attached(id));
-        let is_attached = attached.is_some();
+        let away = attached.as_ref().and_then(|archive| archive.why_away());
+        let is_attached = attached.is_some() && away.is_none();
         let refusal = attached.and_then(|archive| archive.refusal());
         let path = known.map(|known| known.path.clone());
         let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
-        let is_encrypted = known.is_some_and(|known| known.key.is_some());
-        let (objects, bytes) = (0, 0);
-        ArchiveState { id, path, is_attached, refusal, is_encrypted, free_bytes, objects, bytes }
+        ArchiveState {
+            id,
+            path,
+            is_attached,
+            refusal,
+            away,
+            is_encrypted: known.is_some_and(|known| known.key.is_some()),
+            free_bytes,
+            objects: 0,
+            bytes: 0,
+        }
     }
 
     fn known_archive(&self, id: Id) -> Option<&Attached> {
@@ -80,7 +92,7 @@ impl Tier {
     }
 
     pub(super) fn is_attached(&self, id: Id) -> bool {
-        self.attached(id).is_some()
+        self.attached(id).is_some_and(|archive| archive.why_away().is_none())
     }
 
     /// What to call an archive in messages, attached or not.
@@ -91,10 +103,17 @@ impl Tier {
         }
     }
 
-    /// Archives that are said to hold a version and are not attached, for messages.
+    /// Archives that are said to hold a version and are not attached, or away, for messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
+    }
+
+    /// Archives that are away, for messages.
+    pub(super) fn archives_away(&self) -> Vec<String> {
+        let archives = self.archives.read().clone();
+        let away = archives.iter().filter(|archive| archive.why_away().is_some());
+        away.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
     /// Fails where no archive is attached that is said to hold a version.
@@ -106,8 +125,10 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// A line for each archive that has copies and is not attached: nobody can look at those.
+    /// A line for each archive that has copies and is not attached, or away: nobody can look at
+    /// those.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
+        self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
         missing.retain(|archive, _| !self.is_attached(*archive));

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Errno, Ino, Request, Result};
@@ -25,6 +25,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Blocks of one range that are asked for at once: bounds the queue.
 const WINDOW: u64 = 16;
 
+/// How long a recall waits first for an archive that is away, and how long at most: each time twice
+/// as long as before.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// A block on its way.
 #[derive(Debug)]
 pub struct Recall {
@@ -43,6 +48,8 @@ pub struct Recall {
     waiters: Mutex<Vec<WaitingFor>>,
     /// It is being read.
     is_begun: AtomicBool,
+    /// How often all archives were away that hold it.
+    put_off: AtomicU32,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     used: Mutex<Option<FileUse>>,
     /// Its block is in its place, and it is about to end.
@@ -78,6 +85,11 @@ impl Recall {
     /// Whether a thread reads it already.
     pub(crate) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether it waits for an archive that is away.
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.put_off.load(Ordering::SeqCst) > 0
     }
 
     /// Ends it for all who wait.
@@ -128,6 +140,21 @@ impl Drop for Waiter {
             waiters.swap_remove(index);
         }
     }
+}
+
+/// What became of a recall.
+enum Served {
+    Done,
+    /// All archives are away that hold it.
+    Away,
+}
+
+/// What became of a block that was asked for.
+enum Fetched {
+    /// Its bytes.
+    Block(Vec<u8>),
+    /// All archives are away that hold it.
+    Away,
 }
 
 impl FileState {
@@ -274,6 +301,7 @@ impl Tier {
                 class: AtomicU8::new(class as u8),
                 waiters: Mutex::default(),
                 is_begun: AtomicBool::new(false),
+                put_off: AtomicU32::new(0),
                 // Who asks may give up, and the file go, before it comes to this.
                 used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
                 has_landed: AtomicBool::new(false),
@@ -346,9 +374,13 @@ impl Tier {
     }
 
     /// Does one recall; called by threads of the engine.
-    pub(super) fn serve(&self, recall: &Recall) {
+    pub(super) fn serve(&self, recall: &Arc<Recall>) {
         recall.is_begun.store(true, Ordering::SeqCst);
-        let outcome = self.fetch_and_apply(recall);
+        let outcome = match self.fetch_and_apply(recall) {
+            Ok(Served::Away) => return self.put_off(recall),
+            Ok(Served::Done) => Ok(()),
+            Err(error) => Err(error),
+        };
         self.counted.recalled(&outcome);
         // Who reads what has landed waits for what he finds in flight, and for nothing else.
         recall.leave();
@@ -356,40 +388,66 @@ impl Tier {
         recall.end(outcome.map_err(|error| error.errno()));
     }
 
-    fn fetch_and_apply(&self, recall: &Recall) -> Result<()> {
+    /// Has a recall wait until an archive is back, as long as somebody waits for it: its turn comes
+    /// again, and meanwhile it is in nobody's way.
+    fn put_off(&self, recall: &Arc<Recall>) {
+        // While the file is locked, nobody begins to wait for it.
+        let mut state = recall.file.lock();
+        let times = recall.put_off.fetch_add(1, Ordering::SeqCst);
+        let pause = PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX);
+        let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
+        recall.is_begun.store(false, Ordering::SeqCst);
+        if recall.waiters() > 0 && self.queue.put_off(recall, until_ns) {
+            // Who found that one is back may have brought back what was put off before.
+            let is_back = |known: &Known| !self.holders(&known.recorded.version).is_empty();
+            if state.known().is_some_and(is_back) {
+                self.queue.bring_back();
+            }
+            return;
+        }
+        state.flight.remove(&recall.block);
+        // A recall is a use of its file, and the last one locks it.
+        drop(state);
+        recall.end(Err(Errno::IO));
+    }
+
+    fn fetch_and_apply(&self, recall: &Recall) -> Result<Served> {
         let version = {
             let state = recall.file.lock();
             let wanted = state.known().filter(|known| known.offline.contains(recall.block));
             match wanted {
                 Some(known) => known.recorded.version.clone(),
                 // It was overwritten or cut off meanwhile.
-                None => return Ok(()),
+                None => return Ok(Served::Done),
             }
         };
         let fetched = self.fetch(&recall.file, &version, recall.block);
         let mut state = recall.file.lock();
         let has_moved = |known: &Known| known.recorded.version.object != version.object;
         let bytes = match fetched {
+            Ok(Fetched::Block(bytes)) => bytes,
             // A bundle was repacked meanwhile: who waits asks again, at the new place.
-            Err(_) if state.known().is_some_and(has_moved) => return Ok(()),
-            fetched => fetched?,
+            _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
+            Ok(Fetched::Away) => return Ok(Served::Away),
+            Err(error) => return Err(error),
         };
         self.apply(&recall.file, &mut state, &version, recall.block, bytes)?;
         recall.has_landed.store(true, Ordering::SeqCst);
-        Ok(())
+        Ok(Served::Done)
     }
 
-    /// A block from the first archive that has it right, or of what several have of it.
-    pub(super) fn fetch(
-        &self,
-        file: &TieredFile,
-        version: &Version,
-        block: u64,
-    ) -> Result<Vec<u8>> {
+    /// A block from the first archive that is here and has it right, or of what several have of it.
+    /// Whether one is away that holds it counts only where none that is said to hold it failed.
+    fn fetch(&self, file: &TieredFile, version: &Version, block: u64) -> Result<Fetched> {
         let holders = self.may_hold(version);
-        if let Err(error) = self.is_there(version) {
+        // Before it is asked for: it may be back in between.
+        let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
+        let mut is_away = self.holders_anywhere(version).len()
+            > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
+        if !is_away && let Err(error) = self.is_there(version) {
             tracing::error!("{}: {error}", self.name(file.ino()));
         }
+        let mut has_failed = false;
         for archive in &holders {
             let read = self.reader(archive, version).and_then(|reader| {
                 if let Some(limit) = &self.recall_limit {
@@ -398,14 +456,21 @@ impl Tier {
                 reader.block(block)
             });
             match read {
-                Ok(bytes) => return Ok(bytes),
+                Ok(bytes) => return Ok(Fetched::Block(bytes)),
+                Err(error) if error.is_away() => is_away |= is_said_to_hold(archive),
+                // Those of which nobody says that they hold it are asked all the same.
+                Err(_) if is_away && !is_said_to_hold(archive) => {}
                 Err(error) => {
+                    has_failed |= is_said_to_hold(archive);
                     self.readers.remove(&(archive.id(), version.object));
                     tracing::error!("{}, block {block}: {error}", self.name(file.ino()));
                 }
             }
         }
-        self.fetch_parts(file, holders, version, block)
+        if is_away && !has_failed {
+            return Ok(Fetched::Away);
+        }
+        self.fetch_parts(file, holders, version, block).map(Fetched::Block)
     }
 
     /// A block that no archive has right, where they have all of it between them.
@@ -532,6 +597,7 @@ pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> A
         class: AtomicU8::new(class as u8),
         waiters: Mutex::default(),
         is_begun: AtomicBool::new(false),
+        put_off: AtomicU32::new(0),
         used: Mutex::new(None),
         has_landed: AtomicBool::new(false),
         outcome: Mutex::new(None),

@@ -86,8 +86,8 @@ impl Tier {
 
     /// Whether enough archives hold a version now: each is asked for its description and table.
     fn have_copies(&self, version: &Version) -> Result<()> {
-        let mut whole = 0;
-        let mut problem = None;
+        self.look_for_archives();
+        let (mut whole, mut problem) = (0, None);
         for archive in self.own_holders(version) {
             archive.forget(ContainerKind::Files, version.location.container);
             match crate::stored::reader::ObjectReader::open(&archive, version) {

@@ -113,6 +113,9 @@ impl Tier {
             if !is_live(&row) {
                 continue;
             }
+            if self.is_partly_away(&row.version) {
+                return Ok(false);
+            }
             match self.to_be_moved(row, request)? {
                 Some(one) => moving.push(one),
                 None => return Ok(false),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
 use super::Tier;
+use super::copies::failed;
 use super::file::TieredFile;
 use super::scrubbing::Heard;
 use super::walk::{Closed, Place, Visit};
@@ -36,7 +37,7 @@ pub struct Scanned {
     pub mended: u64,
     /// Objects in archives that no file needs: they go after the delay.
     pub unneeded: u64,
-    /// Archives that are not attached, with how many copies nobody looked at for that.
+    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
     /// Files or directories of others were walked past: who needs what can't be told of all.
     is_partly_hidden: bool,
@@ -341,17 +342,23 @@ impl Tier {
             Ok(_) => unknown.push((container, length)),
             Err(error) => problem = Some(error),
         });
-        listed.map_err(|source| Error::Archive {
-            archive: archive.label().to_owned(),
-            container: Id::default(),
-            source,
-        })?;
+        match listed.map_err(failed(archive.label(), Id::default())) {
+            Err(error) if error.is_away() => {
+                scanned.missing.push(error.to_string());
+                return Ok(());
+            }
+            listed => listed?,
+        }
         problem.map_or(Ok(()), Err)?;
         for (container, length) in unknown {
             self.check_going(request)?;
             let before = scanned.damaged.len();
-            if let Err(error) = self.note_unneeded(archive, container, length, scanned) {
-                scanned.damaged.push(error.to_string());
+            match self.note_unneeded(archive, container, length, scanned) {
+                Err(error) if error.is_away() => {
+                    scanned.missing.push(error.to_string());
+                    return Ok(());
+                }
+                noted => scanned.damaged.extend(noted.err().map(|error| error.to_string())),
             }
             if scanned.damaged.len() > before {
                 in_part.insert(container);
@@ -384,6 +391,7 @@ impl Tier {
                     path: reader.attributes().path.clone(),
                 }),
                 // The others of a bundle are as good as ever.
+                Err(error) if error.is_away() => return Err(error),
                 Err(error) => scanned.damaged.push(error.to_string()),
             }
         }

@@ -34,7 +34,7 @@ pub struct Scrubbed {
     pub anew: u64,
     /// Versions that have fewer whole copies all the same.
     pub short: u64,
-    /// Archives that are not attached, with how many copies nobody looked at for that.
+    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
     /// Damaged copies, with what is wrong, that no other copy could mend, and copies that could not
     /// be made.
@@ -73,6 +73,7 @@ impl Tier {
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
             full: HashSet::new(),
+            away: HashSet::new(),
             made: Vec::new(),
         };
         heard(&mut scrub.found)?;
@@ -105,6 +106,8 @@ struct Scrub<'a> {
     bundles: HashSet<Id>,
     /// Archives that could not take a copy: each is told once.
     full: HashSet<Id>,
+    /// Archives, by what they are called, that went away meanwhile.
+    away: HashSet<String>,
     /// Versions with the copies that were made, of which the catalogue does not know yet.
     made: Vec<Version>,
 }
@@ -135,12 +138,17 @@ impl Scrub<'_> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
         for archive in self.tier.holders(&row.version) {
-            self.found.copies += 1;
-            match self.verify(&archive, row) {
+            let verified = self.verify(&archive, row);
+            match verified {
                 Ok(()) => whole.push(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.is_away() => {
+                    self.note_away(&error);
+                    continue;
+                }
                 Err(error) => damaged.push((archive, error)),
             }
+            self.found.copies += 1;
         }
         if damaged.is_empty() && (own(&whole) >= wanted || self.others(row).is_empty()) {
             self.found.short += u64::from(whole.len() < wanted);
@@ -330,9 +338,18 @@ impl Scrub<'_> {
         match done {
             Ok(()) => {}
             Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.is_away() => self.note_away(&error),
             Err(error) => self.found.damaged.push(format!("{}: {error}", shown(path))),
         }
         Ok(())
+    }
+
+    /// An archive went away meanwhile: that is told once, and of its copies nothing.
+    fn note_away(&mut self, error: &Error) {
+        let Error::Archive { archive, .. } = error else { return };
+        if self.away.insert(archive.clone()) {
+            self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
+        }
     }
 }
 

@@ -46,6 +46,8 @@ impl Tier {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
+            // What it holds that is away can't be removed, and nobody would find it.
+            Ok(_) if self.is_partly_away(&row.version) => Ok(()),
             Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
             Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
             // The file may say that it is its version.
@@ -146,6 +148,7 @@ impl Tier {
     /// what went is durable before an object goes, and after a crash every file is looked at first.
     /// So is where no scan has done it since an object was said to be unneeded: what said so may
     /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
+    /// What an archive holds that is away stays until it can be removed there, too.
     ///
     /// # Errors
     /// Where another tree writes to an archive; what the catalogue, the file system below or an
@@ -164,6 +167,7 @@ impl Tier {
             }
         }
         let _nobody_else = self.nobody_else(request)?;
+        self.look_for_archives();
         let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
@@ -192,6 +196,9 @@ impl Tier {
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
         // A file that was removed while it is open, or came back behind the mount, is still read.
         due.retain(|row| !self.is_read(row));
+        // One that went away unnoticed is seen before rows go of what would stay there.
+        self.archives().iter().for_each(|archive| drop(archive.check()));
+        due.retain(|row| !self.is_partly_away(&row.version));
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;
@@ -204,7 +211,8 @@ impl Tier {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_some(behind, &mut |row| {
-            if self.is_old(&row, now) && is_proven(&row, scanned) {
+            let is_due = self.is_old(&row, now) && is_proven(&row, scanned);
+            if is_due && !self.is_partly_away(&row.version) {
                 due.push(row);
             }
             Ok(due.len() < BATCH)

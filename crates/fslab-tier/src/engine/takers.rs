@@ -64,7 +64,10 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = taker_of(&error, &takers) else { return Err(error) };
-            self.let_rest(one);
+            // One that is away takes nothing before it is back, and then at once.
+            if !error.is_away() {
+                self.let_rest(one);
+            }
             failed.insert(one);
             if !self.are_enough_awake(&failed) {
                 return Err(error);
@@ -77,7 +80,8 @@ impl Tier {
         self.check_takers()?;
         let (mut archives, wanted) = (self.own_archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
-            return Err(Error::TooFewArchives { wanted, found: archives.len() });
+            let away = self.archives_away();
+            return Err(Error::TooFewArchives { wanted, found: archives.len(), away });
         }
         // Those of each kind stay in their order.
         archives

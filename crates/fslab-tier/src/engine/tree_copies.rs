@@ -71,15 +71,14 @@ impl Tier {
                     Err(error) => damaged.push(error),
                 }
             }
-            let what = "an archived tree";
-            scrubbed.damaged.extend(damaged.iter().map(|error| format!("{what}: {error}")));
+            damaged.iter().for_each(|error| scrubbed.note_tree(error));
         }
         let Some(last) = last else { return Ok(()) };
         for archive in without {
             match self.copy_tree(&last, &archive, request) {
                 Ok(()) => scrubbed.made += 1,
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => scrubbed.damaged.push(format!("an archived tree: {error}")),
+                Err(error) => scrubbed.note_tree(&error),
             }
         }
         Ok(())
@@ -99,6 +98,14 @@ impl Tier {
         }
         upload.finish().map_err(failed(to.label(), *container))?;
         self.verify_tree(to, *container, (length, version.root), request)
+    }
+}
+
+impl Scrubbed {
+    /// What an archive that is away has is as good as ever.
+    fn note_tree(&mut self, error: &Error) {
+        let told = if error.is_away() { &mut self.missing } else { &mut self.damaged };
+        told.push(format!("an archived tree: {error}"));
     }
 }
 

@@ -113,7 +113,8 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     drop((tier, tiered));
     // Nor is anything else needed to make the tree again.
     let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
-    let archives = home.archives(None, &twofold.around.identities).unwrap();
+    let mut archives = home.archives(None, &twofold.around).unwrap();
+    archives.retain(|archive| archive.why_away().is_none());
     let (around, owner) = (&twofold.around, home.description.tier);
     let made = rebuild::rebuild(&again, &archives, &catalogue, around, owner, &own_request());
     let made = made.unwrap();
@@ -378,7 +379,7 @@ fn where_one_archive_cant_be_listed_the_others_serve() {
     let twofold = Twofold::new();
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);
-    let mut archives = home.archives(None, &around.identities).unwrap();
+    let mut archives = home.archives(None, around).unwrap();
     archives[0] = Arc::new(Unlisted(Arc::clone(&archives[0])));
     let made = |archives: &[Arc<dyn Archive>]| {
         let catalogue = Catalogue::in_memory().unwrap();

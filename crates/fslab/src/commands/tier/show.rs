@@ -131,12 +131,19 @@ fn as_line(event: &Event) -> Option<String> {
             units::bytes(*resident_bytes),
             units::bytes(*archived_bytes)
         ),
-        Event::Waiting { path, block, class, user, waiters, by, begun, waited_ms } => format!(
-            "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of {path}{}",
-            if *begun { "reading" } else { "queued" },
-            units::duration(waited_ms * 1_000_000),
-            waiting_programs(by)
-        ),
+        Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
+            format!(
+                "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of \
+                 {path}{}",
+                match (begun, away) {
+                    (true, _) => "reading",
+                    (false, true) => "away",
+                    (false, false) => "queued",
+                },
+                units::duration(waited_ms * 1_000_000),
+                waiting_programs(by)
+            )
+        }
         Event::Version { object, path, bytes, state, since, modified } => {
             let [when, modified] = [since, modified].map(|seconds| {
                 let time = jiff::Timestamp::from_second(*seconds);
@@ -150,23 +157,25 @@ fn as_line(event: &Event) -> Option<String> {
             path,
             attached,
             refusal,
+            away,
             encrypted,
             free_bytes,
             objects,
             bytes,
         } => {
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
-            let state = match (attached, refusal) {
-                (false, _) => "missing",
-                (true, None) => "attached",
-                (true, Some(_)) => "readonly",
+            let state = match (attached, away, refusal) {
+                (_, Some(_), _) => "away",
+                (false, ..) => "missing",
+                (true, _, None) => "attached",
+                (true, _, Some(_)) => "readonly",
             };
             format!(
                 "{archive} {state:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
                 path.as_deref().unwrap_or("-"),
-                refusal.as_deref().unwrap_or_default()
+                away.as_deref().or(refusal.as_deref()).unwrap_or_default()
             )
             .trim_end()
             .to_owned()
