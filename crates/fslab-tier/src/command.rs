@@ -136,6 +136,15 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether it changes what users see of the tree: names, contents or attributes. Copies and
+    /// bytes that come and go are not seen.
+    #[must_use]
+    pub fn changes_tree(&self) -> bool {
+        matches!(self, Self::Pin { .. } | Self::Undelete { .. } | Self::UndeleteAll { .. })
+    }
+}
+
 /// What users are told, a line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
