@@ -15,6 +15,7 @@ use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
 use super::{bad, parse_bundled};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
+use crate::output::harmless;
 use crate::units::parse_duration;
 
 /// What a new tier is to be.
@@ -267,7 +268,7 @@ fn report(made: &rebuild::Rebuilt, json: bool) -> Result<()> {
         say!("{value}");
     } else {
         for (what, list) in lists {
-            list.iter().for_each(|line| say!("{what}: {line}"));
+            list.iter().for_each(|line| say!("{what}: {}", harmless(line)));
         }
         if made.tree_made.is_none() {
             say!("no archived tree was found: attributes of directories are not known");

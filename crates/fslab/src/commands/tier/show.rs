@@ -8,7 +8,7 @@ use fslab_tier::command::{Command, Event, State, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
-use crate::output::output;
+use crate::output::{harmless, output};
 use crate::units;
 
 /// Versions that are put in order before they are shown: the memory that this takes.
@@ -80,7 +80,10 @@ impl Shown {
     }
 
     fn write(&self, event: &Event) -> std::io::Result<()> {
-        let line = if self.json { serde_json::to_string(event).ok() } else { as_line(event) };
+        let line = match self.json {
+            true => serde_json::to_string(event).ok(),
+            false => as_line(event).map(|line| harmless(&line).into_owned()),
+        };
         match (event, line) {
             (Event::Problem { .. }, Some(line)) if !self.json => eprintln!("fslab: {line}"),
             (_, Some(line)) => return writeln!(output(), "{line}"),
