@@ -115,8 +115,20 @@ pub enum Error {
         #[source]
         source: Box<redb::Error>,
     },
+    /// The catalogue can't be read, as it is damaged or something else.
+    #[error(
+        "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
+        path.display()
+    )]
+    CatalogueUnreadable {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<redb::Error>,
+    },
     /// The catalogue holds something that is none of its own.
-    #[error("catalogue {}: {what}; remove it and run `fslab tier scan`", path.display())]
+    #[error("catalogue {}: {what}; move it away and run `fslab tier scan`", path.display())]
     CatalogueDamaged {
         /// Its file.
         path: PathBuf,
