@@ -113,7 +113,7 @@ pub enum Command {
         /// The directory, or a file.
         path: Vec<u8>,
     },
-    /// Look at every file and every object.
+    /// Look at every file and what archives list.
     Scan,
     /// Read every copy, mend copies from each other, and make those that are missing.
     Scrub {
@@ -246,6 +246,9 @@ pub enum Event {
     End {
         /// Why it did not end well.
         error: Option<String>,
+        /// The exit code of `fslab tier`; earlier versions tell none.
+        #[serde(default)]
+        code: u8,
     },
 }
 

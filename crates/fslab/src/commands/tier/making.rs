@@ -10,9 +10,9 @@ use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::Size;
-use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
+use fslab_vfs::{Claim, FileSystem, Timestamp};
 
-use super::{bad, parse_bundled};
+use super::{bad, parse_bundled, unusable};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
 use crate::output::harmless;
@@ -231,7 +231,7 @@ impl Rebuild {
 fn make_directory(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("can't make {}", path.display()))
+            Err(unusable(&format!("can't make {}", path.display()), error))
         }
         _ => Ok(()),
     }
@@ -308,8 +308,7 @@ fn told(made: &rebuild::Rebuilt) -> Result<()> {
 /// A directory that nobody else of this house uses.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
-    let tree = HostFs::open(path, &HostOptions::default());
-    let tree = tree.with_context(|| format!("can't use {shown}"))?;
+    let tree = super::host(path)?;
     tree.claim_tree(Claim::Exclusive).map_err(|error| match error.errno() {
         fslab_vfs::Errno::BUSY => {
             bad(format!("{shown} is in use by another fslab mount or tool; end that first"))
