@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{fslab, require_mounting, run, soon, umount_unused};
+use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
 /// Nothing that users see of the tree changes; bytes go and come.
@@ -179,8 +179,12 @@ fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
     let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
     soon("the daemon is gone", || run(&["tier", "queue", &point]).0 != 0);
-    let (_, message) = run(&["tier", "state", &file]);
-    assert!(message.contains("-o replace"), "{message}");
+    let (code, message) = run(&["tier", "state", &file]);
+    assert!(code == 1 && message.contains("-o replace"), "{message}");
+    // Which removes what dead daemons left.
+    Place::mounted(&["-l", "stats"]).umount();
+    let (code, message) = run(&["tier", "state", &file]);
+    assert!(code == 1 && message.contains("is dead; `fslab mount -o replace`"), "{message}");
     umount_unused(&tiered.place().point);
 }
 

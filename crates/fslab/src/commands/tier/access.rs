@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use fslab_sys::dead_mount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
@@ -133,8 +134,7 @@ fn ask_daemon(
 ) -> Result<()> {
     let owner = runtime::owner_to_ask(mount, root.display())?;
     let name = runtime::service_socket_name(mount.device, SERVICE);
-    let socket = runtime::find_socket(owner, &name)
-        .ok_or_else(|| bad(format!("{} is mounted without the layer tier", root.display())))?;
+    let socket = runtime::find_socket(owner, &name).ok_or_else(|| without_socket(root))?;
     let mut stream = UnixStream::connect(&socket).map_err(|error| {
         let (root, socket) = (root.display(), socket.display());
         anyhow::anyhow!(
@@ -157,6 +157,18 @@ fn ask_daemon(
         }
     }
     anyhow::bail!("the daemon of {} ended before it had answered", root.display())
+}
+
+/// Another daemon removes the socket of one that was killed.
+fn without_socket(root: &Path) -> anyhow::Error {
+    let shown = root.display();
+    // The kernel may still know attributes.
+    match root.read_dir() {
+        Err(error) if dead_mount::tells_of_one(&error) => anyhow::anyhow!(
+            "the daemon of {shown} is dead; `fslab mount -o replace` takes its place"
+        ),
+        _ => bad(format!("{shown} is mounted without the layer tier")),
+    }
 }
 
 fn ask_here(root: &Path, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
