@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fslab_sys::dead_mount;
+use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
@@ -162,9 +162,8 @@ fn ask_daemon(
 /// Another daemon removes the socket of one that was killed.
 fn without_socket(root: &Path) -> anyhow::Error {
     let shown = root.display();
-    // The kernel may still know attributes.
-    match root.read_dir() {
-        Err(error) if dead_mount::tells_of_one(&error) => anyhow::anyhow!(
+    match DeadMount::on(root, "fuse.fslab") {
+        Ok(Some(_)) => anyhow::anyhow!(
             "the daemon of {shown} is dead; `fslab mount -o replace` takes its place"
         ),
         _ => bad(format!("{shown} is mounted without the layer tier")),
