@@ -225,6 +225,8 @@ pub struct MountEntry {
     pub source: OsString,
     /// The file system's own options ("rw,user_id=0,group_id=0").
     pub options: String,
+    /// Whether nothing can be changed there, be it for the file system or this mount of it alone.
+    pub is_read_only: bool,
 }
 
 impl MountEntry {
@@ -270,14 +272,18 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let device = std::str::from_utf8(fields.by_ref().nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let target = fields.by_ref().nth(1)?;
+    let here = fields.by_ref().next()?;
     fields.by_ref().find(|field| *field == b"-")?;
     let (file_system, source) = (fields.next()?, fields.next()?);
+    let options = fields.next().unwrap_or_default();
+    let says_read_only = |options: &[u8]| options.split(|byte| *byte == b',').any(|o| o == b"ro");
     Some(MountEntry {
         device: (major.parse().ok()?, minor.parse().ok()?),
         target: PathBuf::from(unescape(target)),
         file_system: String::from_utf8_lossy(file_system).into_owned(),
         source: unescape(source),
-        options: String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned(),
+        options: String::from_utf8_lossy(options).into_owned(),
+        is_read_only: says_read_only(here) || says_read_only(options),
     })
 }
 
@@ -348,6 +354,11 @@ mod tests {
         assert_eq!(entry.target, Path::new("/mnt/with blank"));
         assert_eq!(entry.file_system, "fuse.x");
         assert_eq!(entry.source, r"a\b");
+        assert!(!entry.is_read_only);
+        for line in [&b"1 2 0:3 / /a ro,noatime - fuse x rw"[..], b"1 2 0:3 / /a rw - fuse x rw,ro"]
+        {
+            assert!(parse_line(line).unwrap().is_read_only);
+        }
         assert_eq!(parse_line(b""), None);
     }
 

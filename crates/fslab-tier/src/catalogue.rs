@@ -8,6 +8,7 @@
 //! `row`: what is known of an object. `facts`: what else is known. `turning`: saying anew what
 //! objects are.
 
+use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
@@ -343,7 +344,21 @@ fn builder() -> redb::Builder {
 }
 
 fn failed(path: &Path, error: impl Into<redb::Error>) -> Error {
-    Error::Catalogue { path: path.to_owned(), source: Box::new(error.into()) }
+    let (path, source) = (path.to_owned(), Box::new(error.into()));
+    match is_damage(&source) {
+        true => Error::CatalogueUnreadable { path, source },
+        false => Error::Catalogue { path, source },
+    }
+}
+
+fn is_damage(error: &redb::Error) -> bool {
+    match error {
+        redb::Error::Corrupted(_) => true,
+        redb::Error::Io(error) => {
+            matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub enum Command {
         /// The directory, or a file.
         path: Vec<u8>,
     },
-    /// Look at every file and every object.
+    /// Look at every file and what archives list.
     Scan,
     /// Read every copy, mend copies from each other, and make those that are missing.
     Scrub {
@@ -134,6 +134,15 @@ pub enum Command {
         /// Only say what would be done.
         dry_run: bool,
     },
+}
+
+impl Command {
+    /// Whether it changes what users see of the tree: names, contents or attributes. Copies and
+    /// bytes that come and go are not seen.
+    #[must_use]
+    pub fn changes_tree(&self) -> bool {
+        matches!(self, Self::Pin { .. } | Self::Undelete { .. } | Self::UndeleteAll { .. })
+    }
 }
 
 /// What users are told, a line each.
@@ -246,6 +255,9 @@ pub enum Event {
     End {
         /// Why it did not end well.
         error: Option<String>,
+        /// The exit code of `fslab tier`; earlier versions tell none.
+        #[serde(default)]
+        code: u8,
     },
 }
 

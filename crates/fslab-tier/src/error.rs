@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::Utf8Chunk;
 
 use fslab_vfs::Errno;
 
@@ -127,8 +128,20 @@ pub enum Error {
         #[source]
         source: Box<redb::Error>,
     },
+    /// The catalogue can't be read, as it is damaged or something else.
+    #[error(
+        "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
+        path.display()
+    )]
+    CatalogueUnreadable {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<redb::Error>,
+    },
     /// The catalogue holds something that is none of its own.
-    #[error("catalogue {}: {what}; remove it and run `fslab tier scan`", path.display())]
+    #[error("catalogue {}: {what}; move it away and run `fslab tier scan`", path.display())]
     CatalogueDamaged {
         /// Its file.
         path: PathBuf,
@@ -247,7 +260,17 @@ fn for_now(away: &[String]) -> String {
     if away.is_empty() { String::new() } else { format!("; away for now: {}", away.join(", ")) }
 }
 
-/// A path of the tree for messages.
+/// A path of the tree for messages. One that is no UTF-8 has its other bytes as `\xNN` and each
+/// backslash twice; so has one in which `\x` stands, that no two paths are shown alike.
 pub(crate) fn shown(path: &[u8]) -> String {
-    if path.is_empty() { ".".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
+    match std::str::from_utf8(path) {
+        Ok("") => ".".to_owned(),
+        Ok(text) if !text.contains(r"\x") => text.to_owned(),
+        _ => path.utf8_chunks().map(escaped).collect(),
+    }
+}
+
+fn escaped(chunk: Utf8Chunk<'_>) -> String {
+    let bytes = chunk.invalid().iter().map(|byte| format!(r"\x{byte:02x}"));
+    std::iter::once(chunk.valid().replace('\\', r"\\")).chain(bytes).collect()
 }

@@ -550,7 +550,22 @@ impl Home {
         private::warn_if_open(&self.path, &[CATALOGUE]);
         let writer = writing::writer_of(&*tree, &around)?;
         let archives = self.archives(writer.as_ref(), &around)?;
+        self.warn_if_catalogue_is_lost();
         Tier::open(tree, settings, archives, self.catalogue()?, around)
+    }
+}
+
+impl Home {
+    /// A new catalogue takes the place of one that is not there: the first comes with the tier.
+    fn warn_if_catalogue_is_lost(&self) {
+        let path = self.path.join(CATALOGUE);
+        if fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
+            return;
+        }
+        let path = path.display();
+        tracing::warn!(
+            "catalogue {path}: is missing, and a new one knows of no file: run `fslab tier scan`"
+        );
     }
 }
 

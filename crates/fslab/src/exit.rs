@@ -4,6 +4,7 @@ use std::num::ParseIntError;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use fslab_vfs::Errno;
 
 /// How a run of `fslab` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,17 @@ impl Code {
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
+    }
+
+    /// The exit code of a file or directory that was named and can't be used.
+    pub fn of_io(error: &std::io::Error) -> Self {
+        Errno::from_io_error(error).map_or(Self::Failure, of_errno)
+    }
+
+    /// The code of a number; of one that is none of these, that something went wrong.
+    pub fn numbered(number: u8) -> Self {
+        let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing];
+        codes.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failure)
     }
 
     /// The exit code of arguments that were refused: a value that can't be used is no other thing
@@ -113,6 +125,20 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::NotNow { .. }
         | Error::Busy { .. }
         | Error::Foreign { .. } => Code::BadInput,
+        Error::Below { source, .. } => of_errno(source.errno()),
+        Error::File { source, .. } => Code::of_io(source),
+        Error::Archive { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Code::Missing
+        }
+        _ => Code::Failure,
+    }
+}
+
+/// What was named is not there or is in the way; or a privilege is lacking.
+fn of_errno(errno: Errno) -> Code {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::EXIST => Code::BadInput,
+        Errno::ACCESS | Errno::PERM => Code::Missing,
         _ => Code::Failure,
     }
 }

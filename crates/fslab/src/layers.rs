@@ -19,6 +19,7 @@ use fslab_tier::{
 };
 use fslab_vfs::{Cancellation, Errno, FileSystem, Request, Timestamp};
 
+use crate::exit::Code;
 use crate::programs::Running;
 
 /// Until its long proofs have run (see docs/STATUS.md).
@@ -206,15 +207,25 @@ impl Service for TierService {
             Err(_) => false,
         };
         let asked = serde_json::from_str::<Command>(question);
-        let error = match asked {
+        let ended = match asked {
             Ok(command) => {
                 let request = cancelled_with(is_gone);
-                let done = command::execute(&self.0, &command, &request.0, &mut say);
-                done.err().map(|error| error.to_string())
+                ended(command::execute(&self.0, &command, &request.0, &mut say))
             }
-            Err(error) => Some(format!("not understood: {error}")),
+            Err(error) => {
+                let error = Some(format!("not understood: {error}"));
+                Event::End { error, code: Code::Failure as u8 }
+            }
         };
-        say(Event::End { error });
+        say(ended);
+    }
+}
+
+/// What is told last of what was asked.
+pub fn ended(done: fslab_tier::Result<()>) -> Event {
+    match done.map_err(anyhow::Error::new) {
+        Ok(()) => Event::End { error: None, code: Code::Success as u8 },
+        Err(error) => Event::End { code: Code::of(&error) as u8, error: Some(error.to_string()) },
     }
 }
 

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     match output::ended(command.run()) {
         Ok(()) => exit::Code::Success.into(),
         Err(error) => {
-            eprintln!("fslab: {}", exit::one_line(&error));
+            eprintln!("fslab: {}", output::harmless(&exit::one_line(&error)));
             exit::Code::of(&error).into()
         }
     }

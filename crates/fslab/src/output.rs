@@ -2,6 +2,7 @@
 //! (`fslab ... | head -1`): what comes then is left unsaid, and work that must be ended is ended.
 //! Any other failure to write ends the command as failed, also where the text was only said.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::sync::OnceLock;
@@ -24,6 +25,25 @@ pub fn print(text: Arguments<'_>) {
         // A failure is noted by the writer.
         output().write_fmt(text).ok();
     }
+}
+
+/// A line for terminals: control characters, as names of files may have, are told as `\xNN`, and
+/// then each backslash twice, unless the line has such escapes already.
+pub fn harmless(line: &str) -> Cow<'_, str> {
+    if !line.contains(char::is_control) {
+        return Cow::Borrowed(line);
+    }
+    let has_escapes = line.contains(r"\x");
+    let told = line.chars().map(|letter| match letter {
+        '\\' if !has_escapes => r"\\".to_owned(),
+        letter if letter.is_control() => {
+            let mut bytes = [0; 4];
+            let bytes = letter.encode_utf8(&mut bytes).bytes();
+            bytes.map(|byte| format!(r"\x{byte:02x}")).collect()
+        }
+        letter => letter.to_string(),
+    });
+    Cow::Owned(told.collect())
 }
 
 /// Standard output, for what is written piece by piece: its errors end the work.

@@ -1,6 +1,7 @@
 //! What users are shown: where bytes are, who waits for them, and which versions there were.
 
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
@@ -121,8 +122,8 @@ pub(super) fn queue(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
     for recall in tier.recalls() {
         let ino = recall.file.ino();
         let path = tier.lower().path_below(ino);
-        let path =
-            path.map_or_else(|| format!("inode {}", ino.0), |path| path.display().to_string());
+        let path = path
+            .map_or_else(|| format!("inode {}", ino.0), |path| shown(path.as_os_str().as_bytes()));
         go_on(tell(Event::Waiting {
             path,
             block: recall.block,
@@ -142,7 +143,7 @@ pub(super) fn archives(tier: &Arc<Tier>, tell: &mut Tell<'_>) -> Result<()> {
     tier.archive_states()?.into_iter().try_for_each(|state| {
         go_on(tell(Event::Archive {
             archive: state.id.to_string(),
-            path: state.path.map(|path| path.display().to_string()),
+            path: state.path.map(|path| shown(path.as_os_str().as_bytes())),
             attached: state.is_attached,
             refusal: state.refusal,
             away: state.away,

@@ -7,11 +7,11 @@ mod access;
 mod making;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_tier::command::Command;
-use fslab_vfs::Size;
+use fslab_vfs::{HostFs, HostOptions, Size};
 
 use crate::exit::{Code, Coded};
 use access::Access;
@@ -149,7 +149,7 @@ enum Action {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
     },
-    /// Look at every file and every object, and make the catalogue anew
+    /// Look at every file and what archives list, and make the catalogue anew; `scrub` reads copies
     Scan {
         /// The tree: where it is mounted, or its directory
         tree: PathBuf,
@@ -198,7 +198,7 @@ impl Action {
             let (access, inner) = Access::to_all(paths)?;
             Ok((access, make(inner)))
         };
-        let of_tree = |tree: PathBuf, command: Command| Ok((Access::to(&tree)?.0, command));
+        let of_tree = |tree: PathBuf, command: Command| Ok((Access::to_all(&[tree])?.0, command));
         match self {
             Self::Archive { paths, rate, bundle } => {
                 let (rate, bundled) = (rate.bytes(), bundle.map(|bundle| bundle.bytes()));
@@ -249,11 +249,14 @@ impl Action {
 }
 
 fn policy(tree: PathBuf, file: Option<PathBuf>, dry_run: bool) -> Result<(Access, Command)> {
-    let (access, _) = Access::to(&tree)?;
+    let (access, _) = Access::to_all(&[tree])?;
     let read = |file: PathBuf| -> Result<_> {
         let origin = file.display().to_string();
         let rules = std::fs::read_to_string(&file);
-        Ok((rules.with_context(|| format!("can't read the policy {origin}"))?, origin))
+        Ok((
+            rules.map_err(|error| unusable(&format!("can't read the policy {origin}"), error))?,
+            origin,
+        ))
     };
     let rules = file.map(read).transpose()?;
     Ok((access, Command::Policy { rules, dry_run }))
@@ -271,6 +274,17 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     let size = text.parse::<Size>()?;
     let is_small = size.bytes() <= fslab_tier::BUNDLED_BYTES_MAX;
     is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
+}
+
+/// The file system of a directory.
+fn host(path: &Path) -> Result<HostFs> {
+    let host = HostFs::open(path, &HostOptions::default());
+    host.map_err(|error| unusable(&format!("can't use {}", path.display()), error.errno().into()))
+}
+
+/// What was given can't be used, or not by this user, or something went wrong with it.
+fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
+    Coded { code: Code::of_io(&error), message: format!("{what}: {error}") }.into()
 }
 
 fn bad(message: String) -> anyhow::Error {

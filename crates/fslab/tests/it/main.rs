@@ -23,6 +23,7 @@ mod sca_tools;
 mod services;
 mod set_id;
 mod support;
+mod tier_answers;
 mod tier_archives;
 mod tier_faults;
 mod tier_fsx;

@@ -42,7 +42,7 @@ fn a_tier_does_each_step_of_its_unit_whatever_became_of_the_one_before() {
     let step = command_of("ExecStart", "fslab-tier-policy@.service", tiered.tree()).unwrap();
     let trees = || fs::read_dir(tiered.beside("archive/trees")).unwrap().count();
     let code = || shell(&step, tiered.place()).status().unwrap().code();
-    assert_eq!((code(), trees()), (Some(1), 1), "{step}");
+    assert_eq!((code(), trees()), (Some(3), 1), "{step}");
     let rule = "[[rule]]\naction = \"archive\"\npaths = [\"**\"]\n";
     fs::write(tiered.beside("home/policy.toml"), rule).unwrap();
     assert_eq!((code(), trees()), (Some(0), 2), "{step}");

@@ -365,7 +365,7 @@ fn mistakes_are_refused_in_one_line() {
         (&["archive", plain], "is in no tree of a tier"),
         (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),
         (&["policy", &lower], "can't read the policy"),
-        (&["release", &format!("{lower}/none")], "none: No such file"),
+        (&["release", &format!("{lower}/none")], "none is not there"),
     ] {
         let (code, message) = run(&[&["tier"], arguments].concat());
         assert!(code != 0 && message.contains(part), "{arguments:?}: {code} {message}");

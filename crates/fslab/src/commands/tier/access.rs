@@ -1,19 +1,20 @@
 //! Which tree a path is in, and how to ask about it: through the daemon that has it mounted, or by
 //! opening the tree.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
-use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs::FileSystem;
 
 use super::bad;
 use crate::layers::around;
@@ -39,14 +40,18 @@ impl Access {
             return Ok((Self::Mounted(mount.target.clone(), mount), inner));
         }
         let root = path.ancestors().find(|ancestor| is_tree(ancestor));
-        let root = root.ok_or_else(|| {
-            bad(format!("{} is in no tree of a tier; `fslab tier init` makes one", path.display()))
+        let root = root.ok_or_else(|| match is_missing(&path) {
+            true => not_there(&path),
+            false => bad(format!(
+                "{} is in no tree of a tier; `fslab tier init` makes one",
+                path.display()
+            )),
         })?;
         let inner = inner_path(&path, root);
         Ok((Self::Directory(root.to_owned()), inner))
     }
 
-    /// The tree that all of some paths are in.
+    /// The tree that all of some paths are in. Each must be there, before anything is done.
     pub fn to_all(paths: &[PathBuf]) -> Result<(Self, Vec<Vec<u8>>)> {
         let mut all = Vec::new();
         let mut access: Option<Self> = None;
@@ -57,6 +62,9 @@ impl Access {
             }
             access = Some(found);
             all.push(inner);
+        }
+        if let Some(missing) = paths.iter().find(|path| is_missing(path)) {
+            return Err(not_there(missing));
         }
         Ok((access.context("no path is given")?, all))
     }
@@ -70,10 +78,23 @@ impl Access {
     /// Asks, and calls `told` with each thing that is told; `false` ends it.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
+            Self::Mounted(root, mount) if mount.is_read_only && command.changes_tree() => {
+                let root = root.display();
+                Err(bad(format!("{root} is mounted read-only: pins and names stay as they are")))
+            }
             Self::Mounted(root, mount) => ask_daemon(root, mount, command, told),
             Self::Directory(root) => ask_here(root, command, told),
         }
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    found.is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
+fn not_there(path: &Path) -> anyhow::Error {
+    bad(format!("{} is not there", path.display()))
 }
 
 /// An absolute path without links, but for the last name, which need not be there.
@@ -113,10 +134,13 @@ fn ask_daemon(
 ) -> Result<()> {
     let owner = runtime::owner_to_ask(mount, root.display())?;
     let name = runtime::service_socket_name(mount.device, SERVICE);
-    let socket = runtime::find_socket(owner, &name)
-        .ok_or_else(|| bad(format!("{} is mounted without the layer tier", root.display())))?;
-    let mut stream = UnixStream::connect(&socket).with_context(|| {
-        format!("the daemon of {} does not answer on {}", root.display(), socket.display())
+    let socket = runtime::find_socket(owner, &name).ok_or_else(|| without_socket(root))?;
+    let mut stream = UnixStream::connect(&socket).map_err(|error| {
+        let (root, socket) = (root.display(), socket.display());
+        anyhow::anyhow!(
+            "the daemon of {root} does not answer on {socket}: {error}; where it is dead, \
+             `fslab mount -o replace` takes its place"
+        )
     })?;
     let question = serde_json::to_string(command)? + "\n";
     stream.write_all(question.as_bytes()).context("asking the daemon")?;
@@ -135,20 +159,28 @@ fn ask_daemon(
     anyhow::bail!("the daemon of {} ended before it had answered", root.display())
 }
 
+/// Another daemon removes the socket of one that was killed.
+fn without_socket(root: &Path) -> anyhow::Error {
+    let shown = root.display();
+    match DeadMount::on(root, "fuse.fslab") {
+        Ok(Some(_)) => anyhow::anyhow!(
+            "the daemon of {shown} is dead; `fslab mount -o replace` takes its place"
+        ),
+        _ => bad(format!("{shown} is mounted without the layer tier")),
+    }
+}
+
 fn ask_here(root: &Path, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
     let tier = open(root)?;
     let done = command::execute(&tier, command, &own_request(), told);
     let ended = tier.shutdown();
-    let error = done.err().map(|error| error.to_string());
-    told(Event::End { error });
+    told(crate::layers::ended(done));
     Ok(ended?)
 }
 
 /// Opens the tree itself.
 pub fn open(root: &Path) -> Result<Arc<Tier>> {
-    let host = HostFs::open(root, &HostOptions::default());
-    let tree: Arc<dyn FileSystem> =
-        Arc::new(host.with_context(|| format!("can't use {}", root.display()))?);
+    let tree: Arc<dyn FileSystem> = Arc::new(super::host(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;
     let around = around(&crate::surroundings::of_program());
     Ok(home.open(tree, home.settings(), around)?)

@@ -9,11 +9,12 @@ use fslab_tier::archive::{DirectoryArchive, Key};
 use fslab_tier::home::{Attached, Home, Remains, Wish, writer_of};
 use fslab_tier::{Surroundings, own_request, rebuild};
 use fslab_vfs::Size;
-use fslab_vfs::{Claim, FileSystem, HostFs, HostOptions, Timestamp};
+use fslab_vfs::{Claim, FileSystem, Timestamp};
 
-use super::{bad, parse_bundled};
+use super::{bad, parse_bundled, unusable};
 use crate::exit::{Code, Coded};
 use crate::layers::{around, home_of};
+use crate::output::harmless;
 use crate::units::parse_duration;
 
 /// What a new tier is to be.
@@ -253,7 +254,7 @@ impl Rebuild {
 fn make_directory(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("can't make {}", path.display()))
+            Err(unusable(&format!("can't make {}", path.display()), error))
         }
         _ => Ok(()),
     }
@@ -292,7 +293,7 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -
         say!("{value}");
     } else {
         for (what, list) in lists {
-            list.iter().for_each(|line| say!("{what}: {line}"));
+            list.iter().for_each(|line| say!("{what}: {}", harmless(line)));
         }
         if made.tree_made.is_none() {
             say!("no archived tree was found: attributes of directories are not known");
@@ -335,8 +336,7 @@ fn told(made: &rebuild::Rebuilt) -> Result<()> {
 /// A directory that nobody else of this house uses.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
-    let tree = HostFs::open(path, &HostOptions::default());
-    let tree = tree.with_context(|| format!("can't use {shown}"))?;
+    let tree = super::host(path)?;
     tree.claim_tree(Claim::Exclusive).map_err(|error| match error.errno() {
         fslab_vfs::Errno::BUSY => {
             bad(format!("{shown} is in use by another fslab mount or tool; end that first"))

@@ -8,7 +8,7 @@ use fslab_tier::command::{Command, Event, State, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
-use crate::output::output;
+use crate::output::{harmless, output};
 use crate::units;
 
 /// Versions that are put in order before they are shown: the memory that this takes.
@@ -47,7 +47,8 @@ struct Shown {
     done: BTreeMap<String, (u64, u64)>,
     /// Versions that wait to be put in order: a file's beside each other, the oldest first.
     versions: Vec<((String, i64), Event)>,
-    error: Option<String>,
+    /// Why it did not end well, and the exit code.
+    error: Option<(Code, String)>,
     failed: Option<std::io::Error>,
 }
 
@@ -60,6 +61,7 @@ impl Shown {
                 if self.versions.len() < SORTED_MAX { Ok(()) } else { self.show_versions() }
             }
             Event::End { .. } if !self.json => self.show_versions().and_then(|()| self.sum_up()),
+            Event::End { .. } => self.write(&self.ending()),
             event => self.write(&event),
         };
         shown.map_err(|error| self.failed = Some(error)).is_ok()
@@ -68,7 +70,10 @@ impl Shown {
     fn count(&mut self, event: &Event) {
         match event {
             Event::Problem { .. } => self.problems += 1,
-            Event::End { error } => self.error.clone_from(error),
+            Event::End { error: Some(error), code } => {
+                let code = Some(Code::numbered(*code)).filter(|code| *code != Code::Success);
+                self.error = Some((code.unwrap_or(Code::Failure), error.clone()));
+            }
             Event::Total { .. } => self.done.clear(),
             Event::Done { what, bytes, .. } => {
                 let (files, all) = self.done.entry(what.clone()).or_default();
@@ -76,11 +81,14 @@ impl Shown {
             }
             _ => {}
         }
-        self.told += u64::from(!matches!(&event, Event::End { error: None }));
+        self.told += u64::from(!matches!(&event, Event::End { error: None, .. }));
     }
 
     fn write(&self, event: &Event) -> std::io::Result<()> {
-        let line = if self.json { serde_json::to_string(event).ok() } else { as_line(event) };
+        let line = match self.json {
+            true => serde_json::to_string(event).ok(),
+            false => as_line(event).map(|line| harmless(&line).into_owned()),
+        };
         match (event, line) {
             (Event::Problem { .. }, Some(line)) if !self.json => eprintln!("fslab: {line}"),
             (_, Some(line)) => return writeln!(output(), "{line}"),
@@ -107,13 +115,30 @@ impl Shown {
         if let Some(error) = self.failed {
             return Err(error).context("can't write to standard output");
         }
-        let message = match (self.error, self.problems) {
-            (Some(error), _) => error,
-            (None, 0) => return Ok(()),
-            (None, 1) => "one file could not be done; see above".to_owned(),
-            (None, problems) => format!("{problems} files could not be done; see above"),
-        };
-        Err(Coded { code: Code::Failure, message }.into())
+        match self.outcome() {
+            Some((code, message)) => Err(Coded { code, message }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What did not end well.
+    fn outcome(&self) -> Option<(Code, String)> {
+        match (&self.error, self.problems) {
+            (Some(error), _) => Some(error.clone()),
+            (None, 0) => None,
+            (None, 1) => Some((Code::Failure, "one file could not be done; see above".to_owned())),
+            (None, problems) => {
+                Some((Code::Failure, format!("{problems} files could not be done; see above")))
+            }
+        }
+    }
+
+    /// The last event, as the command ends.
+    fn ending(&self) -> Event {
+        match self.outcome() {
+            Some((code, error)) => Event::End { error: Some(error), code: code as u8 },
+            None => Event::End { error: None, code: Code::Success as u8 },
+        }
     }
 }
 
