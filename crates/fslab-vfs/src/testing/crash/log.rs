@@ -182,11 +182,15 @@ impl<'a> Disk<'a> {
             }
         }
         self.fingerprint = self.fingerprint.wrapping_add(self.sum(&synced));
-        for (number, _) in self.pending.iter().zip(&synced).filter(|(_, synced)| **synced) {
-            let change = &self.log.effects[*number].change;
-            self.image.apply(change);
-            self.emptied.extend(change.emptied().map(|(ino, range)| (*number, ino, range)));
+        let mut image = self.image.clone();
+        let (mut emptied, is_synced) = (Vec::new(), |place: &usize| synced[*place]);
+        for number in (0..self.pending.len()).filter(is_synced).map(|place| self.pending[place]) {
+            self.apply(&mut image, number);
+            let range = self.log.effects[number].change.emptied();
+            emptied.extend(range.map(|(ino, range)| (number, ino, range)));
         }
+        self.image = image;
+        self.emptied.extend(emptied);
         let mut synced = synced.iter();
         self.pending.retain(|_| synced.next() == Some(&false));
         // What nothing pending is older than can't matter any more.
