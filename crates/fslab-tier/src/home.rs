@@ -33,7 +33,7 @@ mod made;
 mod remains;
 mod writing;
 
-use made::Made;
+use made::{Made, absent};
 pub use remains::Remains;
 use writing::Origin;
 pub use writing::writer_of;
@@ -198,8 +198,9 @@ impl Home {
         };
         let archives: Vec<_> = wish.archives.iter().map(attached).collect();
         let mut made = Made::default();
-        made.watch(path, &[SETTINGS, CATALOGUE]);
+        let new = absent(path, &[SETTINGS, CATALOGUE]);
         let home = Self::make(path, tier, wish, archives)?;
+        made.add(new);
         for archive in &home.description.archives {
             init_archive(&archive.path, archive.id, tier, archive.key.as_deref(), &mut made)?;
         }
@@ -351,9 +352,9 @@ impl Home {
         }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(Attached { id: found.id, path, key });
-        self.save()?;
+        // The home may name it, though it can't be said whether that will last.
         made.keep();
-        Ok(())
+        self.save()
     }
 
     /// Makes an empty archive that takes the place of a lost one, under its identity: a scrub fills
@@ -385,9 +386,8 @@ impl Home {
         init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         self.description.archives[known] = Attached { id: lost, path, key };
-        self.save()?;
         made.keep();
-        Ok(())
+        self.save()
     }
 
     /// Asks for another number of copies from now on: a scrub makes those that are missing.
@@ -579,13 +579,14 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
         return Err(refused(format!("the tree belongs to tier {}", mark.tier)));
     }
     let home = PathBuf::from(std::ffi::OsString::from_vec(mark.home));
-    match Home::read(&home) {
-        Ok(found) if found.description.tier == tier => Err(refused(format!(
-            "the tree has a home, {0}: name that with `--home {0}`, or move it away first",
-            home.display()
-        ))),
-        _ => Ok(()),
+    let is_others = || Home::read(&home).is_ok_and(|found| found.description.tier != tier);
+    if matches!(home.join(SETTINGS).try_exists(), Ok(false)) || is_others() {
+        return Ok(());
     }
+    Err(refused(format!(
+        "the tree has a home, {0}: name that with `--home {0}`, or move it away first",
+        home.display()
+    )))
 }
 
 /// Makes an archive, encrypted where a file with a key is named.
@@ -596,11 +597,15 @@ fn init_archive(
     key: Option<&Path>,
     made: &mut Made,
 ) -> Result<()> {
-    made.watch(archive, &DirectoryArchive::parts());
-    match key {
+    let new = absent(archive, &DirectoryArchive::parts());
+    let done = match key {
         Some(key) => DirectoryArchive::init_sealed(archive, id, tier, &Key::read(key)?),
         None => DirectoryArchive::init(archive, id, tier),
+    };
+    if !done.as_ref().is_err_and(is_taken) {
+        made.add(new);
     }
+    done
 }
 
 fn check_copies(copies: usize, found: usize) -> Result<()> {
@@ -618,6 +623,15 @@ fn check_wish(wish: &Wish) -> Result<()> {
         return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
     }
     Ok(())
+}
+
+/// Whether somebody else has made something where it was to be made.
+fn is_taken(error: &Error) -> bool {
+    match error {
+        Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
+        Error::NoArchive { .. } | Error::Refused { .. } => true,
+        _ => false,
+    }
 }
 
 fn refused(what: String) -> Error {

@@ -52,6 +52,16 @@ impl Surroundings {
     }
 }
 
+impl Surroundings {
+    /// The same of the root of a tree. Where its birth is known, that decides alone, as there are
+    /// file systems on which numbers of directories don't last: a copy is born later.
+    #[must_use]
+    pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
+        let ((_, born), (_, present)) = (halves(written), halves((self.tell)(attr)));
+        self.is_of(written, attr) || (born != 0 && born == present)
+    }
+}
+
 /// An inode is the number that the file system below knows it by in every session, and its time of
 /// birth, which tells it from who had the number before.
 #[must_use]

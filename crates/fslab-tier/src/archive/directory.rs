@@ -316,7 +316,8 @@ fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
     }
     let lease = match take_lease(root) {
         Err(error) if is_read_only(&error) => {
-            return Ok(Right::Reads("lies on a file system that is read-only".to_owned()));
+            let why = "lies on a file system that is read-only: make it writable, then mount again";
+            return Ok(Right::Reads(why.to_owned()));
         }
         lease => lease?,
     };
@@ -332,9 +333,13 @@ fn is_read_only(error: &Error) -> bool {
     matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Whether nobody ever wrote to an archive.
+/// Whether an archive has nothing that a tree could need.
 fn is_fresh(root: &Path) -> bool {
-    matches!(root.join(LEASE).try_exists(), Ok(false))
+    let is_empty = |kind| {
+        let mut found = fs::read_dir(root.join(directory_of(kind))).ok()?;
+        Some(found.next().is_none())
+    };
+    [ContainerKind::Files, ContainerKind::Tree].map(is_empty) == [Some(true), Some(true)]
 }
 
 fn take_lease(root: &Path) -> Result<File> {
@@ -373,7 +378,8 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let holder = signature(&lease);
             let what = format!(
-                "is being written by another fslab{holder}, or read by a rebuild or another tree"
+                "is being written by another fslab{holder}, or read by a rebuild or another tree of \
+                 the tier, which is mounted"
             );
             Err(Error::NoArchive { path: root.to_owned(), what })
         }

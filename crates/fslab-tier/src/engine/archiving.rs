@@ -164,10 +164,11 @@ impl Tier {
         }
     }
 
-    /// What an archive holds that is away is not archived again for that: it will be back.
+    /// What an archive holds that is away is not archived again for that: it will be back. Nor is
+    /// what only another tree's archive holds, where it would be recalled for it: a scrub copies it.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
-        holders.retain(|archive| archive.refusal().is_none());
+        holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
         !before.changed && holders.len() >= self.settings.copies
     }
 

@@ -50,12 +50,14 @@ struct Gathered {
 impl Gathered {
     /// Tells what became of it, by each name by which it was asked for.
     fn tell(&self, outcome: Result<Archived>, told: &mut Outcome<'_>) -> Result<()> {
+        let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
         let why = "could not be archived by another name that it has";
-        self.names.iter().try_for_each(|name| match is_archived {
-            true => told(name, Ok(Archived::Before)),
-            false => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
+        self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
+            (true, _) => told(name, Ok(Archived::Before)),
+            (_, true) => told(name, Err(crate::Error::busy(name, why))),
+            (_, false) => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
         })
     }
 }

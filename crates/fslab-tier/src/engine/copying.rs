@@ -63,7 +63,10 @@ impl Tier {
         let used = self.enter(ino);
         let mut state = self.state(&used.file)?;
         let is_its = |known: &Known| {
-            known.recorded.version.object == version.object && known.offline.is_empty()
+            let recorded = &known.recorded.version;
+            let is_it = (recorded.object, recorded.location) == (version.object, version.location);
+            // A catalogue of another day may not know of all copies.
+            is_it && recorded.copies == version.copies && known.offline.is_empty()
         };
         let is_here = !state.is_archiving && state.known().is_some_and(is_its);
         if !is_here || self.check_open().is_err() {

@@ -151,7 +151,7 @@ impl Scrub<'_> {
             self.found.copies += 1;
         }
         if damaged.is_empty() && (own(&whole) >= wanted || self.others(row).is_empty()) {
-            self.found.short += u64::from(whole.len() < wanted);
+            self.found.short += u64::from(own(&whole) < wanted);
             return Ok(Vec::new());
         }
         // What went or moved meanwhile is not damaged, and must not be made again.
@@ -165,7 +165,7 @@ impl Scrub<'_> {
         if whole.is_empty() && is_lost && self.archive_anew(row)? {
             self.found.anew += 1;
         } else {
-            self.found.short += u64::from(whole.len() < wanted);
+            self.found.short += u64::from(own(&whole) < wanted);
         }
         Ok(made)
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// Files and directories that were not there before; removed, unless all went well. A directory
@@ -10,18 +11,20 @@ use std::path::{Path, PathBuf};
 #[must_use = "dropped, it removes what was made"]
 pub(super) struct Made(Vec<PathBuf>);
 
-impl Made {
-    /// Before a directory is made, or such names in it: what is there already is not touched.
-    pub(super) fn watch(&mut self, directory: &Path, names: &[&str]) {
-        self.add(directory.to_owned());
-        names.iter().for_each(|name| self.add(directory.join(name)));
-    }
-
-    fn add(&mut self, path: PathBuf) {
+/// Which of a directory and of such names in it are not there.
+pub(super) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
+    let inside = names.iter().map(|name| directory.join(name));
+    let is_absent = |path: &PathBuf| {
         let found = path.symlink_metadata();
-        if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            self.0.push(path);
-        }
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    iter::once(directory.to_owned()).chain(inside).filter(is_absent).collect()
+}
+
+impl Made {
+    /// What was absent, once it was made by nobody else.
+    pub(super) fn add(&mut self, new: Vec<PathBuf>) {
+        self.0.extend(new);
     }
 
     /// All of it stays.

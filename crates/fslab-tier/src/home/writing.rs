@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fslab_vfs::{FileSystem, Ino};
+use fslab_vfs::{Errno, FileSystem, Ino};
 
 use super::{Attached, Home, refused};
 use crate::archive::{DirectoryArchive, Writer};
@@ -61,19 +61,27 @@ pub fn writer_of(tree: &dyn FileSystem, around: &Surroundings) -> Result<Option<
     let mark = match known {
         None => make(tree, around, Origin::New),
         // A copy of the tree that its xattrs were made for.
-        Some(known) if !around.is_of(known.root, &attr) => make(tree, around, Origin::Rebuilt),
+        Some(known) if !around.is_root(known.root, &attr) => make(tree, around, Origin::Rebuilt),
         Some(known) => Ok(known),
     };
     let mark = match mark {
         Ok(mark) => mark,
         // Whoever has no room or may not write there needs his files all the same.
-        Err(error) => {
+        Err(error) if takes_no_xattr(error.errno()) => {
             tracing::warn!("the tree's root takes no xattr ({error}): archives can't know it");
             return Ok(None);
         }
+        Err(error) => return Err(Error::below(b"")(error)),
     };
     let (tree, since) = (tree.path_below(Ino::ROOT), around.calendar.now());
     Ok(Some(Writer { mark, tree, since }))
+}
+
+fn takes_no_xattr(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ROFS | Errno::NOSPC | Errno::DQUOT | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP
+    )
 }
 
 impl Home {

@@ -313,7 +313,9 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     let again = || Home::again(&of("new"), &tree, &remains, &around);
     let said = again().unwrap_err().to_string();
     assert!(said.contains(&format!("`--home {}`", of("home").display())), "{said}");
-    assert!(!of("new").exists());
+    fs::write(of("home/tier.toml"), "version = [").unwrap();
+    again().unwrap_err();
+    assert!(!of("new").exists(), "what can't be read is not lost");
     move_away(&of("home"));
     again().unwrap();
 }

@@ -338,3 +338,23 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
     drop(tiered);
     all_are_right(&world.open(&first).1);
 }
+
+#[test]
+fn who_has_an_archive_of_his_own_recalls_nothing_for_it_and_removes_nothing_of_the_others() {
+    let (world, first) = World::new();
+    let mut second = world.made_again("second");
+    second.home.attach(&world.path("own"), Id([9; 16]), None).unwrap();
+    let (tier, tiered) = world.open(&second);
+    let before = world.stored();
+    archive_all(&tier).unwrap();
+    let counts = tier.counts();
+    let recalled = counts.iter().find(|(name, ..)| *name == "tier_recalled_bytes").unwrap().2;
+    assert_eq!(recalled, 0, "a scrub copies from archive to archive");
+    remove_all(&tiered);
+    world.bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
+    assert_eq!(world.stored(), before);
+    tier.shutdown().unwrap();
+    drop((tiered, tier));
+    all_are_right(&world.open(&first).1);
+}

@@ -283,6 +283,26 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
     }
 }
 
+/// The punch is durable by what another file's sync commits, before what it had emptied.
+#[test]
+fn older_data_that_is_synced_does_not_come_back_into_what_was_punched() {
+    let crash = CrashFs::default();
+    let client = Client::new(&crash);
+    let [file, other] = ["f", "g"].map(|name| synced_file(&client, name, 1));
+    // A size that grows would have its data with it.
+    file.truncate(8192).unwrap();
+    file.fsync(false).unwrap();
+    file.write_all(0, &[2; 8192]).unwrap();
+    let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    file.fallocate(0, 8192, punch).unwrap();
+    client.setxattr(other.ino, "user.x", b"1").unwrap();
+    other.fsync(false).unwrap();
+    file.fsync(false).unwrap();
+    let left = after(&crash, crash.position(), Order::Journal);
+    assert!(left.iter().all(|state| state.contains("/f 8192 {0} 0")), "{left:?}");
+    assert_eq!(left.len(), 1);
+}
+
 #[test]
 fn what_is_written_through_a_synced_descriptor_stays() {
     for (flags, xattr_stays) in

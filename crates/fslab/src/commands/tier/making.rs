@@ -136,13 +136,14 @@ impl Attach {
         // Before anything is made.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
-        if self.take_over {
-            home.take_over(&self.archive, &*tree, &around)?;
-        }
         match self.in_place_of {
             Some(lost) => home.replace(lost, &self.archive, key)?,
             None if is_known => {}
             None => home.attach(&self.archive, around.identities.make(), key)?,
+        }
+        // Whatever is wrong with the archive was found: the other tree only reads from here on.
+        if self.take_over {
+            home.take_over(&self.archive, &*tree, &around)?;
         }
         self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
         if let Some(refusal) = refusal(&self.archive, &*tree, &around)? {
@@ -224,14 +225,19 @@ impl Rebuild {
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.
         drop(remains.archives);
-        for Attached { path, .. } in remains.attached.iter().filter(|_| self.take_over) {
+        // What is not there would be unneeded.
+        let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
+        let takes_over = self.take_over && is_whole;
+        for Attached { path, .. } in remains.attached.iter().filter(|_| takes_over) {
             let taken = home.take_over(path, &*tree, &around);
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
         for Attached { path, .. } in &home.description.archives {
-            let refusal = refusal(path, &*tree, &around)?;
-            refusals.extend(refusal.map(|refusal| (path.clone(), refusal)));
+            match refusal(path, &*tree, &around) {
+                Ok(refusal) => refusals.extend(refusal.map(|refusal| (path.clone(), refusal))),
+                Err(error) => made.problems.push(error.to_string()),
+            }
         }
         report(&made, &refusals, json)
     }
