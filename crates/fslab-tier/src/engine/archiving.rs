@@ -165,7 +165,8 @@ impl Tier {
     }
 
     /// What an archive holds that is away is not archived again for that: it will be back. Nor is
-    /// what only another tree's archive holds, where it would be recalled for it: a scrub copies it.
+    /// what only another tree's archive holds, where it would be recalled for that: a scrub copies
+    /// it.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
