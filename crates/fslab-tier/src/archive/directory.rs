@@ -378,8 +378,8 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let holder = signature(&lease);
             let what = format!(
-                "is being written by another fslab{holder}, or read by a rebuild or by another tree \
-                 of the tier, which is mounted"
+                "is being written by another fslab{holder}, or read by a rebuild or by another \
+                 tree of the tier, which is mounted"
             );
             Err(Error::NoArchive { path: root.to_owned(), what })
         }
