@@ -39,7 +39,7 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
-    /// Check everything, mount nothing
+    /// Check options, layers and places; open and mount nothing
     #[arg(long)]
     dry_run: bool,
     /// Let unknown mount options pass
