@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fslab_tier::archive::away::{LOOK_EVERY, Opener};
 use fslab_tier::archive::memory::MemoryArchive;
@@ -89,12 +89,17 @@ struct Place {
     is_there: AtomicBool,
     /// How often somebody looked.
     looks: AtomicU64,
+    /// Who looks does not come back before this is false.
+    hangs: AtomicBool,
 }
 
 fn opener(archive: &Arc<MemoryArchive>, place: &Arc<Place>) -> Opener {
     let (archive, place) = (Arc::clone(archive), Arc::clone(place));
     Box::new(move || {
         place.looks.fetch_add(1, Ordering::SeqCst);
+        while place.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if place.is_there.load(Ordering::SeqCst) {
             return Ok(archive.clone());
         }
@@ -340,6 +345,65 @@ fn what_is_away_holds_up_nothing_else() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
+/// Ends a hang where a test fails, too.
+struct Hang<'a>(&'a Place);
+
+impl<'a> Hang<'a> {
+    fn new(place: &'a Place) -> Self {
+        place.hangs.store(true, Ordering::SeqCst);
+        Self(place)
+    }
+}
+
+impl Drop for Hang<'_> {
+    fn drop(&mut self) {
+        self.0.hangs.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
+    let mut ino = Ino::ROOT;
+    let late = Late::new(Settings { movers: 1, ..usual() }, |bench| {
+        bench.offline(&bench.client(), "file", &noise(1, MIB));
+        bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+        ino = bench.offline(&bench.client(), "other", &noise(2, 2 * MIB));
+        bench.archives[0].faults().full.store(false, Ordering::SeqCst);
+    });
+    let hang = Hang::new(&late.place);
+    let before = late.place.looks.load(Ordering::SeqCst);
+    late.hands.turn(LOOK_EVERY);
+    let other = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| late.client().contents(ino).unwrap());
+        let begun = Instant::now();
+        while !reader.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_held_up = !reader.is_finished();
+        if is_held_up {
+            late.place.hangs.store(false, Ordering::SeqCst);
+        }
+        assert!(!is_held_up, "it is read meanwhile");
+        reader.join().unwrap()
+    });
+    assert!(other == noise(2, 2 * MIB));
+    // One looks, and nobody waits for him again.
+    late.hands.turn(LOOK_EVERY * 2);
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        assert_eq!(late.tier.archives().len(), 1);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "not 200 ms each");
+    assert_eq!(late.place.looks.load(Ordering::SeqCst), before + 1);
+    // Nor is the tier held up that ends.
+    late.tier.shutdown().unwrap();
+    late.place.is_there.store(true, Ordering::SeqCst);
+    drop(hang);
+    while late.tier.archives().len() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn where_another_archive_is_here_nobody_waits_and_its_errors_are_told_at_once() {
     let mut ino = Ino::ROOT;
@@ -428,7 +492,11 @@ fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
         }
         let aside = going.scratch.path().join("aside");
         let owner = going.tier.settings().tier;
-        drop(DirectoryArchive::open(&aside, owner).expect("nobody keeps what is gone"));
+        // Who saw it go may have it for a moment.
+        while DirectoryArchive::open(&aside, owner).is_err() {
+            assert!(!reader.is_finished(), "nobody keeps what is gone");
+            std::thread::yield_now();
+        }
         going.comes();
         reader.join().unwrap()
     });
