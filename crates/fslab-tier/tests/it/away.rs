@@ -480,6 +480,67 @@ impl Going {
     }
 }
 
+/// Does what waits for nothing; where it does, it is ended, and the test fails.
+fn at_once<T: Send>(work: impl FnOnce(&Request) -> T + Send) -> T {
+    let signal = Arc::new(AtomicU64::new(0));
+    let cancellation = Cancellation::new(Arc::clone(&signal), 1);
+    let request = Request { cancellation, ..own_request() };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&request));
+        let begun = Instant::now();
+        while !worker.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let waits = !worker.is_finished();
+        signal.store(1, Ordering::SeqCst);
+        assert!(!waits, "it waits");
+        worker.join().unwrap()
+    })
+}
+
+#[test]
+fn archiving_waits_for_no_archive_that_went_unnoticed() {
+    let going = Going::new();
+    let client = Client::new(&*going.fs);
+    let ino = client.file(Ino::ROOT, "file", &noise(1, 2 * MIB)).unwrap();
+    going.tier.archive(ino, b"file", &own_request()).unwrap();
+    going.tier.release(ino, b"file", 0).unwrap();
+    client.open(ino, OpenMode::WRITE_ONLY).unwrap().write_all(0, &noise(2, MIB)).unwrap();
+    going.goes();
+    let refused = at_once(|request| going.tier.archive(ino, b"file", request)).unwrap_err();
+    assert!(matches!(refused, Error::NoCopy { .. }), "{refused}");
+    assert!(going.tier.queue().list().is_empty(), "nobody waits for it");
+    going.comes();
+    at_once(|request| going.tier.archive(ino, b"file", request)).unwrap();
+}
+
+#[test]
+fn a_recall_that_is_asked_for_tells_what_is_away_and_goes_on() {
+    let going = Going::new();
+    going.offline("file");
+    going.goes();
+    let other = going.offline("other");
+    for rate in [0, u64::MAX] {
+        going.comes();
+        going.goes();
+        let paths = vec![b"file".to_vec(), b"other".to_vec()];
+        let command = Command::Recall { paths, range: None, rate };
+        let mut told = Vec::new();
+        let tell = &mut |event| {
+            told.push(event);
+            true
+        };
+        at_once(|request| execute(&going.tier, &command, request, tell)).unwrap();
+        let Event::Problem { what } = &told[0] else { panic!("{told:?}") };
+        assert!(
+            what.starts_with("file: no archive that holds it is attached, as archive"),
+            "{what}"
+        );
+        assert!(matches!(&told[1..], [Event::Done { .. }]), "{told:?}");
+        going.tier.release(other, b"other", 0).unwrap();
+    }
+}
+
 #[test]
 fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
     let going = Going::new();
