@@ -83,11 +83,7 @@ impl AwayArchive {
     fn call<T>(&self, ask: impl FnOnce(&dyn Archive) -> io::Result<T>) -> io::Result<T> {
         self.look_for_it();
         let archive = self.shared.present()?;
-        ask(&*archive).map_err(|error| {
-            let Some(why) = why_gone(&*archive, &error) else { return error };
-            self.shared.goes_away(&archive, &why);
-            is_away(&why)
-        })
+        self.shared.told(&archive, ask(&*archive))
     }
 
     /// Has it looked for when it is time. Who comes while that is being done waits no more for it.
@@ -114,6 +110,15 @@ impl AwayArchive {
 }
 
 impl Shared {
+    /// What an archive answered, which may tell that it is gone.
+    fn told<T>(&self, archive: &Arc<dyn Archive>, answer: io::Result<T>) -> io::Result<T> {
+        answer.map_err(|error| {
+            let Some(why) = why_gone(&**archive, &error) else { return error };
+            self.goes_away(archive, &why);
+            is_away(&why)
+        })
+    }
+
     /// What was opened is closed: if it comes back, it is another mount, with a lease of its own.
     fn goes_away(&self, archive: &Arc<dyn Archive>, why: &str) {
         let mut place = self.place.lock();
@@ -236,7 +241,10 @@ impl Archive for AwayArchive {
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.call(|archive| archive.begin(kind, container))
+        self.look_for_it();
+        let archive = self.shared.present()?;
+        let upload = self.shared.told(&archive, archive.begin(kind, container))?;
+        Ok(Box::new(AwayUpload { upload, archive, shared: Arc::clone(&self.shared) }))
     }
 
     fn read(
@@ -270,5 +278,27 @@ impl Archive for AwayArchive {
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         self.shared.present().map_or((0, offset), |archive| archive.position(container, offset))
+    }
+}
+
+/// A container that is being written. Until it is dropped, nobody opens its archive anew, who would
+/// take it for one that was left unfinished.
+struct AwayUpload {
+    // First: its rest goes while the lease is held.
+    upload: Box<dyn Upload>,
+    archive: Arc<dyn Archive>,
+    shared: Arc<Shared>,
+}
+
+impl Upload for AwayUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.upload.write(bytes);
+        self.shared.told(&self.archive, written)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        let Self { upload, archive, shared } = *self;
+        let finished = upload.finish();
+        shared.told(&archive, finished)
     }
 }

@@ -610,7 +610,10 @@ fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
     assert_eq!(archive("three"), [2, 1]);
 }
 
-/// An archive whose reads answer some error.
+const KIND: ContainerKind = ContainerKind::Files;
+const CONTAINER: Id = Id([2; 16]);
+
+/// An archive that answers some error where it is read from or written to.
 struct Answers(Arc<MemoryArchive>, Arc<AtomicI32>);
 
 impl Archive for Answers {
@@ -622,8 +625,8 @@ impl Archive for Answers {
         self.0.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
+    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
+        Ok(Box::new(Self(Arc::clone(&self.0), Arc::clone(&self.1))))
     }
 
     fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
@@ -643,6 +646,16 @@ impl Archive for Answers {
     }
 }
 
+impl Upload for Answers {
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    }
+}
+
 #[test]
 fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
     for (answer, is_gone) in [
@@ -658,17 +671,51 @@ fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
         (Errno::IO, false),
         (Errno::ACCESS, false),
     ] {
-        let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
-        let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
-        let opener = Box::new(move || {
-            Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
-        });
-        let known = (Id([1; 16]), "a0".to_owned());
-        let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
-        let error = archive.read(ContainerKind::Files, Id([2; 16]), 0, &mut [0; 8]).unwrap_err();
-        assert_eq!(archive.why_away().is_some(), is_gone, "{answer}");
-        assert_eq!(error.kind() == io::ErrorKind::NotConnected, is_gone, "{answer}");
+        type Ask = fn(&AwayArchive) -> io::Error;
+        let asks: [Ask; 3] = [
+            |archive| archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err(),
+            |archive| archive.begin(KIND, CONTAINER).unwrap().write(&[0]).unwrap_err(),
+            |archive| archive.begin(KIND, CONTAINER).unwrap().finish().unwrap_err(),
+        ];
+        for ask in asks {
+            let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
+            let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
+            let opener = Box::new(move || {
+                Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
+            });
+            let known = (Id([1; 16]), "a0".to_owned());
+            let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
+            let error = ask(&archive);
+            assert_eq!(archive.why_away().is_some(), is_gone, "{answer}");
+            assert_eq!(error.kind() == io::ErrorKind::NotConnected, is_gone, "{answer}");
+        }
     }
+}
+
+#[test]
+fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
+    let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
+    let (root, aside) = (scratch.path().join("archive"), scratch.path().join("aside"));
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let place = root.clone();
+    let opener: Opener = Box::new(move || {
+        DirectoryArchive::open(&place, TIER).map(|archive| Arc::new(archive) as Arc<dyn Archive>)
+    });
+    let known = (Id([1; 16]), "archive".to_owned());
+    let (archive, _) = AwayArchive::new(known, opener, hands.clone());
+    let mut upload = archive.begin(KIND, CONTAINER).unwrap();
+    fs::rename(&root, &aside).unwrap();
+    assert!(archive.check().is_err());
+    fs::rename(&aside, &root).unwrap();
+    hands.turn(LOOK_EVERY);
+    assert!(!archive.look());
+    let why = archive.why_away().unwrap();
+    assert!(why.contains("is being written by another fslab"), "{why}");
+    upload.write(b"hello").unwrap();
+    upload.finish().unwrap();
+    hands.turn(LOOK_EVERY);
+    assert!(archive.look());
+    assert_eq!(archive.length(KIND, CONTAINER).unwrap(), 5);
 }
 
 #[test]
