@@ -185,19 +185,23 @@ fn is_away(why: &str) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, format!("the archive is away: {why}"))
 }
 
-/// Why an archive is not there any more, where an error comes of that. What is missing, or has
-/// another handle by now, may be so in an archive that is there.
+/// Why an archive is not there any more, where an error comes of that. What is missing, has another
+/// handle by now, or can't be read may be so in an archive that is there; a disk that is pulled out
+/// answers `EIO`.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
-    let is_missing = matches!(
+    let errno = Errno::from_io_error(error);
+    let is_in_doubt = matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
     );
-    if is_missing {
-        return archive.check().err().map(|why| why.to_string());
+    if is_in_doubt || errno == Some(Errno::IO) {
+        // Who can't look does not know.
+        let why = archive.check().err().filter(|why| why.kind() == ErrorKind::NotConnected);
+        return why.map(|why| why.to_string());
     }
     let is_gone = error.kind() == ErrorKind::NotConnected
         || matches!(
-            Errno::from_io_error(error),
+            errno,
             Some(
                 Errno::TIMEDOUT
                     | Errno::HOSTDOWN
