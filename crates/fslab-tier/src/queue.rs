@@ -111,13 +111,13 @@ impl Queue {
     }
 
     /// Moves a recall to a more urgent class, unless it was begun. One that is put off is so no
-    /// longer: somebody else wants it, who may have less time.
+    /// longer, unless it is read ahead: somebody else wants it, who may have less time.
     pub fn hurry(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
             recall.set_class(class);
             pending.push(Arc::clone(recall));
-        } else if pending.take_put_off(recall) {
+        } else if class != Class::Ahead && pending.take_put_off(recall) {
             pending.push(Arc::clone(recall));
             self.came.notify_one();
         }
@@ -337,6 +337,9 @@ mod tests {
         queue.push(other);
         assert_eq!(next(), Some(2));
         assert_eq!(queue.surplus(7).len(), 1, "nobody waits for it");
+        queue.hurry(&away, Class::Ahead);
+        queue.push(recall_of(3, 7, Class::Bulk, 2));
+        assert_eq!(next(), Some(3), "nobody waits for what is read ahead");
         queue.hurry(&away, Class::Bulk);
         assert_eq!(next(), Some(1), "somebody else wants it");
         assert!(put_off());

@@ -1,9 +1,10 @@
 //! An archive that may go away and come back, as a server does that starts later, or a disk that is
 //! plugged in when it is needed.
 //!
-//! While it is away, calls answer `NotConnected`, and it is looked for now and then by whoever asks
-//! for it. One asks at a time: a server that hangs holds up him alone. It goes away when what it
-//! lies in answers as if that were gone, or something is missing and so is the archive itself.
+//! While it is away, calls answer `NotConnected`, and it is looked for now and then, because
+//! somebody asks for it, in a thread of its own: a server that hangs holds up whoever asks for a
+//! moment only. It goes away when what it lies in answers as if that were gone, or something is
+//! missing and so is the archive itself.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Clock, Errno};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
@@ -20,19 +21,34 @@ use crate::id::Id;
 /// How often an archive that is away is looked for.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How long whoever has an archive looked for waits for what comes of it: what is there and well is
+/// opened sooner.
+const LOOK_WAIT: Duration = Duration::from_millis(200);
+
 /// Opens an archive where it should be.
 pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Archive>> + Send + Sync>;
 
 /// An archive that may be away.
 pub struct AwayArchive {
+    shared: Arc<Shared>,
+}
+
+/// What the thread that looks for an archive needs of it: that may last longer than who asked.
+struct Shared {
     id: Id,
     label: String,
     open: Opener,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
-    /// Held by whoever looks for it.
-    looking: Mutex<()>,
+    place: Mutex<Place>,
+    /// A look has ended.
+    looked: Condvar,
     came_back: AtomicBool,
+}
+
+struct Place {
+    state: State,
+    /// A thread looks for it.
+    is_looked_for: bool,
 }
 
 enum State {
@@ -58,61 +74,87 @@ impl AwayArchive {
         };
         // Who mounts disks in each other's places finds each archive where it is.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
-        let (state, looking, came_back) = (Mutex::new(state), Mutex::new(()), false.into());
-        (Self { id, label, open, clock, state, looking, came_back }, problem)
+        let place = Mutex::new(Place { state, is_looked_for: false });
+        let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
+        let shared = Shared { id, label, open, clock, place, looked, came_back };
+        (Self { shared: Arc::new(shared) }, problem)
     }
 
     fn call<T>(&self, ask: impl FnOnce(&dyn Archive) -> io::Result<T>) -> io::Result<T> {
         self.look_for_it();
-        let archive = self.present()?;
-        ask(&*archive).map_err(|error| {
-            let Some(why) = why_gone(&*archive, &error) else { return error };
-            self.goes_away(&archive, &why);
+        let archive = self.shared.present()?;
+        self.shared.told(&archive, ask(&*archive))
+    }
+
+    /// Has it looked for when it is time. Who comes while that is being done waits no more for it.
+    fn look_for_it(&self) {
+        let mut place = self.shared.place.lock();
+        if !self.shared.is_due(&place) {
+            return;
+        }
+        place.is_looked_for = true;
+        let shared = Arc::clone(&self.shared);
+        // Nobody waits for its end: it may never come.
+        let begun = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
+            let looking = Looking(shared);
+            looking.0.look();
+        });
+        if let Err(error) = begun {
+            tracing::warn!(%error, "the archive {} is not looked for", self.shared.label);
+            place.is_looked_for = false;
+            return;
+        }
+        let is_looked_for = |place: &mut Place| place.is_looked_for;
+        self.shared.looked.wait_while_for(&mut place, is_looked_for, LOOK_WAIT);
+    }
+}
+
+impl Shared {
+    /// What an archive answered, which may tell that it is gone.
+    fn told<T>(&self, archive: &Arc<dyn Archive>, answer: io::Result<T>) -> io::Result<T> {
+        answer.map_err(|error| {
+            let Some(why) = why_gone(&**archive, &error) else { return error };
+            self.goes_away(archive, &why);
             is_away(&why)
         })
     }
 
     /// What was opened is closed: if it comes back, it is another mount, with a lease of its own.
     fn goes_away(&self, archive: &Arc<dyn Archive>, why: &str) {
-        let mut state = self.state.lock();
+        let mut place = self.place.lock();
         // Somebody else may have seen it, and it may be back.
-        if matches!(&*state, State::Here(known) if Arc::ptr_eq(known, archive)) {
+        if matches!(&place.state, State::Here(known) if Arc::ptr_eq(known, archive)) {
             tracing::warn!("the archive {} is away for now: {why}", self.label);
-            *state = away(why.to_owned(), &*self.clock);
+            place.state = away(why.to_owned(), &*self.clock);
         }
     }
 
     fn present(&self) -> io::Result<Arc<dyn Archive>> {
-        match &*self.state.lock() {
+        match &self.place.lock().state {
             State::Here(archive) => Ok(Arc::clone(archive)),
             State::Away { why, .. } => Err(is_away(why)),
         }
     }
 
-    fn look_for_it(&self) {
-        if !self.is_due() {
-            return;
-        }
-        let Some(_alone) = self.looking.try_lock() else { return };
-        // Who held it may have looked.
-        if !self.is_due() {
-            return;
-        }
-        // Nothing else is held: it may take long.
+    fn is_due(&self, place: &Place) -> bool {
+        let is_due = |next_ns: u64| self.clock.now_ns() >= next_ns;
+        !place.is_looked_for
+            && matches!(place.state, State::Away { next_ns, .. } if is_due(next_ns))
+    }
+
+    fn look(&self) {
+        // Nothing is held: it may take long.
         let state = match (self.open)().and_then(|archive| self.check_identity(archive)) {
             Ok(archive) => State::Here(archive),
             Err(error) => away(error.to_string(), &*self.clock),
         };
-        if let State::Here(_) = state {
+        let is_back = matches!(state, State::Here(_));
+        self.place.lock().state = state;
+        if is_back {
             tracing::warn!("the archive {} is there again", self.label);
+            // Who is told so finds it.
             self.came_back.store(true, Ordering::SeqCst);
         }
-        *self.state.lock() = state;
-    }
-
-    fn is_due(&self) -> bool {
-        let state = self.state.lock();
-        matches!(&*state, State::Away { next_ns, .. } if self.clock.now_ns() >= *next_ns)
     }
 
     fn check_identity(&self, archive: Arc<dyn Archive>) -> Result<Arc<dyn Archive>> {
@@ -121,6 +163,16 @@ impl AwayArchive {
         }
         let what = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
         Err(Error::Refused { what })
+    }
+}
+
+/// A look, which has ended once this is dropped.
+struct Looking(Arc<Shared>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.place.lock().is_looked_for = false;
+        self.0.looked.notify_all();
     }
 }
 
@@ -133,19 +185,23 @@ fn is_away(why: &str) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, format!("the archive is away: {why}"))
 }
 
-/// Why an archive is not there any more, where an error comes of that. What is missing, or has
-/// another handle by now, may be so in an archive that is there.
+/// Why an archive is not there any more, where an error comes of that. What is missing, has another
+/// handle by now, or can't be read may be so in an archive that is there; a disk that is pulled out
+/// answers `EIO`.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
-    let is_missing = matches!(
+    let errno = Errno::from_io_error(error);
+    let is_in_doubt = matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
     );
-    if is_missing {
-        return archive.check().err().map(|why| why.to_string());
+    if is_in_doubt || errno == Some(Errno::IO) {
+        // Who can't look does not know.
+        let why = archive.check().err().filter(|why| why.kind() == ErrorKind::NotConnected);
+        return why.map(|why| why.to_string());
     }
     let is_gone = error.kind() == ErrorKind::NotConnected
         || matches!(
-            Errno::from_io_error(error),
+            errno,
             Some(
                 Errno::TIMEDOUT
                     | Errno::HOSTDOWN
@@ -161,19 +217,19 @@ fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
 
 impl Archive for AwayArchive {
     fn id(&self) -> Id {
-        self.id
+        self.shared.id
     }
 
     fn label(&self) -> &str {
-        &self.label
+        &self.shared.label
     }
 
     fn refusal(&self) -> Option<String> {
-        self.present().ok()?.refusal()
+        self.shared.present().ok()?.refusal()
     }
 
     fn why_away(&self) -> Option<String> {
-        match &*self.state.lock() {
+        match &self.shared.place.lock().state {
             State::Here(_) => None,
             State::Away { why, .. } => Some(why.clone()),
         }
@@ -185,11 +241,14 @@ impl Archive for AwayArchive {
 
     fn look(&self) -> bool {
         self.look_for_it();
-        self.came_back.swap(false, Ordering::SeqCst)
+        self.shared.came_back.swap(false, Ordering::SeqCst)
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.call(|archive| archive.begin(kind, container))
+        self.look_for_it();
+        let archive = self.shared.present()?;
+        let upload = self.shared.told(&archive, archive.begin(kind, container))?;
+        Ok(Box::new(AwayUpload { upload, archive, shared: Arc::clone(&self.shared) }))
     }
 
     fn read(
@@ -212,7 +271,7 @@ impl Archive for AwayArchive {
 
     fn forget(&self, kind: ContainerKind, container: Id) {
         // One that is away remembers nothing.
-        if let Ok(archive) = self.present() {
+        if let Ok(archive) = self.shared.present() {
             archive.forget(kind, container);
         }
     }
@@ -222,6 +281,28 @@ impl Archive for AwayArchive {
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
-        self.present().map_or((0, offset), |archive| archive.position(container, offset))
+        self.shared.present().map_or((0, offset), |archive| archive.position(container, offset))
+    }
+}
+
+/// A container that is being written. Until it is dropped, nobody opens its archive anew, who would
+/// take it for one that was left unfinished.
+struct AwayUpload {
+    // First: its rest goes while the lease is held.
+    upload: Box<dyn Upload>,
+    archive: Arc<dyn Archive>,
+    shared: Arc<Shared>,
+}
+
+impl Upload for AwayUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.upload.write(bytes);
+        self.shared.told(&self.archive, written)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        let Self { upload, archive, shared } = *self;
+        let finished = upload.finish();
+        shared.told(&archive, finished)
     }
 }

@@ -447,7 +447,7 @@ impl Archive for DirectoryArchive {
 
     /// Where its disk is gone, its directory may be there, and be empty.
     fn check(&self) -> io::Result<()> {
-        let found = Self::describe(&self.root).map_err(|error| not_here(error.to_string()))?;
+        let found = Self::describe(&self.root).map_err(unseen)?;
         if found.id == self.description.id {
             return Ok(());
         }
@@ -527,6 +527,22 @@ impl Archive for DirectoryArchive {
     }
 }
 
+/// An archive that does not say what it is is not there, unless it is this process that can't look.
+fn unseen(error: Error) -> io::Error {
+    use fslab_vfs::Errno;
+    match error {
+        Error::File { source, .. }
+            if matches!(
+                Errno::from_io_error(&source),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::ACCESS | Errno::PERM)
+            ) =>
+        {
+            source
+        }
+        error => not_here(error.to_string()),
+    }
+}
+
 fn not_here(what: String) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, what)
 }
@@ -587,6 +603,8 @@ impl Drop for DirectoryUpload {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::Errno;
+
     use super::*;
 
     fn made() -> (tempfile::TempDir, DirectoryArchive) {
@@ -618,6 +636,17 @@ mod tests {
             archive.delete(kind, id).unwrap();
             archive.delete(kind, id).unwrap();
             assert!(archive.length(kind, id).is_err());
+        }
+    }
+
+    #[test]
+    fn who_cant_look_tells_nothing_of_an_archive() {
+        for (errno, is_known) in
+            [(Errno::MFILE, false), (Errno::ACCESS, false), (Errno::IO, true), (Errno::STALE, true)]
+        {
+            let source = io::Error::from_raw_os_error(errno.raw_os_error());
+            let error = Error::file(Path::new(SETTINGS))(source);
+            assert_eq!(unseen(error).kind() == ErrorKind::NotConnected, is_known, "{errno}");
         }
     }
 

@@ -7,15 +7,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Request};
+use fslab_vfs::Request;
 
 use super::{Tell, each_file, go_on, tell_done};
 use crate::command::Event;
 use crate::engine::{FileUse, Place, Tier};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::limit::Limit;
 use crate::lower::Found;
-use crate::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
@@ -112,11 +111,15 @@ impl Round<'_> {
     }
 
     fn bring(&self, asked: &Asked, blocks: Range<u64>) -> Result<()> {
-        let recalled = self.tier.recall(&asked.used.file, blocks, self.request, Class::Bulk);
-        recalled.map_err(|error| match error.errno() {
-            Errno::INTR => Error::Interrupted,
-            _ => Error::below(&asked.path)(error),
-        })
+        let Asked { used, path, .. } = asked;
+        self.tier.recall_in_bulk(&used.file, path, blocks, self.request).map_err(
+            |error| match error {
+                Error::NoCopy { .. } => {
+                    Error::Refused { what: format!("{}: {error}", shown(path)) }
+                }
+                error => error,
+            },
+        )
     }
 
     fn tell_recalled(&self, asked: &Asked, tell: &mut Tell<'_>) -> Result<()> {

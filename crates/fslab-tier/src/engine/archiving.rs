@@ -21,7 +21,6 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::limit::{Limit, Pace};
 use crate::lower::SECTOR_BYTES;
-use crate::queue::Class;
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::writer::{Heading, ObjectWriter};
@@ -142,7 +141,7 @@ impl Tier {
                 drop(state);
                 // Other files are not held up until an archive is back.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
-                self.recall(file, 0..u64::MAX, request, Class::Bulk).map_err(below())?;
+                self.recall_in_bulk(file, path, 0..u64::MAX, request)?;
                 continue;
             }
             let attr = self.attr_below(file.ino(), None).map_err(below())?;

@@ -14,6 +14,7 @@ use super::file::{FileState, FileUse, Known, TieredFile};
 use super::marks::Durable;
 use super::patching::Patchwork;
 use crate::archive::Archive;
+use crate::error::Error;
 use crate::lower::OwnFile;
 use crate::queue::{Class, Position};
 use crate::stored::writer::is_zero;
@@ -123,20 +124,32 @@ pub(crate) struct WaitingFor {
 
 /// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
 /// of waiters meanwhile.
-struct Waiter(Arc<Recall>, WaitingFor);
+struct Waiter {
+    recall: Arc<Recall>,
+    who: WaitingFor,
+    class: Class,
+    /// How often it was put off before.
+    put_off: u32,
+}
 
 impl Waiter {
-    fn new(recall: &Arc<Recall>, request: &Request) -> Self {
+    fn new(recall: &Arc<Recall>, request: &Request, class: Class) -> Self {
         let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
         recall.waiters.lock().push(who);
-        Self(Arc::clone(recall), who)
+        let put_off = recall.put_off.load(Ordering::SeqCst);
+        Self { recall: Arc::clone(recall), who, class, put_off }
+    }
+
+    /// Whether all archives are away that hold it, and other files are to be gone on with.
+    fn goes_on(&self) -> bool {
+        self.class != Class::Waiting && self.recall.put_off.load(Ordering::SeqCst) > self.put_off
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiters = self.0.waiters.lock();
-        if let Some(index) = waiters.iter().position(|who| *who == self.1) {
+        let mut waiters = self.recall.waiters.lock();
+        if let Some(index) = waiters.iter().position(|who| *who == self.who) {
             waiters.swap_remove(index);
         }
     }
@@ -213,7 +226,7 @@ impl Tier {
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
                 self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
-                state.flight.get(&first).map(|recall| Waiter::new(recall, request))
+                state.flight.get(&first).map(|recall| Waiter::new(recall, request, class))
             };
             self.end_surplus(request.credentials.uid);
             match wanted {
@@ -222,6 +235,29 @@ impl Tier {
                 None => return Err(Errno::IO.into()),
             }
         }
+    }
+
+    /// [`Self::recall`] for who has other files to go on with: what is away is not waited for.
+    ///
+    /// # Errors
+    /// `NoCopy` where all archives are away that hold a block; `Interrupted`; otherwise as
+    /// [`Self::recall`], under the path of the file.
+    pub(crate) fn recall_in_bulk(
+        &self,
+        file: &Arc<TieredFile>,
+        path: &[u8],
+        blocks: Range<u64>,
+        request: &Request,
+    ) -> crate::error::Result<()> {
+        let Err(error) = self.recall(file, blocks, request, Class::Bulk) else { return Ok(()) };
+        // By then what was put off is in the queue, and nobody may wait for it any more.
+        let version = file.lock().known().map(|known| known.recorded.version.clone());
+        self.end_surplus(request.credentials.uid);
+        if error.errno() == Errno::INTR {
+            return Err(Error::Interrupted);
+        }
+        version.map_or(Ok(()), |version| self.is_there(&version))?;
+        Err(Error::below(path)(error))
     }
 
     /// Asks for the first blocks of a range that are offline, and waits for none; answers how many.
@@ -338,7 +374,8 @@ impl Tier {
         self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    fn wait(&self, Waiter(recall, _): &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
+    fn wait(&self, waiter: &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
+        let recall = &waiter.recall;
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = *outcome {
@@ -347,6 +384,9 @@ impl Tier {
             request.cancellation.check()?;
             if self.is_late(begun_ns) {
                 return Err(self.settings.late.into());
+            }
+            if waiter.goes_on() {
+                return Err(Errno::IO.into());
             }
             recall.done.wait_for(&mut outcome, LOOK_EVERY);
         }

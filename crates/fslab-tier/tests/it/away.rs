@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fslab_tier::archive::away::{LOOK_EVERY, Opener};
 use fslab_tier::archive::memory::MemoryArchive;
@@ -89,12 +89,17 @@ struct Place {
     is_there: AtomicBool,
     /// How often somebody looked.
     looks: AtomicU64,
+    /// Who looks does not come back before this is false.
+    hangs: AtomicBool,
 }
 
 fn opener(archive: &Arc<MemoryArchive>, place: &Arc<Place>) -> Opener {
     let (archive, place) = (Arc::clone(archive), Arc::clone(place));
     Box::new(move || {
         place.looks.fetch_add(1, Ordering::SeqCst);
+        while place.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if place.is_there.load(Ordering::SeqCst) {
             return Ok(archive.clone());
         }
@@ -314,8 +319,10 @@ fn who_waits_for_what_is_away_can_be_signalled_and_cancelled_and_the_tier_can_en
     let read = while_it_waits(&late, ino, |signal| signal.store(1, Ordering::SeqCst));
     assert_eq!(read.err(), Some(Errno::INTR));
     let read = while_it_waits(&late, ino, |_| {
-        let done = told(&late, &Command::Cancel { paths: vec![b"file".to_vec()] });
-        assert!(matches!(&done[..], [Event::Done { .. }]), "{done:?}");
+        // What a thread is just looking at is not cancelled.
+        while !told(&late, &Command::Queue).is_empty() {
+            told(&late, &Command::Cancel { paths: vec![b"file".to_vec()] });
+        }
     });
     assert_eq!(read.err(), Some(Errno::CANCELED));
     let read = while_it_waits(&late, ino, |_| late.tier.shutdown().unwrap());
@@ -338,6 +345,65 @@ fn what_is_away_holds_up_nothing_else() {
         late.comes();
     });
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+}
+
+/// Ends a hang where a test fails, too.
+struct Hang<'a>(&'a Place);
+
+impl<'a> Hang<'a> {
+    fn new(place: &'a Place) -> Self {
+        place.hangs.store(true, Ordering::SeqCst);
+        Self(place)
+    }
+}
+
+impl Drop for Hang<'_> {
+    fn drop(&mut self) {
+        self.0.hangs.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
+    let mut ino = Ino::ROOT;
+    let late = Late::new(Settings { movers: 1, ..usual() }, |bench| {
+        bench.offline(&bench.client(), "file", &noise(1, MIB));
+        bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+        ino = bench.offline(&bench.client(), "other", &noise(2, 2 * MIB));
+        bench.archives[0].faults().full.store(false, Ordering::SeqCst);
+    });
+    let hang = Hang::new(&late.place);
+    let before = late.place.looks.load(Ordering::SeqCst);
+    late.hands.turn(LOOK_EVERY);
+    let other = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| late.client().contents(ino).unwrap());
+        let begun = Instant::now();
+        while !reader.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_held_up = !reader.is_finished();
+        if is_held_up {
+            late.place.hangs.store(false, Ordering::SeqCst);
+        }
+        assert!(!is_held_up, "it is read meanwhile");
+        reader.join().unwrap()
+    });
+    assert!(other == noise(2, 2 * MIB));
+    // One looks, and nobody waits for him again.
+    late.hands.turn(LOOK_EVERY * 2);
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        assert_eq!(late.tier.archives().len(), 1);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "not 200 ms each");
+    assert_eq!(late.place.looks.load(Ordering::SeqCst), before + 1);
+    // Nor is the tier held up that ends.
+    late.tier.shutdown().unwrap();
+    late.place.is_there.store(true, Ordering::SeqCst);
+    drop(hang);
+    while late.tier.archives().len() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -416,6 +482,67 @@ impl Going {
     }
 }
 
+/// Does what waits for nothing; where it does, it is ended, and the test fails.
+fn at_once<T: Send>(work: impl FnOnce(&Request) -> T + Send) -> T {
+    let signal = Arc::new(AtomicU64::new(0));
+    let cancellation = Cancellation::new(Arc::clone(&signal), 1);
+    let request = Request { cancellation, ..own_request() };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&request));
+        let begun = Instant::now();
+        while !worker.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let waits = !worker.is_finished();
+        signal.store(1, Ordering::SeqCst);
+        assert!(!waits, "it waits");
+        worker.join().unwrap()
+    })
+}
+
+#[test]
+fn archiving_waits_for_no_archive_that_went_unnoticed() {
+    let going = Going::new();
+    let client = Client::new(&*going.fs);
+    let ino = client.file(Ino::ROOT, "file", &noise(1, 2 * MIB)).unwrap();
+    going.tier.archive(ino, b"file", &own_request()).unwrap();
+    going.tier.release(ino, b"file", 0).unwrap();
+    client.open(ino, OpenMode::WRITE_ONLY).unwrap().write_all(0, &noise(2, MIB)).unwrap();
+    going.goes();
+    let refused = at_once(|request| going.tier.archive(ino, b"file", request)).unwrap_err();
+    assert!(matches!(refused, Error::NoCopy { .. }), "{refused}");
+    assert!(going.tier.queue().list().is_empty(), "nobody waits for it");
+    going.comes();
+    at_once(|request| going.tier.archive(ino, b"file", request)).unwrap();
+}
+
+#[test]
+fn a_recall_that_is_asked_for_tells_what_is_away_and_goes_on() {
+    let going = Going::new();
+    going.offline("file");
+    going.goes();
+    let other = going.offline("other");
+    for rate in [0, u64::MAX] {
+        going.comes();
+        going.goes();
+        let paths = vec![b"file".to_vec(), b"other".to_vec()];
+        let command = Command::Recall { paths, range: None, rate };
+        let mut told = Vec::new();
+        let tell = &mut |event| {
+            told.push(event);
+            true
+        };
+        at_once(|request| execute(&going.tier, &command, request, tell)).unwrap();
+        let Event::Problem { what } = &told[0] else { panic!("{told:?}") };
+        assert!(
+            what.starts_with("file: no archive that holds it is attached, as archive"),
+            "{what}"
+        );
+        assert!(matches!(&told[1..], [Event::Done { .. }]), "{told:?}");
+        going.tier.release(other, b"other", 0).unwrap();
+    }
+}
+
 #[test]
 fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
     let going = Going::new();
@@ -428,7 +555,11 @@ fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
         }
         let aside = going.scratch.path().join("aside");
         let owner = going.tier.settings().tier;
-        drop(DirectoryArchive::open(&aside, owner).expect("nobody keeps what is gone"));
+        // Who saw it go may have it for a moment.
+        while DirectoryArchive::open(&aside, owner).is_err() {
+            assert!(!reader.is_finished(), "nobody keeps what is gone");
+            std::thread::yield_now();
+        }
         going.comes();
         reader.join().unwrap()
     });
@@ -481,7 +612,10 @@ fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
     assert_eq!(archive("three"), [2, 1]);
 }
 
-/// An archive whose reads answer some error.
+const KIND: ContainerKind = ContainerKind::Files;
+const CONTAINER: Id = Id([2; 16]);
+
+/// An archive that answers some error where it is read from or written to.
 struct Answers(Arc<MemoryArchive>, Arc<AtomicI32>);
 
 impl Archive for Answers {
@@ -493,8 +627,8 @@ impl Archive for Answers {
         self.0.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
+    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
+        Ok(Box::new(Self(Arc::clone(&self.0), Arc::clone(&self.1))))
     }
 
     fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
@@ -514,6 +648,16 @@ impl Archive for Answers {
     }
 }
 
+impl Upload for Answers {
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    }
+}
+
 #[test]
 fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
     for (answer, is_gone) in [
@@ -529,16 +673,104 @@ fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
         (Errno::IO, false),
         (Errno::ACCESS, false),
     ] {
-        let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
-        let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
-        let opener = Box::new(move || {
-            Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
-        });
-        let known = (Id([1; 16]), "a0".to_owned());
-        let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
-        let error = archive.read(ContainerKind::Files, Id([2; 16]), 0, &mut [0; 8]).unwrap_err();
-        assert_eq!(archive.why_away().is_some(), is_gone, "{answer}");
-        assert_eq!(error.kind() == io::ErrorKind::NotConnected, is_gone, "{answer}");
+        type Ask = fn(&AwayArchive) -> io::Error;
+        let asks: [Ask; 3] = [
+            |archive| archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err(),
+            |archive| archive.begin(KIND, CONTAINER).unwrap().write(&[0]).unwrap_err(),
+            |archive| archive.begin(KIND, CONTAINER).unwrap().finish().unwrap_err(),
+        ];
+        for ask in asks {
+            let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
+            let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
+            let opener = Box::new(move || {
+                Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
+            });
+            let known = (Id([1; 16]), "a0".to_owned());
+            let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
+            let error = ask(&archive);
+            assert_eq!(archive.why_away().is_some(), is_gone, "{answer}");
+            assert_eq!(error.kind() == io::ErrorKind::NotConnected, is_gone, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
+    let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
+    let (root, aside) = (scratch.path().join("archive"), scratch.path().join("aside"));
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let place = root.clone();
+    let opener: Opener = Box::new(move || {
+        DirectoryArchive::open(&place, TIER).map(|archive| Arc::new(archive) as Arc<dyn Archive>)
+    });
+    let known = (Id([1; 16]), "archive".to_owned());
+    let (archive, _) = AwayArchive::new(known, opener, hands.clone());
+    let mut upload = archive.begin(KIND, CONTAINER).unwrap();
+    fs::rename(&root, &aside).unwrap();
+    assert!(archive.check().is_err());
+    fs::rename(&aside, &root).unwrap();
+    hands.turn(LOOK_EVERY);
+    assert!(!archive.look());
+    let why = archive.why_away().unwrap();
+    assert!(why.contains("is being written by another fslab"), "{why}");
+    upload.write(b"hello").unwrap();
+    upload.finish().unwrap();
+    hands.turn(LOOK_EVERY);
+    assert!(archive.look());
+    assert_eq!(archive.length(KIND, CONTAINER).unwrap(), 5);
+}
+
+#[test]
+fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("archive");
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let directory = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
+    let opener: Opener = Box::new(move || Ok(Arc::new(Failing(directory.clone()))));
+    let known = (Id([1; 16]), "archive".to_owned());
+    let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
+    let read = || archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err();
+    assert_eq!(Errno::from_io_error(&read()), Some(Errno::IO));
+    assert_eq!(archive.why_away(), None);
+    fs::rename(&root, scratch.path().join("aside")).unwrap();
+    assert_eq!(read().kind(), io::ErrorKind::NotConnected);
+    assert!(archive.why_away().is_some());
+}
+
+/// A directory whose disk answers EIO.
+struct Failing(Arc<DirectoryArchive>);
+
+impl Archive for Failing {
+    fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    fn label(&self) -> &str {
+        self.0.label()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.0.begin(kind, container)
+    }
+
+    fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.0.length(kind, container)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.0.list(kind, visit)
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.0.delete(kind, container)
     }
 }
 
