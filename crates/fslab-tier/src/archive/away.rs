@@ -136,6 +136,15 @@ impl Shared {
         }
     }
 
+    /// Fails where what is there is not what was opened, or nothing is.
+    fn check_same(&self, archive: &Arc<dyn Archive>) -> io::Result<()> {
+        match self.present() {
+            Ok(present) if Arc::ptr_eq(&present, archive) => Ok(()),
+            Ok(_) => Err(is_away("it was away for a moment")),
+            Err(error) => Err(error),
+        }
+    }
+
     fn is_due(&self, place: &Place) -> bool {
         let is_due = |next_ns: u64| self.clock.now_ns() >= next_ns;
         !place.is_looked_for
@@ -295,13 +304,16 @@ struct AwayUpload {
 }
 
 impl Upload for AwayUpload {
+    /// Once somebody saw the archive go, what was read of it meanwhile may be from elsewhere.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.shared.check_same(&self.archive)?;
         let written = self.upload.write(bytes);
         self.shared.told(&self.archive, written)
     }
 
     fn finish(self: Box<Self>) -> io::Result<()> {
         let Self { upload, archive, shared } = *self;
+        shared.check_same(&archive)?;
         let finished = upload.finish();
         shared.told(&archive, finished)
     }

@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use fslab_vfs::Request;
+use fslab_vfs::{Errno, Request};
 
 use super::copies::failed;
 use crate::archive::{Archive, ContainerKind};
@@ -98,9 +98,14 @@ impl Mending<'_> {
     }
 
     /// What neither archive has any more becomes zeros. Whose it was is damaged in both, and told;
-    /// where an archive only fails to answer, nothing is written over what it may have.
+    /// where an archive only fails to answer, nothing is written over what it may have. A disk that
+    /// can't read a place has lost it.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let Err(own) = self.read(self.to, offset, bytes) else { return Ok(()) };
+        let own = match self.read(self.to, offset, bytes) {
+            Ok(()) => return Ok(()),
+            Err(own) if is_gone(&own) || is_unreadable(&own) => own,
+            Err(own) => return Err(self.failed(self.to)(own)),
+        };
         match self.read(self.from, offset, bytes) {
             Err(error) if is_gone(&error) && is_gone(&own) => bytes.fill(0),
             read => read.map_err(self.failed(self.from))?,
@@ -114,6 +119,10 @@ impl Mending<'_> {
             _ => Err(ErrorKind::UnexpectedEof.into()),
         }
     }
+}
+
+fn is_unreadable(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
 }
 
 /// Whether bytes are not there, or not what they were.

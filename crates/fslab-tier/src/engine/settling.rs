@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use super::Tier;
 use super::archiving::delete_from;
 use super::scanning::Scanned;
+use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -103,9 +104,12 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether no other tree writes to an archive that holds a version.
+    /// Whether every archive that holds a version is here, and no other tree writes to it.
     fn is_in_own(&self, version: &Version) -> bool {
-        self.holders(version).len() == self.own_holders(version).len()
+        let is_own = |archive: &Arc<dyn Archive>| {
+            archive.why_away().is_none() && archive.refusal().is_none()
+        };
+        self.holders_anywhere(version).iter().all(is_own)
     }
 
     /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
@@ -160,7 +164,7 @@ impl Tier {
     /// Where another tree writes to all archives; what the catalogue, the file system below or an
     /// archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
-        if self.own_archives().is_empty() {
+        if self.own_archives().is_empty() && self.archives_away().is_empty() {
             self.check_all_own()?;
         }
         if self.is_in_doubt() || self.has_unproven()? {
@@ -205,8 +209,11 @@ impl Tier {
         // A file that was removed while it is open, or came back behind the mount, is still read.
         due.retain(|row| !self.is_read(row));
         // One that went away unnoticed is seen before rows go of what would stay there.
-        self.archives().iter().for_each(|archive| drop(archive.check()));
-        due.retain(|row| !self.is_partly_away(&row.version) && self.is_in_own(&row.version));
+        let archives = self.archives();
+        let unseen = archives.iter().filter(|archive| archive.check().is_err());
+        let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
+        let is_seen = |row: &ObjectRow| !row.version.copies.iter().any(|id| unseen.contains(id));
+        due.retain(|row| is_seen(row) && self.is_in_own(&row.version));
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;

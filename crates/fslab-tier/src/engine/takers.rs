@@ -41,7 +41,8 @@ impl Tier {
     /// Fails where archives of another tree are the reason that copies can't be made.
     pub(crate) fn check_takers(&self) -> Result<()> {
         let are_enough = self.own_archives().len() >= self.settings.copies.max(1);
-        if are_enough { Ok(()) } else { self.check_all_own() }
+        // One that is away may be an own one.
+        if are_enough || !self.archives_away().is_empty() { Ok(()) } else { self.check_all_own() }
     }
 
     /// Fails where another tree writes to one of the archives.

@@ -713,11 +713,13 @@ fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
     assert!(!archive.look());
     let why = archive.why_away().unwrap();
     assert!(why.contains("is being written by another fslab"), "{why}");
-    upload.write(b"hello").unwrap();
-    upload.finish().unwrap();
+    // What was read of the archive for it meanwhile may be another one's.
+    assert_eq!(upload.write(b"hello").unwrap_err().kind(), io::ErrorKind::NotConnected);
+    assert_eq!(upload.finish().unwrap_err().kind(), io::ErrorKind::NotConnected);
     hands.turn(LOOK_EVERY);
     assert!(archive.look());
-    assert_eq!(archive.length(KIND, CONTAINER).unwrap(), 5);
+    let error = archive.length(KIND, CONTAINER).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound, "nothing is left of it");
 }
 
 #[test]

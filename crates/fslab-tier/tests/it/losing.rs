@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, Upload};
@@ -16,7 +16,7 @@ use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
 
 use crate::bundles::{contents, do_all};
-use crate::support::{Bench, MIB, TIER, noise, open};
+use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 /// A tier of two copies, in directories.
 struct Twofold {
@@ -320,6 +320,44 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     again().unwrap();
 }
 
+/// A bundle of which either copy has a damaged file, and the one that is mended is away by then.
+#[test]
+fn what_cant_be_read_now_is_not_replaced_by_what_is_damaged_elsewhere() {
+    let settings = Settings { copies: 2, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings.clone(), 2);
+    for number in 0..2 {
+        bench.client().file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    do_all(&bench.tier, &mut |_| ());
+    let mut places = Vec::new();
+    let rows = bench.tier.catalogue().for_each(&mut |row| {
+        places.push(row.version.location);
+        Ok(())
+    });
+    rows.unwrap();
+    places.sort_by_key(|place| place.offset);
+    for (archive, place) in bench.archives.iter().zip(&places) {
+        archive.damage_at(place.container, place.offset + place.length / 2);
+    }
+    let length = bench.archives[0].length(ContainerKind::Files, places[0].container).unwrap();
+    let kept = || {
+        let mut bytes = vec![0; length as usize];
+        let (kind, container) = (ContainerKind::Files, places[0].container);
+        bench.archives[0].read(kind, container, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let before = kept();
+    let [first, second] = [0, 1].map(|at| bench.archives[at].clone() as Arc<dyn Archive>);
+    let archives = vec![Unlisted::new(first, true), second];
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, _fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
+    // Its archive can't be listed, and files name their objects all the same.
+    tier.scan(&own_request()).unwrap_err();
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert!(scrubbed.damaged.len() >= 2, "{scrubbed:?}");
+    assert!(kept() == before);
+}
+
 fn move_away(path: &Path) {
     fs::rename(path, path.with_extension("away")).unwrap();
 }
@@ -338,19 +376,31 @@ fn no_copy_at_all_is_told_by_the_names_of_its_archives() {
 }
 
 /// What it lists can't be told; what is asked for by name can.
-struct Unlisted(Arc<dyn Archive>);
+struct Unlisted {
+    inner: Arc<dyn Archive>,
+    /// Nor can it be read once something is put into it, if that is asked for.
+    ends_at_begin: bool,
+    has_begun: AtomicBool,
+}
+
+impl Unlisted {
+    fn new(inner: Arc<dyn Archive>, ends_at_begin: bool) -> Arc<dyn Archive> {
+        Arc::new(Self { inner, ends_at_begin, has_begun: AtomicBool::new(false) })
+    }
+}
 
 impl Archive for Unlisted {
     fn id(&self) -> Id {
-        self.0.id()
+        self.inner.id()
     }
 
     fn label(&self) -> &str {
-        self.0.label()
+        self.inner.label()
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
+        self.has_begun.store(self.ends_at_begin, Ordering::SeqCst);
+        self.inner.begin(kind, container)
     }
 
     fn read(
@@ -360,11 +410,14 @@ impl Archive for Unlisted {
         offset: u64,
         buffer: &mut [u8],
     ) -> io::Result<usize> {
-        self.0.read(kind, container, offset, buffer)
+        if self.has_begun.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.inner.read(kind, container, offset, buffer)
     }
 
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.0.length(kind, container)
+        self.inner.length(kind, container)
     }
 
     fn list(&self, _: ContainerKind, _: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -372,7 +425,7 @@ impl Archive for Unlisted {
     }
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.0.delete(kind, container)
+        self.inner.delete(kind, container)
     }
 }
 
@@ -382,7 +435,7 @@ fn where_one_archive_cant_be_listed_the_others_serve() {
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);
     let mut archives = home.archives(None, around).unwrap();
-    archives[0] = Arc::new(Unlisted(Arc::clone(&archives[0])));
+    archives[0] = Unlisted::new(Arc::clone(&archives[0]), false);
     let made = |archives: &[Arc<dyn Archive>]| {
         let catalogue = Catalogue::in_memory().unwrap();
         let (again, owner) = (empty_again(home, around), home.description.tier);
