@@ -348,7 +348,7 @@ fn what_cant_be_read_now_is_not_replaced_by_what_is_damaged_elsewhere() {
     };
     let before = kept();
     let [first, second] = [0, 1].map(|at| bench.archives[at].clone() as Arc<dyn Archive>);
-    let archives = vec![Unlisted::new(first, true), second];
+    let archives = vec![Unlisted::over(first, true), second];
     let catalogue = Catalogue::in_memory().unwrap();
     let (tier, _fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
     // Its archive can't be listed, and files name their objects all the same.
@@ -384,7 +384,7 @@ struct Unlisted {
 }
 
 impl Unlisted {
-    fn new(inner: Arc<dyn Archive>, ends_at_begin: bool) -> Arc<dyn Archive> {
+    fn over(inner: Arc<dyn Archive>, ends_at_begin: bool) -> Arc<dyn Archive> {
         Arc::new(Self { inner, ends_at_begin, has_begun: AtomicBool::new(false) })
     }
 }
@@ -435,7 +435,7 @@ fn where_one_archive_cant_be_listed_the_others_serve() {
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);
     let mut archives = home.archives(None, around).unwrap();
-    archives[0] = Unlisted::new(Arc::clone(&archives[0]), false);
+    archives[0] = Unlisted::over(Arc::clone(&archives[0]), false);
     let made = |archives: &[Arc<dyn Archive>]| {
         let catalogue = Catalogue::in_memory().unwrap();
         let (again, owner) = (empty_again(home, around), home.description.tier);
