@@ -1,7 +1,7 @@
-//! Leases on files: to be told before anybody else writes.
+//! Leases on files: to be told before anybody else writes, or to have a file for oneself.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Result;
 
@@ -25,33 +25,94 @@ impl Lease {
     /// `EAGAIN` where somebody has it open for writing; `EACCES` for who neither owns it nor may
     /// lease what others own; `EINVAL` where the file system has no leases.
     pub fn take(file: File) -> Result<Self> {
-        // The usual signal, SIGIO, would end the process: this one is ignored unless asked for.
-        // SAFETY: a call on an open descriptor with a number as argument.
-        let set = unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
-        check(set.into())?;
-        // SAFETY: as above.
-        let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
-        check(set.into())?;
+        set(&file, libc::F_RDLCK)?;
         Ok(Self { file })
     }
 
     /// Whether nobody waits for the lease to end, and it has not been taken away.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        // SAFETY: as above, without an argument.
+        // SAFETY: a call on an open descriptor, without an argument.
         let held = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) };
         held == libc::F_RDLCK
     }
+}
+
+/// Takes a lease on a file that nobody else has open or mapped, by a descriptor that may write.
+/// Until [`give_back`] whoever opens it waits, for `/proc/sys/fs/lease-break-time` at most.
+///
+/// # Errors
+/// `EAGAIN` where somebody else has it open; else as [`Lease::take`].
+pub fn take_alone(file: impl AsFd) -> Result<()> {
+    set(file, libc::F_WRLCK)
+}
+
+/// Ends the lease that was taken by a descriptor.
+///
+/// # Errors
+/// `EAGAIN` where there is none.
+pub fn give_back(file: impl AsFd) -> Result<()> {
+    set(file, libc::F_UNLCK)
+}
+
+fn set(file: impl AsFd, lease: libc::c_int) -> Result<()> {
+    let descriptor = file.as_fd().as_raw_fd();
+    // The usual signal, SIGIO, would end the process: this one is ignored unless asked for.
+    // SAFETY: a call on an open descriptor with a number as argument.
+    let set = unsafe { libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) };
+    check(set.into())?;
+    // SAFETY: as above.
+    let set = unsafe { libc::fcntl(descriptor, libc::F_SETLEASE, lease) };
+    check(set.into())?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{File, OpenOptions};
     use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::OpenOptionsExt;
     use std::time::{Duration, Instant};
 
-    use super::Lease;
+    use super::{Lease, give_back, take_alone};
+
+    /// What is mapped is open, though its descriptor was closed.
+    #[test]
+    fn a_file_is_had_alone_where_nobody_else_has_it_open_or_mapped() {
+        let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
+        scratch.as_file().set_len(4096).unwrap();
+        let path = scratch.into_temp_path();
+        let own = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let file = own();
+        if take_alone(&file).err() == Some(rustix::io::Errno::INVAL) {
+            return;
+        }
+        let start = Instant::now();
+        // As above: children of other tests.
+        while take_alone(&file).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(60), "never alone");
+        }
+        let open = |options: &mut OpenOptions| {
+            options.custom_flags(libc::O_NONBLOCK).open(&path).unwrap_err().kind()
+        };
+        assert_eq!(open(OpenOptions::new().read(true)), ErrorKind::WouldBlock);
+        give_back(&file).unwrap();
+        let reader = File::open(&path).unwrap();
+        assert_eq!(take_alone(&file).unwrap_err(), rustix::io::Errno::AGAIN);
+        let (anywhere, descriptor) = (std::ptr::null_mut(), reader.as_raw_fd());
+        // SAFETY: a new map of a file that nobody cuts.
+        let mapped =
+            unsafe { libc::mmap(anywhere, 4096, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        drop(reader);
+        assert_eq!(take_alone(&file).unwrap_err(), rustix::io::Errno::AGAIN);
+        // SAFETY: what was mapped above.
+        assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
+        while take_alone(&file).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(60), "never alone again");
+        }
+    }
 
     #[test]
     fn a_lease_tells_of_writers_and_is_refused_beside_them() {

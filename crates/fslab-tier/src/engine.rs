@@ -3,11 +3,11 @@
 //! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
 //! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
 //! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
-//! these below. `archiving`, `bundling`, `releasing`: the way out. `settling`, `repacking`: what a
-//! crash left, and what nobody needs any more. `uses`: whether catalogue and tree are of one day.
-//! `attached`, `takers`: which archives are here, and which of them take copies. `scrubbing`,
-//! `copying`: whether copies are whole, and making those that are missing. `ending`: the end of it
-//! all.
+//! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
+//! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
+//! more. `uses`: whether catalogue and tree are of one day. `attached`, `takers`: which archives
+//! are here, and which of them take copies. `scrubbing`, `copying`: whether copies are whole, and
+//! making those that are missing. `ending`: the end of it all.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
@@ -35,6 +35,7 @@ use crate::stored::reader::ObjectReader;
 use crate::stored::{Marks, TreeMark, Version};
 use crate::surroundings::Surroundings;
 
+mod alone;
 mod archiving;
 mod asking;
 mod attached;
@@ -64,6 +65,7 @@ mod scrubbing;
 mod sequences;
 mod settling;
 mod showing;
+mod syncing;
 mod takers;
 mod tree_copies;
 mod uses;
@@ -172,6 +174,8 @@ pub struct Tier {
     in_doubt: AtomicBool,
     /// The tree below tells holes from data, once that was asked.
     tells_holes: OnceLock<bool>,
+    /// The tree below can't lease files, which was said.
+    lacks_leases: AtomicBool,
     /// From here on nobody moves bytes, or says where they are.
     is_ending: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
@@ -228,6 +232,7 @@ impl Tier {
             recall_limit,
             in_doubt: AtomicBool::new(true),
             tells_holes: OnceLock::new(),
+            lacks_leases: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             has_acted: AtomicBool::new(false),
         });

@@ -51,6 +51,15 @@ impl TierFs {
         Ok(Arc::clone(self.handles.read().get(key).ok_or(Errno::BADF)?))
     }
 
+    /// Behind a change by a program that asked for each to be durable.
+    fn sync_if_asked(&self, open: &OpenFile, request: &Request) -> Result<()> {
+        if !open.mode.contains(OpenMode::DATA_SYNC) {
+            return Ok(());
+        }
+        let data_only = !open.mode.contains(OpenMode::SYNC);
+        self.tier.fsync(&open.used.file, request, open.handle, data_only)
+    }
+
     fn below(&self, handle: Option<Handle>) -> Result<Option<Handle>> {
         handle.map(|handle| Ok(self.handle(handle)?.handle)).transpose()
     }
@@ -72,6 +81,13 @@ impl FileSystem for TierFs {
     fn claim_file(&self, ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
         self.lower.claim_file(ino, self.handle(handle)?.handle, claim)
     }
+
+    /// The engine opens files of its own accord.
+    fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn end_lease(&self, _ino: Ino, _handle: Handle) {}
 
     fn shutdown(&self) -> Result<()> {
         self.tier.shutdown()?;
@@ -243,15 +259,13 @@ impl FileSystem for TierFs {
         }
         let file = &open.used.file;
         let count = self.tier.write(file, request, open.handle, offset, data, options)?;
-        if open.mode.contains(OpenMode::DATA_SYNC) {
-            let data_only = !open.mode.contains(OpenMode::SYNC);
-            self.tier.fsync(file, request, open.handle, data_only)?;
-        }
+        self.sync_if_asked(&open, request)?;
         Ok(count)
     }
 
-    fn flush(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.lower.flush(request, ino, self.handle(handle)?.handle)
+    fn flush(&self, request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
+        let open = self.handle(handle)?;
+        self.tier.flush(&open.used.file, request, open.handle)
     }
 
     fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
@@ -350,7 +364,9 @@ impl FileSystem for TierFs {
         if !open.mode.writes() {
             return Err(Errno::BADF.into());
         }
-        self.tier.fallocate(&open.used.file, request, open.handle, (offset, length), mode)
+        let file = &open.used.file;
+        self.tier.fallocate(file, request, open.handle, (offset, length), mode)?;
+        self.sync_if_asked(&open, request)
     }
 
     fn lseek(
@@ -382,6 +398,8 @@ impl FileSystem for TierFs {
         }
         let from = (&source.used.file, source.handle, source_offset);
         let to = (&target.used.file, target.handle, target_offset);
-        self.tier.copy(request, from, to, length)
+        let count = self.tier.copy(request, from, to, length)?;
+        self.sync_if_asked(&target, request)?;
+        Ok(count)
     }
 }

@@ -75,6 +75,11 @@ impl OwnFile {
         self.ino
     }
 
+    /// Where it is open, as what.
+    pub(crate) fn place(&self) -> (&Arc<dyn FileSystem>, Ino, Handle) {
+        (&self.fs, self.ino, self.handle)
+    }
+
     /// Its attributes.
     ///
     /// # Errors

@@ -101,6 +101,23 @@ pub trait FileSystem: Send + Sync {
         forward!(self.claim_file(ino, handle, claim))
     }
 
+    /// Has an open regular file for its handle alone, until [`Self::end_lease`] or its release:
+    /// whoever else opens it waits.
+    ///
+    /// # Errors
+    /// `EAGAIN` where somebody else has it open or mapped, also behind the mount; `EINVAL` or
+    /// `EOPNOTSUPP` where files can't be leased, `EACCES` where this one can't be by this user.
+    fn take_lease(&self, ino: Ino, handle: Handle) -> Result<()> {
+        forward!(self.take_lease(ino, handle))
+    }
+
+    /// Lets others open a file that was leased.
+    fn end_lease(&self, ino: Ino, handle: Handle) {
+        if let Some(inner) = self.fallback() {
+            inner.end_lease(ino, handle);
+        }
+    }
+
     /// Says that a range of an open file will not be read again soon, because what it holds is kept
     /// in another form: pages of it need not stay in memory. A hint: nothing depends on it.
     fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {

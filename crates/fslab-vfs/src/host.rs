@@ -35,6 +35,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
+use fslab_sys::lease;
 use parking_lot::Mutex;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx,
@@ -195,6 +196,18 @@ impl FileSystem for HostFs {
 
     fn claim_file(&self, _ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
         self.files.get(handle)?.claim(claim)
+    }
+
+    fn take_lease(&self, _ino: Ino, handle: Handle) -> Result<()> {
+        let file = self.files.get(handle)?;
+        Ok(lease::take_alone(&*file)?)
+    }
+
+    fn end_lease(&self, ino: Ino, handle: Handle) {
+        let ended = self.files.get(handle).and_then(|file| Ok(lease::give_back(&*file)?));
+        if let Err(error) = ended {
+            tracing::warn!(%error, ino = ino.0, "a lease goes on until its file is closed");
+        }
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {

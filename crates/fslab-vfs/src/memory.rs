@@ -106,6 +106,10 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
+    fn take_lease(&self, _: Ino, _: Handle) -> Result<()> {
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         let mut tree = self.tree.write();
         let ino = tree.child(parent, name)?.ino;

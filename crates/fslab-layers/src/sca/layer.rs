@@ -303,6 +303,13 @@ impl FileSystem for Sca {
         self.handle(handle).map(drop)
     }
 
+    /// Files of this layer are open below by several handles at once.
+    fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn end_lease(&self, _ino: Ino, _handle: Handle) {}
+
     /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says
     /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {

@@ -350,7 +350,7 @@ impl Tier {
         state: &mut FileState,
         residency: Residency,
     ) -> fslab_vfs::Result<()> {
-        state.own(self, file.ino())?.sync()?;
+        self.sync_below(file, state)?;
         self.write_residency(file.ino(), &residency)?;
         let offline = residency.offline.clone();
         state.set_known(Known {
@@ -359,7 +359,7 @@ impl Tier {
             unsynced: true,
             is_rewritten: false,
         });
-        let synced = state.own(self, file.ino())?.sync();
+        let synced = self.sync_below(file, state);
         state.close_unused();
         synced
     }

@@ -282,31 +282,6 @@ impl Tier {
             }
         }
     }
-
-    /// Makes a file durable, and what is known of it.
-    ///
-    /// # Errors
-    /// What the file below answers.
-    pub fn fsync(
-        &self,
-        file: &TieredFile,
-        request: &Request,
-        handle: Handle,
-        data_only: bool,
-    ) -> Result<()> {
-        let mut state = self.state(file)?;
-        if state.known().is_none() {
-            // There is nothing to wait for the disk with: others go on with the file.
-            drop(state);
-            return self.lower.fsync(request, file.ino(), handle, data_only);
-        }
-        let unsynced = state.known().is_some_and(|known| known.unsynced);
-        self.lower.fsync(request, file.ino(), handle, data_only && !unsynced)?;
-        if let Some(known) = state.known_mut() {
-            known.unsynced = false;
-        }
-        Ok(())
-    }
 }
 
 /// Most that one copy moves; the caller goes on from there.

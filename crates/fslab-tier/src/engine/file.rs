@@ -40,6 +40,8 @@ pub struct FileState {
     pub(super) untouched: Option<u64>,
     /// The file is being archived.
     pub(super) is_archiving: bool,
+    /// A sync of it failed since it is in use.
+    pub(super) sync_failed: bool,
     /// Recalls that were asked for and not done.
     pub(super) flight: HashMap<u64, Arc<Recall>>,
 }

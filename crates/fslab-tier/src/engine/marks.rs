@@ -37,15 +37,19 @@ pub enum Durable {
 }
 
 impl Tier {
-    /// Writes down where the bytes of a file are, after they are durable there.
+    /// Writes down where the bytes of a file are, after they are durable there. That what was cut
+    /// off is named no more is durable in any case: whoever lets the file grow next does not know
+    /// that it was there.
     pub(super) fn record(
         &self,
         file: &TieredFile,
         state: &mut FileState,
         durable: Durable,
     ) -> Result<()> {
-        state.own(self, file.ino())?.sync()?;
+        self.sync_below(file, state)?;
+        let size = self.attr_below(file.ino(), None)?.size;
         let Some(known) = state.known_mut() else { return Ok(()) };
+        let durable = if names_too_much(known, size) { Durable::Now } else { durable };
         let offline = if known.recorded.changed {
             known.offline.clone()
         } else {
@@ -138,17 +142,21 @@ impl Tier {
         durable: Durable,
     ) -> Result<()> {
         self.write_residency(file.ino(), &residency)?;
-        if let Some(known) = state.known_mut() {
-            known.recorded = residency;
-            known.unsynced = true;
+        let Some(known) = state.known_mut() else { return Ok(()) };
+        known.unsynced = true;
+        let before = std::mem::replace(&mut known.recorded, residency);
+        if durable == Durable::Later {
+            return Ok(());
         }
-        if durable == Durable::Now {
-            state.own(self, file.ino())?.sync()?;
-            if let Some(known) = state.known_mut() {
-                known.unsynced = false;
+        let synced = self.sync_below(file, state);
+        if let Some(known) = state.known_mut() {
+            match synced {
+                Ok(()) => known.unsynced = false,
+                // What is not durable was not said.
+                Err(_) => known.recorded = before,
             }
         }
-        Ok(())
+        synced
     }
 
     /// Says durably that a file is about to be changed, if that was not said.
@@ -163,19 +171,17 @@ impl Tier {
         self.write_mark(file, state, residency, Durable::Now)
     }
 
-    /// Leaves a file in order: the xattr says what is known. What was cut off may have been synced
-    /// by whoever cut it, and whoever lets the file grow next does not know that it was there.
+    /// Leaves a file in order: the xattr says what is known.
     pub(super) fn settle(&self, file: &TieredFile) -> Result<()> {
         let mut state = file.lock();
-        let Some(known) = state.known().filter(|known| !known.is_in_order()) else {
+        if state.known().is_none_or(Known::is_in_order) {
             return Ok(());
-        };
+        }
         let size = self.attr_below(file.ino(), None)?.size;
-        let durable = if names_too_much(known, size) { Durable::Now } else { Durable::Later };
         if let Some(known) = state.known_mut() {
             forget_surplus(known, size);
         }
-        self.record(file, &mut state, durable)
+        self.record(file, &mut state, Durable::Later)
     }
 
     /// Puts right what a crash left of times, and finds what was changed behind the mount.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::{Attr, FileSystem, Handle, OpenMode, Opened, Request, Result, SetAttr};
 
 use super::Tier;
+use super::behind::is_same;
 use super::file::{FileState, TieredFile};
 use super::marks::Durable;
 use crate::stored::{Residency, Version};
@@ -124,9 +125,20 @@ impl Tier {
         let mut state = self.state(file)?;
         // A time that was set by hand shows nothing any more.
         state.untouched = None;
+        self.mark_changed_behind(file, &mut state)?;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
         self.follow_time(file, &mut state, &attr)?;
         Ok(attr)
+    }
+
+    /// Says of a file that it was changed behind the mount since it was looked at, where its time
+    /// tells that and is about to be another.
+    fn mark_changed_behind(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+        let Some(known) = state.known() else { return Ok(()) };
+        if is_same(&known.recorded, &self.attr_below(file.ino(), None)?) {
+            return Ok(());
+        }
+        self.mark_changed(file, state)
     }
 
     fn follow_time(&self, file: &TieredFile, state: &mut FileState, attr: &Attr) -> Result<()> {

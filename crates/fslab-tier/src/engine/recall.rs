@@ -503,7 +503,7 @@ impl Tier {
                 Err(error) => {
                     has_failed |= is_said_to_hold(archive);
                     self.readers.remove(&(archive.id(), version.object));
-                    tracing::error!("{}, block {block}: {error}", self.name(file.ino()));
+                    tracing::error!("{}: {error}", self.name_of_block(file, block));
                 }
             }
         }
@@ -524,17 +524,22 @@ impl Tier {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
-        let name = self.name(file.ino());
+        let name = self.name_of_block(file, block);
         match Patchwork::block(holders, version, block) {
             Ok(bytes) => {
-                tracing::warn!("{name}, block {block}: put together of several damaged copies");
+                tracing::warn!("{name}: put together of several damaged copies");
                 Ok(bytes)
             }
             Err(error) => {
-                tracing::error!("{name}, block {block}, of all copies: {error}");
+                tracing::error!("{name}, of all copies: {error}");
                 Err(Errno::IO.into())
             }
         }
+    }
+
+    fn name_of_block(&self, file: &TieredFile, block: u64) -> String {
+        let (name, offset) = (self.name(file.ino()), block * BLOCK_BYTES);
+        format!("{name}, block {block} at offset {offset}")
     }
 
     /// Puts a block into the file below, if it is still wanted there.

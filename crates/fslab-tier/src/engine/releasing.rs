@@ -43,6 +43,8 @@ impl Tier {
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
         let mut state = self.state(file).map_err(below())?;
         self.check_open()?;
+        // What is looked at from here on is as it stays.
+        let _alone = self.have_alone(file, &mut state, path)?;
         if self.may_release(file, &state, path)?.object != version.object {
             return Err(Error::busy(path, "was archived anew while archives were asked"));
         }

@@ -40,6 +40,7 @@ mod rounds;
 mod sparse;
 mod support;
 mod sweeping;
+mod syncing;
 mod telling;
 mod trees;
 mod undeleting;

@@ -29,5 +29,6 @@ mod tier_faults;
 mod tier_fsx;
 mod tier_here;
 mod tier_kills;
+mod tier_open;
 mod tier_restless;
 mod tiering;

@@ -1,0 +1,94 @@
+//! Files that are open or mapped past a tier's mount keep their bytes.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+
+use fslab_sys::make_file_system::Kind;
+
+use crate::support::{require_mounting, run, soon};
+use crate::tiering::{Tiered, noise};
+
+const MIB: usize = 1 << 20;
+
+/// Maps a file, closes it, says so, and ends with 0 where it finds what it was given once somebody
+/// writes a line.
+const MAPS: &str = "
+import hashlib, mmap, sys
+with open(sys.argv[1], 'rb') as file:
+    mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+open(sys.argv[2], 'w').close()
+sys.stdin.readline()
+sys.exit(hashlib.sha256(mapped[:]).hexdigest() != sys.argv[3])
+";
+
+/// A program that has a file mapped and not open.
+struct Mapper(Child);
+
+impl Mapper {
+    fn start(tiered: &Tiered, file: &std::path::Path) -> Self {
+        let sum = Command::new("sha256sum").arg(file).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap();
+        let ready = tiered.beside("mapped");
+        let child = Command::new("python3")
+            .args(["-c", MAPS])
+            .args([file, &ready])
+            .arg(&sum[..64])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        soon("the file is mapped", || ready.exists());
+        fs::remove_file(ready).unwrap();
+        Self(child)
+    }
+
+    /// Whether it finds the bytes that it mapped.
+    fn ends_well(mut self) -> bool {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap().success()
+    }
+}
+
+fn release_fails(tiered: &Tiered, name: &str) -> bool {
+    let (code, message) = run(&["tier", "release", tiered.path(name).to_str().unwrap()]);
+    code == 1 && message.contains("in use")
+}
+
+fn check(kind: Option<Kind>) {
+    let tiered = Tiered::over(kind);
+    let data = noise(21, 2 * MIB);
+    for name in ["open", "mapped", "through"] {
+        fs::write(tiered.tree().join(name), &data).unwrap();
+    }
+    let open = fs::File::open(tiered.tree().join("open")).unwrap();
+    let mapped = Mapper::start(&tiered, &tiered.tree().join("mapped"));
+    tiered.place().mount(&["-l", "tier"]);
+    tiered.of("archive", "");
+    let through = Mapper::start(&tiered, &tiered.path("through"));
+    for name in ["open", "mapped", "through"] {
+        assert!(release_fails(&tiered, name), "{name} over {kind:?}");
+    }
+    let mut found = vec![0; data.len()];
+    open.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == data, "over {kind:?}");
+    drop(open);
+    for mapper in [mapped, through] {
+        assert!(mapper.ends_well(), "over {kind:?}");
+    }
+    for name in ["open", "mapped", "through"] {
+        tiered.of("release", name);
+        assert!(tiered.of("state", name).starts_with("A offline "), "{name} over {kind:?}");
+        assert!(fs::read(tiered.path(name)).unwrap() == data);
+    }
+    tiered.umount();
+}
+
+/// Neither counts among the openings of the mount: those from before it, and maps of what the
+/// kernel passes through, whose descriptor was closed.
+#[test]
+fn what_is_open_or_mapped_past_the_mount_keeps_its_bytes() {
+    require_mounting!();
+    for kind in [None, Some(Kind::Ext4), Some(Kind::Xfs), Some(Kind::Btrfs)] {
+        check(kind);
+    }
+}
