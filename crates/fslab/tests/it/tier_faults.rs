@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fslab_vfs::testing::environment::number;
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{fslab, require_mounting, run};
+use crate::support::{daemons_naming, fslab, require_mounting, run, soon};
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -104,6 +107,63 @@ fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
             assert!(took >= Duration::from_millis(200), "{took:?}");
         });
     }
+}
+
+/// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
+const SIGNALS: u64 = 2;
+
+/// The daemon that serves an archive, stopped; it goes on when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn serving(archive: &Path) -> Self {
+        let [daemon] = daemons_naming(archive)[..] else { panic!("not one daemon") };
+        let daemon = Pid::from_raw(daemon as i32).unwrap();
+        kill_process(daemon, Signal::STOP).unwrap();
+        Self(daemon)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).unwrap();
+    }
+}
+
+/// How long a program that reads what is offline lives on after a signal.
+fn ended_by(tiered: &Tiered, signal: Signal) -> Duration {
+    let mut reader = Command::new("cat")
+        .arg(tiered.path("elsewhere"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let point = tiered.path("").to_str().unwrap().to_owned();
+    soon("the reader waits", || tiered.ok(&["queue", &point]).contains("1 waiting"));
+    let begun = Instant::now();
+    kill_process(Pid::from_child(&reader), signal).unwrap();
+    reader.wait().unwrap();
+    begun.elapsed()
+}
+
+#[test]
+fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    faulty.under("read on /files/** delay 0s", ":movers=1", |tiered| {
+        let stopped = Stopped::serving(&tiered.archive());
+        let times = number("FSLAB_TIER_SIGNALS").unwrap_or(SIGNALS);
+        let signals = (0..times).flat_map(|_| [Signal::INT, Signal::KILL]);
+        let mut ended: Vec<_> = signals.map(|signal| ended_by(tiered, signal)).collect();
+        ended.sort();
+        let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
+        eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
+        // 50 ms on a machine that does nothing else; who is not heard at all waits for ever.
+        assert!(last < Duration::from_secs(5), "{last:?}");
+        assert!(tiered.path("elsewhere").exists());
+        drop(stopped);
+        assert!(read(tiered, "elsewhere") == Ok(data("elsewhere")));
+    });
 }
 
 #[test]
