@@ -7,19 +7,21 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
-use fslab_vfs::{Errno, FileSystem, Handle, Ino};
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Request};
+use parking_lot::MutexGuard;
 
 use super::Tier;
 use super::file::{FileState, TieredFile};
 use crate::error::{Error, Result};
-use crate::lower::OwnFile;
+use crate::id::Id;
 
 /// Pauses in which whoever closes the file just now is waited for, each twice as long as the one
-/// before: 255 ms in all. The kernel lets go of what was open a moment after it said so, and a
+/// before: 63 ms in all. The kernel lets go of what was open a moment after it said so, and a
 /// program that is being started has what its parent had.
-const PAUSES: u32 = 8;
+const PAUSES: u32 = 6;
 
-/// A file that nobody else has open, or opens; dropped, others may.
+/// A file that nobody else has open, or opens; dropped, others may. The kernel takes it away from
+/// who has it for longer than `/proc/sys/fs/lease-break-time` while somebody waits.
 pub(super) struct Alone {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
@@ -32,56 +34,87 @@ impl Drop for Alone {
     }
 }
 
-impl Alone {
-    fn of(own: &OwnFile) -> fslab_vfs::Result<Self> {
-        let (fs, ino, handle) = own.place();
-        fs.take_lease(ino, handle)?;
-        Ok(Self { fs: Arc::clone(fs), ino, handle })
-    }
-}
-
 impl Tier {
-    /// Has a file alone, by the descriptor that the engine has of it; nothing where files can't be
-    /// leased, which is said once.
+    /// Locks a file that may lose its bytes, of a version, and has it alone; nothing of the second
+    /// where files can't be leased, which is said once.
     ///
     /// # Errors
-    /// Where somebody else has it open.
-    pub(super) fn have_alone(
+    /// Where somebody else has it open, or it may not be released any more.
+    pub(super) fn lock_alone<'a>(
         &self,
-        file: &TieredFile,
-        state: &mut FileState,
+        file: &'a TieredFile,
         path: &[u8],
-    ) -> Result<Option<Alone>> {
-        let own = state.own(self, file.ino()).map_err(Error::below(path))?;
+        object: Id,
+    ) -> Result<(MutexGuard<'a, FileState>, Option<Alone>)> {
         let mut pauses = (0..PAUSES).map(|times| Duration::from_millis(1 << times));
-        let had = loop {
-            match Alone::of(own) {
-                Err(error) if error.errno() == Errno::AGAIN => match pauses.next() {
-                    Some(pause) => sleep(pause),
-                    None => return Err(Error::busy(path, "is in use behind the mount")),
-                },
-                had => break had,
+        loop {
+            let mut state = self.state(file).map_err(Error::below(path))?;
+            self.check_open()?;
+            let alone = self.lease(file, &mut state);
+            // What is looked at from here on is as it stays.
+            if self.may_release(file, &state, path)?.object != object {
+                return Err(Error::busy(path, "was archived anew while archives were asked"));
             }
-        };
-        match had {
-            Ok(alone) => Ok(Some(alone)),
-            Err(error) => match error.errno() {
-                Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ACCESS => {
-                    self.tell_of_no_leases(&error);
-                    Ok(None)
+            let error = match alone {
+                Ok(alone) => return Ok((state, Some(alone))),
+                Err(error) => error,
+            };
+            match (error.errno(), pauses.next()) {
+                (Errno::AGAIN, Some(pause)) => {
+                    drop(state);
+                    sleep(pause);
                 }
-                _ => Err(Error::below(path)(error)),
-            },
+                (Errno::AGAIN, None) if self.can_lease() => {
+                    return Err(Error::busy(path, "is in use behind the mount"));
+                }
+                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being run")),
+                (errno, _) if is_lack(errno) => {
+                    self.tell_of_no_leases(&error);
+                    return Ok((state, None));
+                }
+                _ => return Err(Error::below(path)(error)),
+            }
         }
+    }
+
+    fn lease(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<Alone> {
+        let (fs, ino, handle) = state.own(self, file.ino())?.place();
+        fs.take_lease(ino, handle)?;
+        Ok(Alone { fs: Arc::clone(fs), ino, handle })
+    }
+
+    /// Whether the file system below leases files that nobody has: some of networks refuse it
+    /// unless their server says first that nobody else has them.
+    fn can_lease(&self) -> bool {
+        *self.can_lease.get_or_init(|| {
+            let leased = lease_of_new_file(&*self.lower, &self.request());
+            leased.inspect_err(|error| tracing::info!(%error, "no new file can be leased")).is_ok()
+        })
     }
 
     fn tell_of_no_leases(&self, error: &fslab_vfs::Error) {
         if !self.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "files below can't be leased: a program that has one open since before the mount, \
-                 or mapped, finds zeros in it once it is released"
+                "not every file below can be leased: a program that has one open since before the \
+                 mount, or mapped, finds zeros in it once it is released"
             );
         }
     }
+}
+
+/// What is answered where files can't be leased, or not by this user.
+fn is_lack(errno: Errno) -> bool {
+    use Errno as E;
+    matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)
+}
+
+fn lease_of_new_file(lower: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
+    let (entry, opened) = lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
+    let ino = entry.attr.ino;
+    let leased = lower.take_lease(ino, opened.handle);
+    // Its end ends the lease.
+    lower.release(request, ino, opened.handle)?;
+    lower.forget(ino, 1);
+    leased
 }

@@ -142,21 +142,16 @@ impl Tier {
         durable: Durable,
     ) -> Result<()> {
         self.write_residency(file.ino(), &residency)?;
-        let Some(known) = state.known_mut() else { return Ok(()) };
-        known.unsynced = true;
-        let before = std::mem::replace(&mut known.recorded, residency);
-        if durable == Durable::Later {
-            return Ok(());
+        state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
+        if durable == Durable::Now {
+            // What is not durable was not said.
+            self.sync_below(file, state)?;
         }
-        let synced = self.sync_below(file, state);
         if let Some(known) = state.known_mut() {
-            match synced {
-                Ok(()) => known.unsynced = false,
-                // What is not durable was not said.
-                Err(_) => known.recorded = before,
-            }
+            known.recorded = residency;
+            known.unsynced = durable == Durable::Later;
         }
-        synced
+        Ok(())
     }
 
     /// Says durably that a file is about to be changed, if that was not said.

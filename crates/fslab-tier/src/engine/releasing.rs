@@ -41,13 +41,7 @@ impl Tier {
         // An archive may hang: whoever uses the file meanwhile does not wait for that.
         self.have_copies(&version)?;
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
-        let mut state = self.state(file).map_err(below())?;
-        self.check_open()?;
-        // What is looked at from here on is as it stays.
-        let _alone = self.have_alone(file, &mut state, path)?;
-        if self.may_release(file, &state, path)?.object != version.object {
-            return Err(Error::busy(path, "was archived anew while archives were asked"));
-        }
+        let (mut state, _alone) = self.lock_alone(file, path, version.object)?;
         let present = state.known().map_or(0, |known| known.offline.pieces());
         let wanted: Runs = wanted.iter().take(PIECES_MAX.saturating_sub(present)).collect();
         if wanted.is_empty() {
@@ -64,7 +58,12 @@ impl Tier {
     }
 
     /// The version that archives are said to hold, if the file may lose its bytes.
-    fn may_release(&self, file: &TieredFile, state: &FileState, path: &[u8]) -> Result<Version> {
+    pub(super) fn may_release(
+        &self,
+        file: &TieredFile,
+        state: &FileState,
+        path: &[u8],
+    ) -> Result<Version> {
         let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
         if state.handles > 0 || state.is_archiving {

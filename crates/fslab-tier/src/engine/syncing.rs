@@ -3,13 +3,14 @@
 //! The kernel tells of bytes that it could not write once, forgets them, and says at the next sync
 //! that all is well. What the xattr names is in archives: as long as it is not said to be here,
 //! nothing is lost of it. So from a failed sync on nothing more of the file is said to be here,
-//! until its last user is gone: then it is looked at anew.
+//! until its last user is gone: then it is looked at anew. What the kernel still shows of the lost
+//! bytes is dropped, or a recall would take it for bytes that are here.
 
 use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
 
 use super::Tier;
 use super::file::{FileState, TieredFile};
-use crate::stored::BLOCK_BYTES;
+use crate::stored::format::blocks_of;
 
 impl Tier {
     /// Makes bytes and xattrs of the file below durable.
@@ -21,7 +22,16 @@ impl Tier {
             return Err(Errno::IO.into());
         }
         let synced = state.own(self, file.ino())?.sync();
-        synced.inspect_err(|error| self.forget_unsynced(file, state, error))
+        self.believe(file, state, synced)
+    }
+
+    /// What was answered to a sync; one that was interrupted says nothing.
+    fn believe(&self, file: &TieredFile, state: &mut FileState, synced: Result<()>) -> Result<()> {
+        synced.inspect_err(|error| {
+            if error.errno() != Errno::INTR {
+                self.forget_unsynced(file, state, error);
+            }
+        })
     }
 
     /// Notes that a sync failed. Blocks that were recalled since the xattr was written are recalled
@@ -30,12 +40,17 @@ impl Tier {
         let name = self.name(file.ino());
         tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
         state.sync_failed = true;
-        // Where that can't be told, nothing can be read either.
-        let size = self.attr_below(file.ino(), None).map_or(0, |attr| attr.size);
+        let size = match state.own(self, file.ino()).and_then(|own| own.drop_pages()) {
+            Ok(size) => size,
+            Err(error) => {
+                tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
+                return;
+            }
+        };
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
-        // What is there of the last block may be less than what archives have.
-        recalled.cut(size / BLOCK_BYTES);
+        // A last block that was cut comes back before the file grows, as far as it goes now.
+        recalled.cut(blocks_of(size));
         recalled.iter().for_each(|run| known.offline.insert(run));
     }
 
@@ -45,7 +60,12 @@ impl Tier {
     /// What the file below answers.
     pub fn flush(&self, file: &TieredFile, request: &Request, handle: Handle) -> Result<()> {
         let flushed = self.lower.flush(request, file.ino(), handle);
-        flushed.inspect_err(|error| self.forget_unsynced(file, &mut file.lock(), error))
+        flushed.inspect_err(|error| {
+            // Others say nothing of bytes.
+            if matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT) {
+                self.forget_unsynced(file, &mut file.lock(), error);
+            }
+        })
     }
 
     /// Makes a file durable, and what is known of it.
@@ -70,7 +90,7 @@ impl Tier {
         }
         let unsynced = state.known().is_some_and(|known| known.unsynced);
         let synced = self.lower.fsync(request, file.ino(), handle, data_only && !unsynced);
-        synced.inspect_err(|error| self.forget_unsynced(file, &mut state, error))?;
+        self.believe(file, &mut state, synced)?;
         if let Some(known) = state.known_mut() {
             known.unsynced = false;
         }

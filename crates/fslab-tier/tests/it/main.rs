@@ -1,6 +1,7 @@
 //! The engine and its layer, over memory and over host directories.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod alone;
 mod archives;
 mod away;
 mod behind;

@@ -8,7 +8,6 @@ use std::process::Command;
 use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
-
 use tempfile::TempDir;
 
 use crate::support::{Place, fslab, require_mounting, run, scratch_in_memory, soon, umount_unused};
