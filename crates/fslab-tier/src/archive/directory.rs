@@ -17,7 +17,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,7 @@ use super::beneath::Place;
 use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
 use super::writer::{self, Writer};
 use super::{Archive, ContainerKind, Key, Upload};
+use crate::durable::{sync_directory_of, write_durably};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
@@ -74,6 +77,8 @@ pub struct DirectoryArchive {
     description: Description,
     /// Why nothing is written here, where another tree writes.
     refusal: Option<String>,
+    /// Directories below `files`, by their digits, of which this process knows that they are durable.
+    durable: Arc<Mutex<[bool; 256]>>,
     /// Held while this may write, and shared by those who read.
     _lease: Option<File>,
 }
@@ -102,7 +107,8 @@ impl DirectoryArchive {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::file(root)(error));
             }
-            _ => {}
+            Err(_) => {}
+            Ok(()) => sync_directory_of(root).map_err(Error::file(root))?,
         }
         if root.join(SETTINGS).exists() {
             let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
@@ -239,8 +245,9 @@ impl DirectoryArchive {
     }
 
     fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
-        let label = root.display().to_string();
-        Self { root: root.to_owned(), label, description, refusal: None, _lease: lease }
+        let (root, label) = (root.to_owned(), root.display().to_string());
+        let (refusal, durable) = (None, Arc::new(Mutex::new([false; 256])));
+        Self { root, label, description, refusal, durable, _lease: lease }
     }
 
     fn check_own(&self) -> io::Result<()> {
@@ -336,33 +343,6 @@ pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<St
         .map_err(|source| Error::Unwritable { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// Writes a small file so that it is there with its contents, or not at all.
-pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let written = write_synced(&beside, contents).and_then(|()| fs::rename(&beside, path));
-    if let Err(error) = written {
-        // What could not be made needs not be removed.
-        fs::remove_file(&beside).unwrap_or_default();
-        return Err(error);
-    }
-    sync_directory(path.parent().unwrap_or(Path::new("/")))
-}
-
-fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
-    // What an earlier try has left makes room, and so does a link, which leads elsewhere.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = private::options().create_new(true).open(path)?;
-    file.write_all(contents)?;
-    file.sync_all()
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
 impl Archive for DirectoryArchive {
     fn id(&self) -> Id {
         self.description.id
@@ -389,8 +369,9 @@ impl Archive for DirectoryArchive {
         self.check_own()?;
         let name = container.to_string();
         let file = Place::at(&self.root)?.directory(INCOMING)?.create(&name)?;
-        let root = self.root.clone();
-        Ok(Box::new(DirectoryUpload { file, root, kind, container, is_finished: false }))
+        let (root, durable) = (self.root.clone(), Arc::clone(&self.durable));
+        let is_finished = false;
+        Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, is_finished }))
     }
 
     fn read(
@@ -508,22 +489,27 @@ struct DirectoryUpload {
     root: PathBuf,
     kind: ContainerKind,
     container: Id,
+    durable: Arc<Mutex<[bool; 256]>>,
     is_finished: bool,
 }
 
 impl DirectoryUpload {
-    /// Opens the directory of the container, which is made where it is not there.
+    /// Opens the directory of the container. It is made where it is not there, and durable.
     fn target(&self, root: &Place) -> io::Result<Place> {
-        let (top, name) = (directory_of(self.kind), home_of(self.kind, self.container));
         if self.kind == ContainerKind::Files {
-            let top = root.directory(top)?;
-            match top.make(&digits_of(self.container)) {
-                Ok(()) => top.sync()?,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            let (files, digits) = (root.directory(directory_of(self.kind))?, self.container.0[0]);
+            let is_new = match files.make(&digits_of(self.container)) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
+            };
+            // Who has made it may have been killed, or be about to do this.
+            if is_new || !self.durable.lock()[usize::from(digits)] {
+                files.sync()?;
+                self.durable.lock()[usize::from(digits)] = true;
             }
         }
-        root.directory(&name)
+        root.directory(&home_of(self.kind, self.container))
     }
 
     fn remove(&self) -> io::Result<()> {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use fslab_vfs::{Errno, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::directory::{read_settings, settings_text, write_durably};
+use super::directory::{read_settings, settings_text};
+use crate::durable::write_durably;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::WriterMark;
