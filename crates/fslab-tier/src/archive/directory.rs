@@ -77,7 +77,7 @@ pub struct DirectoryArchive {
     description: Description,
     /// Why nothing is written here, where another tree writes.
     refusal: Option<String>,
-    /// Directories below `files`, by their digits, of which this process knows that they are durable.
+    /// Directories below `files`, by their digits, that this process has made durable.
     durable: Arc<Mutex<[bool; 256]>>,
     /// Held while this may write, and shared by those who read.
     _lease: Option<File>,
