@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fslab_vfs::testing::environment::number;
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, fslab, require_mounting, run};
+use crate::support::{Place, fslab, require_mounting, run, soon};
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -104,6 +107,42 @@ fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
             assert!(took >= Duration::from_millis(200), "{took:?}");
         });
     }
+}
+
+/// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
+const SIGNALS: u64 = 2;
+
+/// No read of the archive ends before any of them.
+#[test]
+fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
+    require_mounting!();
+    let times = number("FSLAB_TIER_SIGNALS").unwrap_or(SIGNALS);
+    Faulty::new().under("read on /files/** delay 10s", ":movers=1", |tiered| {
+        let signals = (0..times).flat_map(|_| [Signal::INT, Signal::KILL]);
+        let mut ended: Vec<_> = signals.map(|signal| ends_after(tiered, signal)).collect();
+        ended.sort();
+        let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
+        eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
+        // 50 ms on a machine that does nothing else; who is not heard at all waits for the archive.
+        assert!(last < Duration::from_secs(5), "{last:?}");
+        assert!(tiered.path("elsewhere").exists());
+    });
+}
+
+/// How long a reader of what is elsewhere lasts behind a signal.
+fn ends_after(tiered: &Tiered, signal: Signal) -> Duration {
+    let mut reader = Command::new("cat")
+        .arg(tiered.path("elsewhere"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let point = tiered.place().point.to_str().unwrap();
+    soon("the reader waits", || tiered.ok(&["queue", point]).contains("1 waiting"));
+    let begun = Instant::now();
+    kill_process(Pid::from_child(&reader), signal).unwrap();
+    reader.wait().unwrap();
+    begun.elapsed()
 }
 
 #[test]

@@ -3,13 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::environment::number;
-use rustix::process::{Pid, Signal, kill_process};
 
 use tempfile::TempDir;
 
@@ -151,12 +149,6 @@ impl Tiered {
     pub fn of(&self, action: &str, name: &str) -> String {
         self.ok(&[action, self.path(name).to_str().unwrap()])
     }
-
-    fn containers(&self) -> Vec<PathBuf> {
-        let files = fs::read_dir(self.archive().join("files")).unwrap();
-        let inner = files.flat_map(|directory| fs::read_dir(directory.unwrap().path()).unwrap());
-        inner.map(|entry| entry.unwrap().path()).collect()
-    }
 }
 
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -290,55 +282,6 @@ fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
         ("as it was saved last".into(), "after the tree".into())
     );
     place.umount();
-}
-
-/// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
-const SIGNALS: u64 = 2;
-
-/// The archive's file is a pipe that nobody writes to: opening it takes for ever.
-#[test]
-fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
-    require_mounting!();
-    let tiered = Tiered::mounted();
-    fs::write(tiered.path("file"), noise(3, MIB)).unwrap();
-    tiered.of("archive", "file");
-    tiered.of("release", "file");
-    tiered.place.umount();
-    let container = tiered.containers().pop().unwrap();
-    let aside = container.with_extension("aside");
-    fs::rename(&container, &aside).unwrap();
-    assert!(Command::new("mkfifo").arg(&container).status().unwrap().success());
-    tiered.place.mount(&["-l", "tier:movers=1"]);
-    let times = number("FSLAB_TIER_SIGNALS").unwrap_or(SIGNALS);
-    let mut ended = Vec::new();
-    for signal in (0..times).flat_map(|_| [Signal::INT, Signal::KILL]) {
-        let mut reader = Command::new("cat")
-            .arg(tiered.path("file"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let point = tiered.place.point.to_str().unwrap().to_owned();
-        soon("the reader waits", || tiered.ok(&["queue", &point]).contains("1 waiting"));
-        let begun = std::time::Instant::now();
-        kill_process(Pid::from_child(&reader), signal).unwrap();
-        reader.wait().unwrap();
-        ended.push(begun.elapsed());
-    }
-    ended.sort();
-    let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
-    eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
-    // 50 ms on a machine that does nothing else; who is not heard at all waits for ever.
-    assert!(last < std::time::Duration::from_secs(5), "{last:?}");
-    assert!(tiered.path("file").exists());
-    // Whoever waits in the pipe's opening is let go, and finds no object.
-    drop(fs::OpenOptions::new().write(true).open(&container).unwrap());
-    fs::remove_file(&container).unwrap();
-    fs::rename(&aside, &container).unwrap();
-    soon("the file comes back", || {
-        fs::read(tiered.path("file")).is_ok_and(|read| read == noise(3, MIB))
-    });
-    tiered.place.umount();
 }
 
 #[test]
