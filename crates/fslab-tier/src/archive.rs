@@ -13,8 +13,10 @@ use crate::id::Id;
 use crate::surroundings::Identities;
 
 pub mod away;
+mod beneath;
 pub mod directory;
 pub mod key;
+mod lease;
 pub mod memory;
 pub mod sealed;
 mod writer;

@@ -16,10 +16,11 @@ use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::away::{AwayArchive, Opener};
-use crate::archive::directory::{DirectoryArchive, settings_text, write_durably};
+use crate::archive::directory::{DirectoryArchive, settings_text};
 use crate::archive::{self, Archive, Key, Writer, key_of};
 use crate::catalogue::Catalogue;
 use crate::deny::{Deny, Programs};
+use crate::durable::write_durably;
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;

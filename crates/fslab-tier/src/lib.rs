@@ -20,6 +20,7 @@ pub mod archive;
 pub mod catalogue;
 pub mod command;
 mod deny;
+mod durable;
 mod engine;
 mod error;
 pub mod home;

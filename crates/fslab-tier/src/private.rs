@@ -1,13 +1,13 @@
 //! What its owner alone may look into: archives and homes hold the bytes and names of every user's
 //! files, and are as closed as the most private of them.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-const DIRECTORY_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Others may read or enter.
 const OTHERS_LOOK: u32 = 0o077;
@@ -37,11 +37,6 @@ pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(FILE_MODE);
     options
-}
-
-/// Makes a file, or takes everything out of one.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
-    options().create(true).truncate(true).open(path)
 }
 
 /// Says where others than its owner may look into a directory and into one of some names in it:
@@ -76,7 +71,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let outer = scratch.path().join("outer");
         create_dir(&outer).unwrap();
-        create(&outer.join("inner")).unwrap();
+        options().create_new(true).open(outer.join("inner")).unwrap();
         let cases = [
             (0o700, 0o600, false),
             (0o755, 0o600, false),

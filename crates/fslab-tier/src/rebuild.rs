@@ -43,7 +43,7 @@ mod younger;
 use notes::Notes;
 use reading::entries;
 pub use reading::trees;
-pub(crate) use reading::{check, opened, order};
+pub(crate) use reading::{check, listed, open_whole, order};
 
 /// What was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,20 +15,24 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
+use parking_lot::Mutex;
+use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
+use super::beneath::Place;
+use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
 use super::writer::{self, Writer};
 use super::{Archive, ContainerKind, Key, Upload};
+use crate::durable::{sync_directory_of, write_durably};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
 const SETTINGS: &str = "archive.toml";
-const LEASE: &str = "lease";
 const INCOMING: &str = "incoming";
 const VERSION: u32 = 1;
 
@@ -73,6 +77,8 @@ pub struct DirectoryArchive {
     description: Description,
     /// Why nothing is written here, where another tree writes.
     refusal: Option<String>,
+    /// Directories below `files`, by their digits, that this process has made durable.
+    durable: Arc<Mutex<[bool; 256]>>,
     /// Held while this may write, and shared by those who read.
     _lease: Option<File>,
 }
@@ -101,7 +107,8 @@ impl DirectoryArchive {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::file(root)(error));
             }
-            _ => {}
+            Err(_) => {}
+            Ok(()) => sync_directory_of(root).map_err(Error::file(root))?,
         }
         if root.join(SETTINGS).exists() {
             let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
@@ -150,7 +157,7 @@ impl DirectoryArchive {
     pub fn describe(root: &Path) -> Result<Description> {
         let path = root.join(SETTINGS);
         let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
-        let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+        let text = read_settings(root, SETTINGS).map_err(|error| match error.kind() {
             ErrorKind::NotFound if !root.exists() => {
                 no_archive("the archive is not there: is its disk mounted?".to_owned())
             }
@@ -181,7 +188,7 @@ impl DirectoryArchive {
     /// Where it belongs to another tier, or somebody writes to it.
     pub fn open_for(root: &Path, owner: Id, writer: Option<&Writer>) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
-        check_directories(root)?;
+        check_directories(root, Missing::IsWrong)?;
         if description.encryption.is_none() {
             private::warn_if_open(root, &directories());
         }
@@ -203,7 +210,7 @@ impl DirectoryArchive {
     /// Where it belongs to another tier, or somebody uses it.
     pub fn take_over(root: &Path, owner: Id, writer: &Writer) -> Result<()> {
         Self::describe_own(root, owner)?;
-        check_directories(root)?;
+        check_directories(root, Missing::IsWrong)?;
         let _lease = take_lease(root)?;
         writer::record(root, writer)
     }
@@ -223,6 +230,8 @@ impl DirectoryArchive {
     /// Where it belongs to another tier, or somebody writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
+        // Many tools that copy directories leave out those that are empty.
+        check_directories(root, Missing::IsEmpty)?;
         Ok(Self::with(root, description, share_lease(root)?))
     }
 
@@ -236,8 +245,9 @@ impl DirectoryArchive {
     }
 
     fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
-        let label = root.display().to_string();
-        Self { root: root.to_owned(), label, description, refusal: None, _lease: lease }
+        let (root, label) = (root.to_owned(), root.display().to_string());
+        let (refusal, durable) = (None, Arc::new(Mutex::new([false; 256])));
+        Self { root, label, description, refusal, durable, _lease: lease }
     }
 
     fn check_own(&self) -> io::Result<()> {
@@ -255,25 +265,19 @@ impl DirectoryArchive {
 
     /// What was being written when its writer ended; nothing else.
     fn clear_incoming(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.root.join(INCOMING))? {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| name.parse::<Id>().is_ok()) {
-                fs::remove_file(entry.path())?;
+        let incoming = Place::at(&self.root)?.directory(INCOMING)?;
+        for name in incoming.names()? {
+            let name = name?;
+            if name.parse::<Id>().is_ok() {
+                incoming.remove(&name)?;
             }
         }
         Ok(())
     }
 
-    fn directory(&self, kind: ContainerKind, container: Id) -> PathBuf {
-        let directory = self.root.join(directory_of(kind));
-        match kind {
-            ContainerKind::Files => directory.join(&container.to_string()[..2]),
-            ContainerKind::Tree => directory,
-        }
-    }
-
-    fn path(&self, kind: ContainerKind, container: Id) -> PathBuf {
-        self.directory(kind, container).join(container.to_string())
+    /// Opens a container to read it.
+    fn open_container(&self, kind: ContainerKind, container: Id) -> io::Result<File> {
+        Place::at(&self.root)?.file(&path_of(kind, container))
     }
 }
 
@@ -281,155 +285,62 @@ fn directories() -> [&'static str; 3] {
     [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
 }
 
-/// A link would lead writing and deleting to where no archive is.
-fn check_directories(root: &Path) -> Result<()> {
+/// What a directory that is not there is to who opens an archive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    IsWrong,
+    IsEmpty,
+}
+
+/// A link would lead reading, writing and deleting to where no archive is.
+fn check_directories(root: &Path, missing: Missing) -> Result<()> {
+    let place = Place::at(root).map_err(Error::file(root))?;
     for name in directories() {
-        let path = root.join(name);
-        let found = fs::symlink_metadata(&path).map_err(Error::file(&path))?;
-        if !found.is_dir() {
-            let what = format!("is damaged: its `{name}` is no directory");
-            return Err(Error::NoArchive { path: root.to_owned(), what });
+        match place.directory(name) {
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                let what = format!("is damaged: {error}");
+                return Err(Error::NoArchive { path: root.to_owned(), what });
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::IsEmpty => {}
+            opened => drop(opened.map_err(Error::file(&root.join(name)))?),
         }
     }
     Ok(())
 }
 
-fn directory_of(kind: ContainerKind) -> &'static str {
+/// Reads a file with settings, or what a writer says of itself.
+pub(super) fn read_settings(root: &Path, name: &str) -> io::Result<String> {
+    Place::at(root)?.text(name)
+}
+
+pub(super) fn directory_of(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Files => "files",
         ContainerKind::Tree => "trees",
     }
 }
 
-/// What a tree may do with an archive.
-enum Right {
-    /// Write, as long as it has the lease.
-    Writes(File),
-    /// Read, because of this.
-    Reads(String),
-}
-
-fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
-    let is_fresh = is_fresh(root);
-    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
-        return Ok(Right::Reads(refusal));
-    }
-    let lease = match take_lease(root) {
-        Err(error) if is_read_only(&error) => {
-            let why = "lies on a file system that is read-only: make it writable, then mount again";
-            return Ok(Right::Reads(why.to_owned()));
-        }
-        lease => lease?,
-    };
-    // Somebody may have taken it over just before.
-    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
-        return Ok(Right::Reads(refusal));
-    }
-    writer.map_or(Ok(()), |writer| writer::record_first(root, writer))?;
-    Ok(Right::Writes(lease))
-}
-
-fn is_read_only(error: &Error) -> bool {
-    matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
-}
-
-/// Whether an archive has nothing that a tree could need.
-fn is_fresh(root: &Path) -> bool {
-    let is_empty = |kind| {
-        let mut found = fs::read_dir(root.join(directory_of(kind))).ok()?;
-        Some(found.next().is_none())
-    };
-    [ContainerKind::Files, ContainerKind::Tree].map(is_empty) == [Some(true), Some(true)]
-}
-
-fn take_lease(root: &Path) -> Result<File> {
-    let path = root.join(LEASE);
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
-    let mut options = private::options();
-    let options = options.read(true).create(true).truncate(false).custom_flags(no_link);
-    let opened = options.open(&path);
-    let lease = opened.map_err(Error::file(&path))?;
-    let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
-    // A full archive can be read all the same.
-    if let Err(error) = sign(&lease) {
-        tracing::debug!(%error, "{}: does not say who holds it", path.display());
-    }
-    Ok(lease)
-}
-
-/// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
-fn share_lease(root: &Path) -> Result<Option<File>> {
-    let path = root.join(LEASE);
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
-    let opened = File::options().read(true).custom_flags(no_link).open(&path);
-    match opened {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        opened => {
-            let lease = opened.map_err(Error::file(&path))?;
-            lock(root, lease, FlockOperation::NonBlockingLockShared).map(Some)
-        }
+/// Where a container has its name.
+fn home_of(kind: ContainerKind, container: Id) -> String {
+    let directory = directory_of(kind);
+    match kind {
+        ContainerKind::Files => format!("{directory}/{}", digits_of(container)),
+        ContainerKind::Tree => directory.to_owned(),
     }
 }
 
-fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
-    let path = root.join(LEASE);
-    match flock(&lease, operation) {
-        Ok(()) => Ok(lease),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let holder = signature(&lease);
-            let what = format!(
-                "is being written by another fslab{holder}, or read by a rebuild or by another \
-                 tree of the tier, which is mounted"
-            );
-            Err(Error::NoArchive { path: root.to_owned(), what })
-        }
-        Err(error) => Err(Error::File { path, source: error.into() }),
-    }
+fn digits_of(container: Id) -> String {
+    format!("{:02x}", container.0[0])
 }
 
-/// Says in the lease who holds it, for who finds it held. Its time of modification says since when.
-fn sign(lease: &File) -> io::Result<()> {
-    let system = rustix::system::uname();
-    let (pid, host) = (std::process::id(), system.nodename().to_string_lossy());
-    lease.set_len(0)?;
-    lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
-}
-
-/// What the holder of a lease has said of itself; earlier versions said nothing.
-fn signature(lease: &File) -> String {
-    let mut bytes = [0; 128];
-    let count = lease.read_at(&mut bytes, 0).unwrap_or(0);
-    let line = String::from_utf8_lossy(&bytes[..count]);
-    let line: String = line.chars().take_while(|letter| !letter.is_control()).collect();
-    if line.is_empty() { line } else { format!(": {line}") }
+fn path_of(kind: ContainerKind, container: Id) -> PathBuf {
+    Path::new(&home_of(kind, container)).join(container.to_string())
 }
 
 /// Settings as they stand in their file.
 pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<String> {
     toml::to_string(settings)
         .map_err(|source| Error::Unwritable { path: path.to_owned(), source: Box::new(source) })
-}
-
-/// Writes a small file so that it is there with its contents, or not at all.
-pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let written = write_synced(&beside, contents).and_then(|()| fs::rename(&beside, path));
-    if let Err(error) = written {
-        // What could not be made needs not be removed.
-        fs::remove_file(&beside).unwrap_or_default();
-        return Err(error);
-    }
-    sync_directory(path.parent().unwrap_or(Path::new("/")))
-}
-
-fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut file = private::create(path)?;
-    file.write_all(contents)?;
-    file.sync_all()
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 impl Archive for DirectoryArchive {
@@ -456,10 +367,11 @@ impl Archive for DirectoryArchive {
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         self.check_own()?;
-        let incoming = self.root.join(INCOMING).join(container.to_string());
-        let file = private::options().create_new(true).open(&incoming)?;
-        let target = self.path(kind, container);
-        Ok(Box::new(DirectoryUpload { file, incoming, target, is_finished: false }))
+        let name = container.to_string();
+        let file = Place::at(&self.root)?.directory(INCOMING)?.create(&name)?;
+        let (root, durable) = (self.root.clone(), Arc::clone(&self.durable));
+        let is_finished = false;
+        Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, is_finished }))
     }
 
     fn read(
@@ -469,7 +381,7 @@ impl Archive for DirectoryArchive {
         offset: u64,
         buffer: &mut [u8],
     ) -> io::Result<usize> {
-        let file = File::open(self.path(kind, container))?;
+        let file = self.open_container(kind, container)?;
         let mut done = 0;
         while done < buffer.len() {
             match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -483,22 +395,25 @@ impl Archive for DirectoryArchive {
     }
 
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        Ok(fs::metadata(self.path(kind, container))?.len())
+        Place::at(&self.root)?.length(&path_of(kind, container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        let top = self.root.join(directory_of(kind));
+        let (root, top) = (Place::at(&self.root)?, directory_of(kind));
+        let place = match (root.directory(top), kind) {
+            // Many tools that copy directories leave out those that are empty.
+            (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
+                return self.check();
+            }
+            (opened, _) => opened?,
+        };
         if kind == ContainerKind::Tree {
-            return match list_directory(&top, visit) {
-                // Many tools that copy directories leave out those that are empty.
-                Err(error) if error.kind() == ErrorKind::NotFound && !top.exists() => self.check(),
-                listed => listed,
-            };
+            return list_directory(&place, visit);
         }
-        for entry in fs::read_dir(top)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                list_directory(&entry.path(), visit)?;
+        for name in place.names()? {
+            let name = name?;
+            if is_digits(&name) {
+                list_directory(&root.directory(&format!("{top}/{name}"))?, visit)?;
             }
         }
         Ok(())
@@ -507,7 +422,7 @@ impl Archive for DirectoryArchive {
     /// The kernel's pages too: they may be those that were written, which the disk never took.
     fn forget(&self, kind: ContainerKind, container: Id) {
         // What can't be opened is said by who reads it next.
-        let Ok(file) = File::open(self.path(kind, container)) else { return };
+        let Ok(file) = self.open_container(kind, container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
             tracing::debug!(%error, "{container}: is read back from memory");
         }
@@ -520,7 +435,8 @@ impl Archive for DirectoryArchive {
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
         self.check_own()?;
-        match fs::remove_file(self.path(kind, container)) {
+        let place = Place::at(&self.root)?.directory(&home_of(kind, container));
+        match place.and_then(|place| place.remove(&container.to_string())) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
             removed => removed,
         }
@@ -547,14 +463,19 @@ fn not_here(what: String) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, what)
 }
 
-/// Names that are no identities are none of ours, and left alone.
-fn list_directory(directory: &Path, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(id) = id else { continue };
-        match entry.metadata() {
-            Ok(metadata) => visit(id, metadata.len()),
+/// Whether a directory has containers of files; others are none of ours.
+fn is_digits(name: &str) -> bool {
+    name.len() == 2 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Names that are no identities are none of ours, and left alone. What has one and is no file is
+/// told of by who reads it.
+fn list_directory(directory: &Place, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+    for name in directory.names()? {
+        let name = name?;
+        let Ok(id) = name.parse() else { continue };
+        match directory.bytes_of(&name) {
+            Ok(bytes) => visit(id, bytes),
             // It went since its name was read.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -565,9 +486,35 @@ fn list_directory(directory: &Path, visit: &mut dyn FnMut(Id, u64)) -> io::Resul
 
 struct DirectoryUpload {
     file: File,
-    incoming: PathBuf,
-    target: PathBuf,
+    root: PathBuf,
+    kind: ContainerKind,
+    container: Id,
+    durable: Arc<Mutex<[bool; 256]>>,
     is_finished: bool,
+}
+
+impl DirectoryUpload {
+    /// Opens the directory of the container. It is made where it is not there, and durable.
+    fn target(&self, root: &Place) -> io::Result<Place> {
+        if self.kind == ContainerKind::Files {
+            let (files, digits) = (root.directory(directory_of(self.kind))?, self.container.0[0]);
+            let is_new = match files.make(&digits_of(self.container)) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+                Err(error) => return Err(error),
+            };
+            // Who has made it may have been killed, or be about to do this.
+            if is_new || !self.durable.lock()[usize::from(digits)] {
+                files.sync()?;
+                self.durable.lock()[usize::from(digits)] = true;
+            }
+        }
+        root.directory(&home_of(self.kind, self.container))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        Place::at(&self.root)?.directory(INCOMING)?.remove(&self.container.to_string())
+    }
 }
 
 impl Upload for DirectoryUpload {
@@ -577,26 +524,21 @@ impl Upload for DirectoryUpload {
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.file.sync_all()?;
-        let directory = self.target.parent().unwrap_or(Path::new("/")).to_owned();
-        if !directory.exists() {
-            match private::create_dir(&directory) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => sync_directory(directory.parent().unwrap_or(Path::new("/")))?,
-            }
-        }
-        fs::rename(&self.incoming, &self.target)?;
+        let root = Place::at(&self.root)?;
+        let target = self.target(&root)?;
+        root.directory(INCOMING)?.rename(&self.container.to_string(), &target)?;
         self.is_finished = true;
-        sync_directory(&directory)
+        target.sync()
     }
 }
 
 impl Drop for DirectoryUpload {
     fn drop(&mut self) {
         if !self.is_finished
-            && let Err(error) = fs::remove_file(&self.incoming)
+            && let Err(error) = self.remove()
         {
-            let left = self.incoming.display();
-            tracing::warn!(%error, "{left} is left behind until the next start");
+            let (root, left) = (self.root.display(), self.container);
+            tracing::warn!(%error, "{root}/{INCOMING}/{left} is left behind until the next start");
         }
     }
 }
@@ -605,6 +547,7 @@ impl Drop for DirectoryUpload {
 mod tests {
     use fslab_vfs::Errno;
 
+    use super::super::lease::LEASE;
     use super::*;
 
     fn made() -> (tempfile::TempDir, DirectoryArchive) {

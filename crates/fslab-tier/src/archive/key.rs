@@ -3,8 +3,8 @@
 //! Invariant: a key is nowhere else, neither in settings nor in the catalogue nor in archives. What
 //! an archive says of its key tells a right one from a wrong one, and nothing more.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use super::ContainerKind;
+use crate::durable::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -126,12 +127,6 @@ impl Key {
         }
         Zeroizing::new(*hasher.finalize().as_bytes())
     }
-}
-
-/// A name is durable when its directory is.
-fn sync_directory_of(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 const NO_KEY: &str = "holds no key; `fslab tier key` makes one";

@@ -4,14 +4,14 @@
 //! must not write to it both: what only the other needs is unneeded to each. So the archive says in
 //! `writer.toml` which of them writes, until somebody has another one take it over. Others read.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::{Errno, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::directory::{settings_text, write_durably};
+use super::directory::{read_settings, settings_text};
+use crate::durable::write_durably;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::WriterMark;
@@ -99,12 +99,11 @@ enum Known {
 }
 
 fn read(archive: &Path) -> Result<Known> {
-    let path = archive.join(RECORD);
-    match fs::read_to_string(&path) {
+    match read_settings(archive, RECORD) {
         Ok(text) => Ok(toml::from_str(&text).map_or(Known::Damaged, Known::Tree)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Known::Nothing),
         Err(error) if error.kind() == ErrorKind::InvalidData => Ok(Known::Damaged),
-        Err(error) => Err(Error::File { path, source: error }),
+        Err(error) => Err(Error::File { path: archive.join(RECORD), source: error }),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::id::Id;
 use crate::limit::{Limit, Pace};
 use crate::lower::Found;
 use crate::stored::bundle::{enclose, list_bytes};
-use crate::stored::format::{BLOCK_BYTES, KIND_BUNDLE, MEMBERS_MAX};
+use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{Attributes, Location};
 
@@ -285,6 +285,10 @@ impl Tier {
         let Some(first) = rows.first() else { return Ok(rows) };
         let container = first.version.location.container;
         let bundle = enclose(&self.list_heading(first), &places(&rows), &objects)?;
+        if bundle.len() as u64 > BUNDLE_BYTES_MAX {
+            let what = "too many bytes for one bundle, with what is kept beside them".to_owned();
+            return Err(crate::Error::Refused { what });
+        }
         self.catalogue.put(&rows)?;
         let put = put_container(archives, container, &bundle, request, pace);
         put.inspect_err(|_| self.take_back(&rows, archives))?;

@@ -2,7 +2,8 @@
 //! several.
 //!
 //! What else is in it stays, as far as it can be read: of a bundle, another part may be whole only
-//! there. Neither copy tells alone how long the whole is: one may have been cut off.
+//! there. How long the whole is, is told by the list of the copy, which may have been cut off, and
+//! only where it has none by that of another: an archive that was made to do harm grows no other.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use fslab_vfs::{Errno, Request};
 use super::copies::failed;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
-use crate::id::Id;
 use crate::limit::Pace;
 use crate::stored::Location;
 use crate::stored::bundle::{Contents, contents_of};
-use crate::stored::format::CHUNK_BYTES;
+use crate::stored::bytes::Corrupt;
+use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
 
 /// Bytes that are copied in one piece, a multiple of those of a chunk.
 const PIECE: u64 = 1 << 20;
@@ -85,9 +86,14 @@ impl Mending<'_> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
+        // One that can't tell is read all the same.
+        let length = |copy: &Arc<dyn Archive>| copy.length(KIND, self.part.container).unwrap_or(0);
+        let ends = [self.to, self.from].map(length);
         let (mut offset, end) = (start, start + bytes.len() as u64);
         while offset < end {
             let next = end.min(offset + self.piece_at(offset, CHUNK_BYTES));
+            // What a copy has before it ends is no part of what it lacks.
+            let next = ends.into_iter().filter(|end| *end > offset).fold(next, u64::min);
             self.read_either(
                 offset,
                 &mut bytes[(offset - start) as usize..(next - start) as usize],
@@ -130,42 +136,52 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }
 
-/// What a container holds, as the archive says that has the most of it; nothing of no archives.
-pub(super) fn told(archives: &[Arc<dyn Archive>], container: Id) -> Option<Result<Contents>> {
-    let of = |archive: &Arc<dyn Archive>| {
-        archive.forget(KIND, container);
-        let length = archive.length(KIND, container);
-        let length = length.map_err(failed(archive.label(), container))?;
-        contents_of(archive, KIND, container, length)
-    };
-    archives.iter().map(of).reduce(|best, next| {
-        let is_more = match (&best, &next) {
-            (Ok(best), Ok(next)) => best.length() < next.length(),
-            (best, _) => best.is_err(),
-        };
-        if is_more { next } else { best }
-    })
-}
-
-/// Bytes of a container when it is whole: as a list tells, else those of the longest copy.
+/// What a bundle holds, as a copy says that has a list; it must name an object where that is known
+/// to lie.
 ///
 /// # Errors
-/// What an archive answers that may have the longest copy.
-pub(super) fn whole_length(archives: &[Arc<dyn Archive>], part: Location) -> Result<u64> {
-    // Without a list, a bundle that was cut off between two members looks whole.
-    let is_told = |contents: &Contents| contents.list_bytes > 0 || part.offset == 0;
-    if let Some(Ok(contents)) = told(archives, part.container)
-        && is_told(&contents)
-    {
+/// What the archive answers, or that it has no such list.
+pub(super) fn listed(archive: &Arc<dyn Archive>, part: Location) -> Result<Contents> {
+    let container = part.container;
+    archive.forget(KIND, container);
+    let length = archive.length(KIND, container).map_err(failed(archive.label(), container))?;
+    let contents = contents_of(archive, KIND, container, length)?;
+    if contents.list_bytes > 0 && contents.members.contains(&part) {
+        return Ok(contents);
+    }
+    let what = Corrupt("no list of the bundle tells of what is in it");
+    Err(Error::Damaged { archive: archive.label().to_owned(), object: container, what })
+}
+
+/// The first of some copies of a bundle that has a list, with what that says.
+pub(super) fn first_listed<'a>(
+    copies: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
+    part: Location,
+) -> Option<(&'a Arc<dyn Archive>, Contents)> {
+    copies.into_iter().find_map(|archive| Some((archive, listed(archive, part).ok()?)))
+}
+
+/// Bytes of a copy of a container when it is whole: as its own list tells, or that of another one.
+/// Where no list is left, nothing is cut off of what may be a bundle.
+///
+/// # Errors
+/// What the archive of the copy answers.
+pub(super) fn whole_length(
+    copy: &Arc<dyn Archive>,
+    others: &[Arc<dyn Archive>],
+    part: Location,
+) -> Result<u64> {
+    let end = part.offset + part.length;
+    // Only what is in a bundle has something before it.
+    if part.offset == 0 {
+        return Ok(end);
+    }
+    if let Some((_, contents)) = first_listed(std::iter::once(copy).chain(others), part) {
         return Ok(contents.length());
     }
-    let mut longest = part.offset + part.length;
-    for archive in archives {
-        match archive.length(KIND, part.container) {
-            Ok(length) => longest = longest.max(length),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(failed(archive.label(), part.container)(error)),
-        }
+    match copy.length(KIND, part.container) {
+        Ok(length) => Ok(end.max(length.min(BUNDLE_BYTES_MAX))),
+        Err(error) if is_gone(&error) => Ok(end),
+        Err(error) => Err(failed(copy.label(), part.container)(error)),
     }
-    Ok(longest)
 }

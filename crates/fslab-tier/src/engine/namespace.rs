@@ -23,7 +23,6 @@ use crate::lower::Found;
 use crate::rebuild::order;
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
-use crate::stored::reader::ObjectReader;
 use crate::stored::residency::Unreadable;
 use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{Attributes, TreeEntry, Version};
@@ -228,9 +227,9 @@ impl Tier {
     /// are as old as versions are kept.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = crate::rebuild::trees(archive)?;
-        let rank = |container: Id, reader: &ObjectReader| (container == made, order(reader));
-        trees.sort_by_key(|(container, reader)| Reverse(rank(*container, reader)));
-        let created: Vec<_> = trees.iter().map(|(_, reader)| reader.heading().created).collect();
+        let rank = |container: Id, tree: &Heading| (container == made, order(tree));
+        trees.sort_by_key(|(container, tree)| Reverse(rank(*container, tree)));
+        let created: Vec<_> = trees.iter().map(|(_, tree)| tree.created).collect();
         let kept = thinned(&created, self.around.calendar.now(), self.settings.keep);
         for ((container, _), _) in trees.iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
             archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
@@ -250,7 +249,7 @@ pub(super) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     for archive in archives {
         match crate::rebuild::trees(archive) {
             Ok(trees) => {
-                let numbers = trees.iter().map(|(_, tree)| tree.heading().sequence);
+                let numbers = trees.iter().map(|(_, tree)| tree.sequence);
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(

@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
+use std::iter;
 use std::sync::Arc;
 
 use fslab_vfs::Request;
 
 use super::Tier;
 use super::copies::{failed, verify};
-use super::mending::{Mending, told, whole_length};
+use super::mending::{Mending, first_listed, listed, whole_length};
 use super::patching::Patchwork;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
@@ -253,7 +254,8 @@ impl Scrub<'_> {
     /// Puts an object into an archive, with what else is in its container, and reads it back.
     fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
         let location = row.version.location;
-        self.mend(row, (from, location.offset), (to, location))?;
+        let length = whole_length(to, &self.holders_or(row, from), location)?;
+        self.mend((from, location.offset), (to, location), length)?;
         self.verify(to, row)
     }
 
@@ -267,42 +269,56 @@ impl Scrub<'_> {
         }
     }
 
+    /// Archives that are said to hold an object, or else the one that was found to.
+    fn holders_or(&self, row: &ObjectRow, from: &Arc<dyn Archive>) -> Vec<Arc<dyn Archive>> {
+        let mut known = self.tier.holders(&row.version);
+        if known.is_empty() {
+            known.push(Arc::clone(from));
+        }
+        known
+    }
+
     /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
-    /// them in any archive mends the others.
+    /// them in any archive mends the others; where a copy has one, it tells of that copy.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
-        let container = row.version.location.container;
         let holders = self.tier.holders(&row.version);
-        let all_whole = |places: [Location; 2]| {
-            let both = |archive| places.iter().all(|place| is_whole(archive, place).is_ok());
-            holders.iter().all(both)
-        };
-        match told(&holders, container) {
-            None => return Ok(()),
-            Some(Ok(contents)) if all_whole(list_places(&contents, container)) => return Ok(()),
-            Some(_) => {}
+        if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
+            return Ok(());
         }
         let _stays = self.tier.nobody_else(self.request)?;
         if self.tier.is_elsewhere(row)? {
             return Ok(());
         }
-        self.mend_lists(row, &holders)
+        for archive in &holders {
+            self.mend_lists(row, archive, &holders)?;
+        }
+        Ok(())
     }
 
-    fn mend_lists(&mut self, row: &ObjectRow, holders: &[Arc<dyn Archive>]) -> Result<()> {
-        let container = row.version.location.container;
-        let places = match told(holders, container) {
-            None => return Ok(()),
-            Some(Ok(contents)) => list_places(&contents, container),
-            Some(Err(error)) => return self.tell(Err(error), &row.path),
+    fn mend_lists(
+        &mut self,
+        row: &ObjectRow,
+        archive: &Arc<dyn Archive>,
+        holders: &[Arc<dyn Archive>],
+    ) -> Result<()> {
+        let location = row.version.location;
+        let copies = || iter::once(archive).chain(holders);
+        let Some((teller, contents)) = first_listed(copies(), location) else {
+            return self.tell(listed(archive, location).map(drop), &row.path);
         };
-        let all = || holders.iter().flat_map(|archive| places.map(|place| (archive, place)));
-        let whole = all().find(|(archive, place)| is_whole(archive, place).is_ok());
-        for (archive, place) in all() {
-            let Err(error) = is_whole(archive, &place) else { continue };
+        let places = list_places(&contents, location.container);
+        let root = places.iter().find_map(|place| whole_list(teller, place).ok());
+        // Another copy may have what else this one lacks.
+        let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
+        let whole = others
+            .flat_map(|other| places.map(|place| (other, place)))
+            .find(|(other, place)| is_list(other, place, root).is_ok());
+        for place in places {
+            let Err(error) = is_list(archive, &place, root) else { continue };
             let mended = match whole.filter(|_| archive.refusal().is_none()) {
                 Some((from, list)) => self
-                    .mend(row, (from, list.offset), (archive, place))
-                    .and_then(|()| is_whole(archive, &place)),
+                    .mend((from, list.offset), (archive, place), contents.length())
+                    .and_then(|()| is_list(archive, &place, root)),
                 None => Err(error),
             };
             self.found.mended += u64::from(mended.is_ok());
@@ -311,18 +327,14 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Puts a part of a container from somewhere in one archive into that of another.
+    /// Puts a part of a container from somewhere in one archive into that of another, which then
+    /// has so many bytes.
     fn mend(
         &self,
-        row: &ObjectRow,
         (from, from_offset): (&Arc<dyn Archive>, u64),
         (to, part): (&Arc<dyn Archive>, Location),
+        length: u64,
     ) -> Result<()> {
-        let mut known = self.tier.holders(&row.version);
-        if known.is_empty() {
-            known.push(Arc::clone(from));
-        }
-        let length = whole_length(&known, part)?;
         Mending { from, from_offset, to, part, length }.run(self.request, self.pace)
     }
 
@@ -385,19 +397,37 @@ fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// The list at the end is one only where nothing stands behind it.
-fn is_whole(archive: &Arc<dyn Archive>, place: &Location) -> Result<()> {
+/// Whether a copy of a bundle has both of its lists.
+fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
+    let both = |contents: Contents| {
+        let [first, last] = list_places(&contents, member.container);
+        let root = whole_list(archive, &first)?;
+        is_list(archive, &last, Some(root))
+    };
+    listed(archive, member).and_then(both).is_ok()
+}
+
+/// Whether the list is there that has this root.
+fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
+    match whole_list(archive, place)? {
+        found if Some(found) == root => Ok(()),
+        _ => Err(damaged(archive, place.container, Corrupt("its two lists differ"))),
+    }
+}
+
+/// The root of a list that is whole. The one at the end is one only where nothing stands behind it.
+fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
     let (kind, container) = (ContainerKind::Files, place.container);
     archive.forget(kind, container);
-    ObjectReader::open_any(archive, kind, *place).and_then(|list| list.block(0))?;
+    let list = ObjectReader::open_any(archive, kind, *place)?;
+    list.block(0)?;
     let length = archive.length(kind, container).map_err(failed(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        let what = Corrupt("it is longer than it was");
-        return Err(Error::Damaged {
-            archive: archive.label().to_owned(),
-            object: container,
-            what,
-        });
+        return Err(damaged(archive, container, Corrupt("it is longer than it was")));
     }
-    Ok(())
+    Ok(list.version().root)
+}
+
+fn damaged(archive: &Arc<dyn Archive>, object: Id, what: Corrupt) -> Error {
+    Error::Damaged { archive: archive.label().to_owned(), object, what }
 }

@@ -10,7 +10,7 @@ use super::scrubbing::Scrubbed;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::rebuild::{check, opened, order};
+use crate::rebuild::{check, listed, open_whole, order};
 use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
@@ -46,7 +46,7 @@ impl Tier {
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, takers) = (None, Vec::new(), self.own_archives());
         for archive in self.archives() {
-            let (trees, mut damaged) = match opened(&archive) {
+            let (trees, mut damaged) = match listed(&archive) {
                 Ok(found) => found,
                 Err(error) => (Vec::new(), vec![error]),
             };
@@ -56,10 +56,10 @@ impl Tier {
             if trees.is_empty() && damaged.is_empty() && is_taker {
                 without.push(Arc::clone(&archive));
             }
-            for (container, tree) in trees {
-                match check(&tree, request) {
-                    Ok(()) => {
-                        let is_later = |last: &Last| order(&last.tree) < order(&tree);
+            for (container, heading) in trees {
+                match open_whole(&archive, container, request) {
+                    Ok(tree) => {
+                        let is_later = |last: &Last| order(last.tree.heading()) < order(&heading);
                         if last.as_ref().is_none_or(is_later) {
                             let archive = Arc::clone(&archive);
                             last = Some(Last { archive, container, tree });

@@ -12,23 +12,25 @@ use crate::id::Id;
 use crate::stored::bytes::{Corrupt, Cursor};
 use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
 use crate::stored::reader::ObjectReader;
+use crate::stored::writer::Heading;
 use crate::stored::{Location, TreeEntry};
 
 /// The trees of an archive that can be read.
 ///
 /// # Errors
 /// What listing the archive answers.
-pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, ObjectReader)>> {
-    let (trees, damaged) = opened(archive)?;
+pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, Heading)>> {
+    let (trees, damaged) = listed(archive)?;
     damaged.iter().for_each(|error| tracing::warn!("an archived tree can't be used: {error}"));
     Ok(trees)
 }
 
-/// Containers, and what is in them.
-type Trees = Vec<(Id, ObjectReader)>;
+/// Containers, and what is in them. Who reads one opens it again: one with what may be 64 MiB of
+/// hashes is in memory at a time.
+type Trees = Vec<(Id, Heading)>;
 
 /// The trees of an archive that can be opened, and what is wrong with the others.
-pub(crate) fn opened(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
+pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
     let mut found = Vec::new();
     let kind = ContainerKind::Tree;
     archive.list(kind, &mut |id, length| found.push((id, length))).map_err(|source| {
@@ -37,10 +39,11 @@ pub(crate) fn opened(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> 
     })?;
     let (mut trees, mut damaged) = (Vec::new(), Vec::new());
     for (container, length) in found {
-        let location = Location { container, offset: 0, length };
         archive.forget(kind, container);
-        match ObjectReader::open_any(archive, kind, location) {
-            Ok(reader) if reader.heading().kind == KIND_TREE => trees.push((container, reader)),
+        match open(archive, container, length) {
+            Ok(tree) if tree.heading().kind == KIND_TREE => {
+                trees.push((container, tree.heading().clone()));
+            }
             Ok(_) => tracing::warn!("object {container} among the trees is none"),
             Err(error) => damaged.push(error),
         }
@@ -48,9 +51,32 @@ pub(crate) fn opened(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> 
     Ok((trees, damaged))
 }
 
+fn open(archive: &Arc<dyn Archive>, container: Id, length: u64) -> Result<ObjectReader> {
+    let location = Location { container, offset: 0, length };
+    ObjectReader::open_any(archive, ContainerKind::Tree, location)
+}
+
 /// Later trees are greater.
-pub(crate) fn order(tree: &ObjectReader) -> (u64, Timestamp) {
-    (tree.heading().sequence, tree.heading().created)
+pub(crate) fn order(tree: &Heading) -> (u64, Timestamp) {
+    (tree.sequence, tree.created)
+}
+
+/// Opens a tree, and reads it from its beginning to its end.
+///
+/// # Errors
+/// What the archive answers, or what is wrong with the tree.
+pub(crate) fn open_whole(
+    archive: &Arc<dyn Archive>,
+    container: Id,
+    request: &Request,
+) -> Result<ObjectReader> {
+    let length = archive.length(ContainerKind::Tree, container).map_err(|source| {
+        let archive = archive.label().to_owned();
+        Error::Archive { archive, container, source }
+    })?;
+    let tree = open(archive, container, length)?;
+    check(&tree, request)?;
+    Ok(tree)
 }
 
 /// Reads a tree from its beginning to its end.
@@ -103,18 +129,16 @@ impl Rebuilder<'_> {
         let (mut trees, mut damaged) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();
         for archive in self.archives {
-            let (found, broken) = match opened(archive) {
-                Ok(opened) => opened,
+            let (found, broken) = match listed(archive) {
+                Ok(listed) => listed,
                 Err(error) => {
                     failed.push(error);
                     continue;
                 }
             };
-            let own = found.into_iter().map(|(_, tree)| tree);
-            let is_wanted = |tree: &ObjectReader| {
-                tree.heading().tier == self.tier && tree.heading().sequence <= self.until
-            };
-            trees.extend(own.filter(is_wanted));
+            let is_wanted = |tree: &Heading| tree.tier == self.tier && tree.sequence <= self.until;
+            let found = found.into_iter().filter(|(_, tree)| is_wanted(tree));
+            trees.extend(found.map(|(container, tree)| (archive, container, tree)));
             // Nobody knows which they were.
             damaged.extend(broken.into_iter().map(|error| (None, error)));
         }
@@ -124,15 +148,15 @@ impl Rebuilder<'_> {
             return Err(error);
         }
         failed.into_iter().for_each(|error| self.tell(Err(error)));
-        trees.sort_by_key(|tree| Reverse(order(tree)));
-        for tree in trees {
-            match check(&tree, request) {
-                Ok(()) => {
-                    self.tell_damaged(damaged, Some(walk_of(&tree)));
+        trees.sort_by_key(|(_, _, tree)| Reverse(order(tree)));
+        for (archive, container, heading) in trees {
+            match open_whole(archive, container, request) {
+                Ok(tree) => {
+                    self.tell_damaged(damaged, Some(walk_of(&heading)));
                     return Ok(Some(tree));
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => damaged.push((Some(walk_of(&tree)), error)),
+                Err(error) => damaged.push((Some(walk_of(&heading)), error)),
             }
         }
         self.tell_damaged(damaged, None);
@@ -155,6 +179,6 @@ impl Rebuilder<'_> {
 /// What the copies of a tree have in common: sequence and bytes.
 type Walk = (u64, u64);
 
-fn walk_of(tree: &ObjectReader) -> Walk {
-    (tree.heading().sequence, tree.heading().size)
+fn walk_of(tree: &Heading) -> Walk {
+    (tree.sequence, tree.size)
 }

@@ -79,7 +79,9 @@ impl Rebuilder<'_> {
         let told = self.told(part)?;
         for (container, length) in part.iter().copied() {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            let has_more = told.get(&container).is_none_or(|told| told.bytes() < length);
+            // What has no bytes, or is no file, may have had some.
+            let has_more = |told: &Told| told.objects == 0 || told.bytes() < length;
+            let has_more = told.get(&container).is_none_or(has_more);
             if has_more || !self.missing.is_empty() {
                 let added = self.add_container(archive, container, length);
                 self.tell(added);

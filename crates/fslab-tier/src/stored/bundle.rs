@@ -11,7 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::attributes::Attributes;
 use super::bytes::Corrupt;
 use super::format::{
-    BLOCK_BYTES, EntryRecord, HeadRecord, KIND_BUNDLE, MEMBERS_MAX, MemberRecord, TailRecord,
+    BLOCK_BYTES, BUNDLE_BYTES_MAX, EntryRecord, HeadRecord, KIND_BUNDLE, MEMBERS_MAX, MemberRecord,
+    TailRecord,
 };
 use super::reader::{ObjectReader, Source, parse_head, read_tail};
 use super::residency::Location;
@@ -166,7 +167,8 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
     let bytes = list.block(0)?;
     let (records, rest) = bytes.as_chunks::<{ size_of::<MemberRecord>() }>();
     let own = list.version().location.length;
-    if !rest.is_empty() || records.len() > MEMBERS_MAX || own > length / 2 {
+    let has_room = own <= length.min(BUNDLE_BYTES_MAX) / 2;
+    if !rest.is_empty() || records.len() > MEMBERS_MAX || !has_room {
         return Err(wrong());
     }
     let mut members = Vec::with_capacity(records.len());
@@ -178,11 +180,11 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
         if offset != end {
             return Err(wrong());
         }
-        end = offset.checked_add(length).ok_or_else(wrong)?;
+        let is_in_a_bundle = |end: &u64| *end <= BUNDLE_BYTES_MAX - own;
+        end = offset.checked_add(length).filter(is_in_a_bundle).ok_or_else(wrong)?;
         members.push(Location { container, offset, length });
         objects.push(Id(record.object));
     }
-    end.checked_add(own).ok_or_else(wrong)?;
     Ok(Contents { members, objects, list_bytes: own })
 }
 
@@ -199,6 +201,9 @@ fn one_behind_the_other(
     let source = Source { archive: &**archive, kind, container };
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
+        if members.len() == MEMBERS_MAX {
+            return Err(source.damaged(Corrupt("it has more objects than a container may have")));
+        }
         let location = before(&source, end)?;
         end = location.offset;
         members.push(location);

@@ -78,6 +78,8 @@ pub const KIND_TREE: u8 = 2;
 pub const KIND_BUNDLE: u8 = 3;
 /// Objects of a bundle: their list fits into one block.
 pub const MEMBERS_MAX: usize = 4096;
+/// Bytes of a bundle: no more are written, and a list that tells of more is none.
+pub const BUNDLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A block is stored as it is.
 pub const FORM_RAW: u8 = 0;

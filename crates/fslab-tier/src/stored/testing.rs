@@ -205,10 +205,15 @@ fn seal_pages(rest: &mut [u8], table_bytes: usize) {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::Timestamp;
     use fslab_vfs::testing::environment::{number, seed};
     use rand::{Rng, RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
+    use super::super::bundle::{enclose, list_bytes};
+    use super::super::format::{KIND_BUNDLE, KIND_FILE, MEMBERS_MAX};
+    use super::super::writer::{Heading, ObjectWriter};
+    use super::super::{Attributes, Location};
     use super::*;
 
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
@@ -284,6 +289,47 @@ mod tests {
         let archive: Arc<dyn Archive> = Arc::new(archive);
         let contents = contents_of(&archive, KIND, CONTAINER, bytes.len() as u64);
         contents.map_or(0, |contents| contents.members.len())
+    }
+
+    /// A file of no bytes as an object.
+    fn object() -> Vec<u8> {
+        let mut object = Vec::new();
+        let writer = ObjectWriter::begin(&mut object, &heading(KIND_FILE), &nameless(), 0);
+        writer.unwrap().finish().unwrap();
+        object
+    }
+
+    fn heading(kind: u8) -> Heading {
+        let (object, file, tier) = (Id([4; 16]), Id([5; 16]), Id([6; 16]));
+        Heading { kind, object, file, tier, sequence: 1, size: 0, created: Timestamp::default() }
+    }
+
+    fn nameless() -> Attributes {
+        let reader = golden().swap_remove(1);
+        let archive = MemoryArchive::new(ARCHIVE, "bytes");
+        let length = reader.len() as u64;
+        archive.put(KIND, CONTAINER, reader);
+        let archive: Arc<dyn Archive> = Arc::new(archive);
+        let location = Location { container: CONTAINER, offset: 0, length };
+        let object = ObjectReader::open_any(&archive, KIND, location).unwrap();
+        object.attributes().clone()
+    }
+
+    /// What a list says is all there is of a bundle that was cut off, and nothing else would end
+    /// what stands one behind the other.
+    #[test]
+    fn a_container_has_as_many_objects_and_a_bundle_as_many_bytes_as_may_be() {
+        let object = object();
+        assert_eq!(members(&object.repeat(MEMBERS_MAX)), MEMBERS_MAX);
+        assert_eq!(members(&object.repeat(MEMBERS_MAX + 1)), 0);
+        let own = list_bytes(1);
+        for (length, expected) in [(64 << 20, 0), ((64 << 20) - 2 * own, 1), (u64::MAX - own, 0)] {
+            let place = Location { container: CONTAINER, offset: own, length };
+            let bundle = enclose(&heading(KIND_BUNDLE), &[(Id([7; 16]), place)], &[]).unwrap();
+            // The list at the end is damaged: the one at the beginning tells.
+            let cut = [&bundle[..own as usize], &[0; 500]].concat();
+            assert_eq!(members(&cut), expected, "a member of {length} bytes");
+        }
     }
 
     /// What is sealed is believed as a whole, and of what is damaged, cut or longer all but that.

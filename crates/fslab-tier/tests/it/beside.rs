@@ -299,7 +299,7 @@ fn what_moves_does_not_make_a_tree_older_than_it_is() {
     let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
     let sequences = || -> Vec<u64> {
         let trees = rebuild::trees(&archive).unwrap();
-        trees.iter().map(|(_, tree)| tree.heading().sequence).collect()
+        trees.iter().map(|(_, tree)| tree.sequence).collect()
     };
     let latest = sequences().into_iter().max().unwrap();
     let mut row = rows(&bench).remove(0);

@@ -18,6 +18,7 @@ mod ending;
 mod expiring;
 mod golden;
 mod hindered;
+mod hostile;
 mod identity;
 mod limits;
 mod looking;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
-use fslab_tier::stored::{Marks, TreeMark};
+use fslab_tier::stored::bundle::{contents_of, enclose};
+use fslab_tier::stored::reader::ObjectReader;
+use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -171,6 +173,79 @@ fn what_stands_behind_a_bundle_goes_and_is_passed_on_to_no_other_copy() {
     for archive in 0..2 {
         assert!(bytes_of(&bench, archive, first.container) == whole, "a{archive}");
     }
+}
+
+/// A disk that was full, say: what is before the end stays, in the last chunk, too.
+#[test]
+fn of_copies_that_are_all_cut_off_what_they_have_stays() {
+    let bench = two_copies();
+    bundled(&bench, 4);
+    let (first, last) = (place_of(&bench, 0), place_of(&bench, 3));
+    let whole = bytes_of(&bench, 0, first.container);
+    for (archive, more) in [(0, 100), (1, 200)] {
+        let cut = whole[..(last.offset + more) as usize].to_vec();
+        bench.archives[archive].put(ContainerKind::Files, first.container, cut);
+    }
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert!(scrubbed.damaged.iter().all(|told| told.starts_with("file3: ")), "{scrubbed:?}");
+    for archive in 0..2 {
+        let found = bytes_of(&bench, archive, first.container);
+        assert_eq!(found.len(), whole.len());
+        let kept = (last.offset + 200) as usize;
+        assert!(found[..kept] == whole[..kept], "a{archive}");
+        let list = (last.offset + last.length) as usize;
+        assert!(found[list..] == whole[list..], "a{archive}");
+    }
+}
+
+/// The container of one archive with a list that says of the last member that it is longer.
+fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Vec<u8> {
+    let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
+    let length = whole.len() as u64;
+    let contents = contents_of(&archive, ContainerKind::Files, container, length).unwrap();
+    let mut members: Vec<_> = contents.objects.into_iter().zip(contents.members).collect();
+    members.last_mut().unwrap().1.length += more;
+    let location = Location { container, offset: 0, length: contents.list_bytes };
+    let list = ObjectReader::open_any(&archive, ContainerKind::Files, location).unwrap();
+    let bundle = enclose(list.heading(), &members, &[]).unwrap();
+    let (crafted, own) = (&bundle[..bundle.len() / 2], contents.list_bytes as usize);
+    // Where the end is damaged, the list at the beginning tells.
+    [crafted, &whole[own..whole.len() - own], &[0; 100]].concat()
+}
+
+/// Whoever made one archive to do harm grows no container of another one, healthy or not.
+#[test]
+fn a_list_that_somebody_made_up_fills_no_other_archive() {
+    for more in [16 << 20, 100 << 20] {
+        let bench = two_copies();
+        bundled(&bench, 4);
+        let first = place_of(&bench, 0);
+        let whole = bytes_of(&bench, 0, first.container);
+        let crafted = with_longer_list(&bench, &whole, first.container, more);
+        bench.archives[1].put(ContainerKind::Files, first.container, crafted);
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
+        // What is damaged of it is mended, and what its list tells of it counts.
+        bench.archives[0].damage_at(first.container, first.offset + 300);
+        bench.archives[0].damage_at(first.container, whole.len() as u64 - 20);
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
+    }
+}
+
+/// A container with one object is as long as that, however long another copy is.
+#[test]
+fn what_stands_behind_an_object_is_passed_on_to_no_other_copy() {
+    let bench = two_copies();
+    let ino = bench.client().file(Ino::ROOT, "file0", &contents(0)).unwrap();
+    bench.archive(ino, "file0").unwrap();
+    let place = place_of(&bench, 0);
+    let whole = bytes_of(&bench, 0, place.container);
+    bench.archives[1].put(ContainerKind::Files, place.container, whole.repeat(3));
+    bench.archives[0].damage_at(place.container, 300);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (1, 0), "{scrubbed:?}");
+    assert!(bytes_of(&bench, 0, place.container) == whole);
 }
 
 /// Nobody wants back what expired while it was read.

@@ -267,5 +267,5 @@ fn a_tree_is_older_than_what_is_on_its_way() {
     bench.tier.archive_tree(&own_request()).unwrap();
     let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
     let trees = rebuild::trees(&archive).unwrap();
-    assert!(trees[0].1.heading().sequence < rows[0].version.sequence);
+    assert!(trees[0].1.sequence < rows[0].version.sequence);
 }

@@ -242,7 +242,7 @@ fn a_file_of_which_an_xattr_cant_be_read_is_in_the_tree_all_the_same() {
 fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let kind = ContainerKind::Tree;
     let trees = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();
-    let last = trees.iter().max_by_key(|(_, tree)| tree.heading().sequence).unwrap();
+    let last = trees.iter().max_by_key(|(_, tree)| tree.sequence).unwrap();
     let mut bytes = vec![0; archive.length(kind, last.0).unwrap() as usize];
     archive.read(kind, last.0, 0, &mut bytes).unwrap();
     // Behind head and attributes, in the only block.

@@ -10,7 +10,7 @@ use fslab_vfs::testing::environment::number;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{daemons_naming, fslab, require_mounting, run, soon};
+use crate::support::{Place, daemons_naming, fslab, require_mounting, run, soon};
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -188,6 +188,41 @@ fn what_an_archive_does_not_take_stays_here_and_leaves_nothing_there() {
         });
         assert_eq!(entries(&faulty.tiered.archive().join("incoming")), 0, "{rules}");
     }
+}
+
+/// Whoever made a directory may have been killed before it was durable, with all that is in it.
+#[test]
+fn what_an_archive_cant_make_durable_stays_here() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    for digits in 0..=255 {
+        let directory = faulty.tiered.archive().join(format!("files/{digits:02x}"));
+        fs::create_dir_all(directory).unwrap();
+    }
+    for rules in ["fsyncdir on /files error EIO", "fsyncdir on /files/* error EIO"] {
+        faulty.under(rules, "", |tiered| {
+            let here = tiered.path("here");
+            let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
+            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
+            assert!(code != 0, "{rules}: bytes go of which there is no copy");
+        });
+    }
+}
+
+#[test]
+fn an_archive_whose_name_cant_be_made_durable_is_none() {
+    require_mounting!();
+    let place = Place::new();
+    place.mount(&["-l", "fault:rules=fsyncdir on / error EIO"]);
+    let (archive, tree) = (place.point.join("archive"), place.lower.with_file_name("tree"));
+    fs::create_dir(&tree).unwrap();
+    let home = place.lower.with_file_name("home");
+    let [archive, home, tree] = [&archive, &home, &tree].map(|path| path.to_str().unwrap());
+    let (code, said) = run(&["tier", "init", "--archive", archive, "--home", home, tree]);
+    assert!(code != 0 && said.contains(archive), "{said}");
+    assert_eq!(entries(&place.point), 0, "{said}");
+    place.umount();
 }
 
 fn entries(directory: &Path) -> usize {

@@ -1,0 +1,118 @@
+//! Who uses an archive: whoever writes holds its lease alone, and those who read share it.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::ContainerKind;
+use super::beneath::{Place, regular};
+use super::directory::directory_of;
+use super::writer::{self, Writer};
+use crate::error::{Error, Result};
+use crate::private;
+
+pub(super) const LEASE: &str = "lease";
+
+/// What a tree may do with an archive.
+pub(super) enum Right {
+    /// Write, as long as it has the lease.
+    Writes(File),
+    /// Read, because of this.
+    Reads(String),
+}
+
+pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
+    let is_fresh = is_fresh(root);
+    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+        return Ok(Right::Reads(refusal));
+    }
+    let lease = match take_lease(root) {
+        Err(error) if is_read_only(&error) => {
+            let why = "lies on a file system that is read-only: make it writable, then mount again";
+            return Ok(Right::Reads(why.to_owned()));
+        }
+        lease => lease?,
+    };
+    // Somebody may have taken it over just before.
+    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+        return Ok(Right::Reads(refusal));
+    }
+    writer.map_or(Ok(()), |writer| writer::record_first(root, writer))?;
+    Ok(Right::Writes(lease))
+}
+
+fn is_read_only(error: &Error) -> bool {
+    matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Whether an archive has nothing that a tree could need.
+pub(super) fn is_fresh(root: &Path) -> bool {
+    let is_empty = |kind| {
+        let place = Place::at(root).and_then(|place| place.directory(directory_of(kind))).ok()?;
+        Some(place.names().ok()?.next().is_none())
+    };
+    [ContainerKind::Files, ContainerKind::Tree].map(is_empty) == [Some(true), Some(true)]
+}
+
+pub(super) fn take_lease(root: &Path) -> Result<File> {
+    let path = root.join(LEASE);
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut options = private::options();
+    let options = options.read(true).create(true).truncate(false).custom_flags(flags);
+    let opened = options.open(&path).and_then(regular);
+    let lease = opened.map_err(Error::file(&path))?;
+    let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
+    // A full archive can be read all the same.
+    if let Err(error) = sign(&lease) {
+        tracing::debug!(%error, "{}: does not say who holds it", path.display());
+    }
+    Ok(lease)
+}
+
+/// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
+pub(super) fn share_lease(root: &Path) -> Result<Option<File>> {
+    let path = root.join(LEASE);
+    match Place::at(root).and_then(|place| place.file(Path::new(LEASE))) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => {
+            let lease = opened.map_err(Error::file(&path))?;
+            lock(root, lease, FlockOperation::NonBlockingLockShared).map(Some)
+        }
+    }
+}
+
+fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
+    let path = root.join(LEASE);
+    match flock(&lease, operation) {
+        Ok(()) => Ok(lease),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let holder = signature(&lease);
+            let what = format!(
+                "is being written by another fslab{holder}, or read by a rebuild or by another \
+                 tree of the tier, which is mounted"
+            );
+            Err(Error::NoArchive { path: root.to_owned(), what })
+        }
+        Err(error) => Err(Error::File { path, source: error.into() }),
+    }
+}
+
+/// Says in the lease who holds it, for who finds it held. Its time of modification says since when.
+fn sign(lease: &File) -> io::Result<()> {
+    let system = rustix::system::uname();
+    let (pid, host) = (std::process::id(), system.nodename().to_string_lossy());
+    lease.set_len(0)?;
+    lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
+}
+
+/// What the holder of a lease has said of itself; earlier versions said nothing.
+fn signature(lease: &File) -> String {
+    let mut bytes = [0; 128];
+    let count = lease.read_at(&mut bytes, 0).unwrap_or(0);
+    let line = String::from_utf8_lossy(&bytes[..count]);
+    let line: String = line.chars().take_while(|letter| !letter.is_control()).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
