@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_tier::archive::away::{LOOK_EVERY, Opener};
@@ -13,7 +13,9 @@ use fslab_tier::archive::{Archive, AwayArchive, ContainerKind, DirectoryArchive,
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Wish};
-use fslab_tier::{Archived, Error, Id, Settings, Surroundings, Tier, TierFs, own_request};
+use fslab_tier::{
+    Archived, Error, Id, Scrubbed, Settings, Surroundings, Tier, TierFs, own_request,
+};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 
@@ -595,6 +597,37 @@ fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used()
     assert_eq!(going.tier.scrub(&own_request()).unwrap().copies, 2, "a file and the tree");
 }
 
+/// Of two copies, the first damaged, whose archive is there, and the second in one that goes away
+/// after so many reads: what a scrub finds.
+fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
+    let (settings, hands) = (Settings { copies: 2, ..usual() }, Arc::new(Hands::default()));
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
+    bench.offline(&bench.client(), "file", &noise(1, MIB));
+    bench.archives[0].damage(5000);
+    let second = bench.archives[1].clone();
+    let opener: Opener =
+        Box::new(move || Ok(Arc::new(Answers(second.clone(), Errno::NODEV, reads.into()))));
+    let (away, _) = AwayArchive::new((Id([2; 16]), "a1".to_owned()), opener, hands);
+    let archives: Vec<Arc<dyn Archive>> = vec![bench.archives[0].clone(), Arc::new(away)];
+    let (settings, catalogue) = (bench.tier.settings(), Catalogue::in_memory().unwrap());
+    let (tier, _) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
+    tier.scan(&own_request()).unwrap();
+    tier.scrub(&own_request()).unwrap()
+}
+
+#[test]
+fn damage_is_told_wherever_the_archive_goes_away_that_would_mend_it() {
+    for reads in 0.. {
+        let scrubbed = scrubbed_with_a_damaged_copy(reads);
+        let is_told = scrubbed.damaged.len() as u64 + scrubbed.mended;
+        assert_eq!(is_told, 1, "after {reads} reads: {scrubbed:?}");
+        assert_eq!(scrubbed.missing.len() as u64 + scrubbed.mended, 1, "{scrubbed:?}");
+        if scrubbed.mended > 0 {
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
     let going = Going::new();
@@ -615,8 +648,18 @@ fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
 const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([2; 16]);
 
-/// An archive that answers some error where it is read from or written to.
-struct Answers(Arc<MemoryArchive>, Arc<AtomicI32>);
+/// An archive that answers some error where it is read from or written to, after so many reads.
+struct Answers(Arc<dyn Archive>, Errno, AtomicU64);
+
+impl Answers {
+    fn new(inner: Arc<dyn Archive>, errno: Errno) -> Self {
+        Self(inner, errno, AtomicU64::new(0))
+    }
+
+    fn error(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.1.raw_os_error())
+    }
+}
 
 impl Archive for Answers {
     fn id(&self) -> Id {
@@ -627,12 +670,20 @@ impl Archive for Answers {
         self.0.label()
     }
 
-    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
-        Ok(Box::new(Self(Arc::clone(&self.0), Arc::clone(&self.1))))
+    fn check(&self) -> io::Result<()> {
+        self.0.check()
     }
 
-    fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
+        Ok(Box::new(Self::new(Arc::clone(&self.0), self.1)))
+    }
+
+    fn read(&self, kind: ContainerKind, id: Id, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let is_left = |left: u64| left.checked_sub(1);
+        match self.2.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_left) {
+            Ok(_) => self.0.read(kind, id, at, buffer),
+            Err(_) => Err(self.error()),
+        }
     }
 
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
@@ -650,11 +701,11 @@ impl Archive for Answers {
 
 impl Upload for Answers {
     fn write(&mut self, _: &[u8]) -> io::Result<()> {
-        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+        Err(self.error())
     }
 
     fn finish(self: Box<Self>) -> io::Result<()> {
-        Err(io::Error::from_raw_os_error(self.1.load(Ordering::SeqCst)))
+        Err(self.error())
     }
 }
 
@@ -681,9 +732,8 @@ fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
         ];
         for ask in asks {
             let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
-            let raw = Arc::new(AtomicI32::new(answer.raw_os_error()));
             let opener = Box::new(move || {
-                Ok(Arc::new(Answers(Arc::clone(&inner), Arc::clone(&raw))) as Arc<dyn Archive>)
+                Ok(Arc::new(Answers::new(inner.clone(), answer)) as Arc<dyn Archive>)
             });
             let known = (Id([1; 16]), "a0".to_owned());
             let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
@@ -728,7 +778,7 @@ fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
     let root = scratch.path().join("archive");
     DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
     let directory = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
-    let opener: Opener = Box::new(move || Ok(Arc::new(Failing(directory.clone()))));
+    let opener: Opener = Box::new(move || Ok(Arc::new(Answers::new(directory.clone(), Errno::IO))));
     let known = (Id([1; 16]), "archive".to_owned());
     let (archive, _) = AwayArchive::new(known, opener, Arc::new(Hands::default()));
     let read = || archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err();
@@ -737,43 +787,6 @@ fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
     fs::rename(&root, scratch.path().join("aside")).unwrap();
     assert_eq!(read().kind(), io::ErrorKind::NotConnected);
     assert!(archive.why_away().is_some());
-}
-
-/// A directory whose disk answers EIO.
-struct Failing(Arc<DirectoryArchive>);
-
-impl Archive for Failing {
-    fn id(&self) -> Id {
-        self.0.id()
-    }
-
-    fn label(&self) -> &str {
-        self.0.label()
-    }
-
-    fn check(&self) -> io::Result<()> {
-        self.0.check()
-    }
-
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
-    }
-
-    fn read(&self, _: ContainerKind, _: Id, _: u64, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
-    }
-
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.0.length(kind, container)
-    }
-
-    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        self.0.list(kind, visit)
-    }
-
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.0.delete(kind, container)
-    }
 }
 
 #[test]
