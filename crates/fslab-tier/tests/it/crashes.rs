@@ -1,4 +1,5 @@
-//! The power goes at every point of archiving, releasing, recalling, changing, naming and expiring.
+//! The power goes at every point of archiving, releasing, recalling, changing, naming, mending and
+//! expiring.
 //!
 //! Afterwards, with the archives and the catalogue as they were at that moment: every byte, time
 //! and name of a file is one that it had at or after its last sync; one more way out and back
@@ -274,8 +275,8 @@ fn mend(life: &Life) -> Result<(), String> {
     // It tells of files that a lost catalogue does not.
     life.tier.scan(&own_request()).map_err(|error| format!("no scan: {error}"))?;
     let scrubbed = life.tier.scrub(&own_request()).map_err(|error| format!("no scrub: {error}"))?;
-    // A fault that is known: what was begun and never stored, and then said by a scan to be removed,
-    // is called damaged until it expires.
+    // A fault that is known: what was begun and never stored, and what a scan then says was
+    // removed, is called damaged until it expires.
     let mut needed = Vec::new();
     let note = &mut |row: ObjectRow| {
         needed.extend((row.state == ObjectState::Live).then_some(row.version.location.container));

@@ -382,7 +382,9 @@ impl<'a> Script<'a> {
             return self.unlink(other);
         }
         names.insert(other, names[name]);
-        self.change_names(names, || drop(client.link(ino, Ino::ROOT, other).unwrap()));
+        self.change_names(names, || {
+            client.link(ino, Ino::ROOT, other).unwrap();
+        });
         format!("link {name} as {other}")
     }
 
