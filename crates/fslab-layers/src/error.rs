@@ -59,6 +59,12 @@ pub enum Error {
         /// The one below it.
         below: &'static str,
     },
+    /// A layer that needs files as they are in the directory lies over itself.
+    #[error("layer '{layer}' can be in a stack only once")]
+    Twice {
+        /// The layer.
+        layer: &'static str,
+    },
     /// An option that has no default was not given.
     #[error("layer '{layer}' needs {option}=PATH, a place to write to")]
     NotGiven {

@@ -97,6 +97,7 @@ impl Stack {
             return Ok(());
         };
         match specs.find(|spec| spec.kind != LayerKind::Observer) {
+            Some(below) if below.name == layer.name => Err(Error::Twice { layer: layer.name }),
             Some(below) => Err(Error::NotGrounded { layer: layer.name, below: below.name }),
             None => Ok(()),
         }
@@ -217,12 +218,29 @@ impl fmt::Display for Stack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::LAYERS;
 
     #[test]
     fn a_stack_prints_as_it_was_given() {
         for text in ["mem:", "null / mem:", "null:passthrough=off / null / /tmp/a b", "dir:mem:"] {
             assert_eq!(text.parse::<Stack>().unwrap().to_string(), text);
         }
+    }
+
+    /// The other order of two that are the same is no advice.
+    #[test]
+    fn what_a_grounded_layer_lies_over_is_told_with_what_is_possible() {
+        const GROUNDED: LayerSpec =
+            LayerSpec { name: "ground", kind: LayerKind::Grounded, ..LAYERS[0] };
+        let told = |text: &str| {
+            let foreign = Foreign { layers: &[GROUNDED], ..Foreign::default() };
+            Stack::parse(text, foreign).unwrap().check().map_err(|error| error.to_string())
+        };
+        assert_eq!(told("zstd / null / ground / null / mem:"), Ok(()));
+        let other = told("ground / null / zstd / mem:").unwrap_err();
+        assert!(other.ends_with("the other order, -l zstd -l ground, is possible"), "{other}");
+        let once = "layer 'ground' can be in a stack only once".to_owned();
+        assert_eq!(told("ground / null / ground / mem:"), Err(once));
     }
 
     #[test]

@@ -176,8 +176,8 @@ pub struct Tier {
     tells_holes: OnceLock<bool>,
     /// The tree below can't lease files, which was said.
     lacks_leases: AtomicBool,
-    /// It can, once that was asked.
-    can_lease: OnceLock<bool>,
+    /// It has leased one.
+    has_leased: AtomicBool,
     /// From here on nobody moves bytes, or says where they are.
     is_ending: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
@@ -235,7 +235,7 @@ impl Tier {
             in_doubt: AtomicBool::new(true),
             tells_holes: OnceLock::new(),
             lacks_leases: AtomicBool::new(false),
-            can_lease: OnceLock::new(),
+            has_leased: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             has_acted: AtomicBool::new(false),
         });

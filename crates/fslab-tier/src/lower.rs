@@ -135,14 +135,13 @@ impl OwnFile {
         self.fs.fsync(&self.request(), self.ino, self.handle, false)
     }
 
-    /// Drops what the kernel has of it in memory and need not write; answers its size.
+    /// Drops what the kernel has of it in memory and need not write.
     ///
     /// # Errors
     /// What the file system below answers.
-    pub(crate) fn drop_pages(&self) -> Result<u64> {
-        let size = self.attr()?.size;
-        self.fs.drop_pages(self.ino, self.handle, 0..size);
-        Ok(size)
+    pub(crate) fn drop_pages(&self) -> Result<()> {
+        self.fs.drop_pages(self.ino, self.handle, 0..self.attr()?.size);
+        Ok(())
     }
 
     /// Frees the bytes of a range; the size stays.

@@ -36,8 +36,20 @@ impl Place {
     /// # Errors
     /// `NotADirectory` where something else is there.
     pub(super) fn directory(&self, name: &str) -> io::Result<Self> {
-        let opened = self.resolve(Path::new(name), OFlags::RDONLY | OFlags::DIRECTORY);
-        opened.map(Self).map_err(|error| match error.kind() {
+        self.open_directory(name, OFlags::RDONLY).map(Self)
+    }
+
+    /// Whether a directory is beneath this one, which need not be read for that.
+    ///
+    /// # Errors
+    /// `NotADirectory` where something else is there, `NotFound` where nothing is.
+    pub(super) fn has_directory(&self, name: &str) -> io::Result<()> {
+        self.open_directory(name, OFlags::PATH).map(drop)
+    }
+
+    fn open_directory(&self, name: &str, access: OFlags) -> io::Result<OwnedFd> {
+        let opened = self.resolve(Path::new(name), access | OFlags::DIRECTORY);
+        opened.map_err(|error| match error.kind() {
             ErrorKind::InvalidData | ErrorKind::NotADirectory => {
                 io::Error::new(ErrorKind::NotADirectory, format!("its `{name}` is no directory"))
             }
@@ -53,7 +65,13 @@ impl Place {
         // To open a device may do something already, and whoever opens a pipe waits for a writer:
         // what was found to be a file is opened, whatever has its name by then.
         let found = self.regular(path)?;
-        File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+        match File::open(format!("/proc/self/fd/{}", found.as_raw_fd())) {
+            Err(error) if wants_name(&error) => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+                regular(self.resolve(path, flags)?.into())
+            }
+            opened => opened,
+        }
     }
 
     /// Bytes of a file beneath this directory.
@@ -155,6 +173,12 @@ impl Place {
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| fsync(&self.0))?)
     }
+}
+
+/// Whether what was found can be opened by its name alone: somebody else has replaced it on a
+/// server, or this machine has no /proc.
+fn wants_name(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }
 
 /// # Errors

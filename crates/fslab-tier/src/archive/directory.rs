@@ -275,6 +275,11 @@ impl DirectoryArchive {
         Ok(())
     }
 
+    /// Its directory, where it is there.
+    fn place(&self) -> io::Result<Place> {
+        Place::at(&self.root).or_else(|error| self.check().and(Err(error)))
+    }
+
     /// Opens a container to read it.
     fn open_container(&self, kind: ContainerKind, container: Id) -> io::Result<File> {
         Place::at(&self.root)?.file(&path_of(kind, container))
@@ -296,13 +301,13 @@ enum Missing {
 fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     let place = Place::at(root).map_err(Error::file(root))?;
     for name in directories() {
-        match place.directory(name) {
+        match place.has_directory(name) {
             Err(error) if error.kind() == ErrorKind::NotADirectory => {
                 let what = format!("is damaged: {error}");
                 return Err(Error::NoArchive { path: root.to_owned(), what });
             }
             Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::IsEmpty => {}
-            opened => drop(opened.map_err(Error::file(&root.join(name)))?),
+            found => found.map_err(Error::file(&root.join(name)))?,
         }
     }
     Ok(())
@@ -399,7 +404,7 @@ impl Archive for DirectoryArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        let (root, top) = (Place::at(&self.root)?, directory_of(kind));
+        let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
             // Many tools that copy directories leave out those that are empty.
             (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
@@ -410,13 +415,16 @@ impl Archive for DirectoryArchive {
         if kind == ContainerKind::Tree {
             return list_directory(&place, visit);
         }
+        // What can't be listed hides nothing of the others.
+        let mut listed = Ok(());
         for name in place.names()? {
             let name = name?;
             if is_digits(&name) {
-                list_directory(&root.directory(&format!("{top}/{name}"))?, visit)?;
+                let place = root.directory(&format!("{top}/{name}"));
+                listed = listed.and(place.and_then(|place| list_directory(&place, visit)));
             }
         }
-        Ok(())
+        listed
     }
 
     /// The kernel's pages too: they may be those that were written, which the disk never took.
@@ -435,7 +443,7 @@ impl Archive for DirectoryArchive {
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
         self.check_own()?;
-        let place = Place::at(&self.root)?.directory(&home_of(kind, container));
+        let place = self.place()?.directory(&home_of(kind, container));
         match place.and_then(|place| place.remove(&container.to_string())) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
             removed => removed,

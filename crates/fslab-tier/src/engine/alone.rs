@@ -56,7 +56,10 @@ impl Tier {
                 return Err(Error::busy(path, "was archived anew while archives were asked"));
             }
             let error = match alone {
-                Ok(alone) => return Ok((state, Some(alone))),
+                Ok(alone) => {
+                    self.has_leased.store(true, Ordering::Relaxed);
+                    return Ok((state, Some(alone)));
+                }
                 Err(error) => error,
             };
             match (error.errno(), pauses.next()) {
@@ -84,12 +87,13 @@ impl Tier {
     }
 
     /// Whether the file system below leases files that nobody has: some of networks refuse it
-    /// unless their server says first that nobody else has them.
+    /// unless their server says first that nobody else has them. Where that can't be told now, it
+    /// may.
     fn can_lease(&self) -> bool {
-        *self.can_lease.get_or_init(|| {
+        self.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "no new file can be leased")).is_ok()
-        })
+            leased.inspect_err(|error| tracing::info!(%error, "no new file was leased")).is_ok()
+        }
     }
 
     fn tell_of_no_leases(&self, error: &fslab_vfs::Error) {
@@ -109,12 +113,21 @@ fn is_lack(errno: Errno) -> bool {
     matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)
 }
 
+/// # Errors
+/// Where new files can't be leased, or made without a name.
 fn lease_of_new_file(lower: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
-    let (entry, opened) = lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
+    use Errno as E;
+    let (entry, opened) = match lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE) {
+        Err(error) => {
+            let is_never = matches!(error.errno(), E::OPNOTSUPP | E::INVAL | E::NOSYS | E::ISDIR);
+            return if is_never { Err(error) } else { Ok(()) };
+        }
+        made => made?,
+    };
     let ino = entry.attr.ino;
     let leased = lower.take_lease(ino, opened.handle);
     // Its end ends the lease.
-    lower.release(request, ino, opened.handle)?;
+    let closed = lower.release(request, ino, opened.handle);
     lower.forget(ino, 1);
-    leased
+    closed.and(leased)
 }

@@ -169,7 +169,8 @@ impl Tier {
     }
 
     /// What must stay of a block when its bytes come back, as ranges of it; the file is said to be
-    /// changed where that is not what the archive has.
+    /// changed where that is not what the archive has. Behind a failed sync what is as the archive
+    /// has it is written again: it may be in the kernel's memory alone.
     pub(super) fn kept_of(
         &self,
         file: &TieredFile,
@@ -180,20 +181,24 @@ impl Tier {
         let Some(recorded) = state.known().map(|known| known.recorded.clone()) else {
             return Ok(Vec::new());
         };
-        let begin = block * BLOCK_BYTES;
+        let (begin, writes_again) = (block * BLOCK_BYTES, state.sync_failed);
         let own = state.own(self, file.ino())?;
         let pieces = self.pieces_of(&Look::new(own, &own.attr()?, &recorded), block)?;
-        let mut is_archived = true;
+        let (mut kept, mut is_archived) = (Vec::new(), true);
         for piece in &pieces {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
             let count = own.read(piece.start, &mut bytes)?;
             let within = (piece.start - begin) as usize..(piece.end - begin) as usize;
-            is_archived &= archived.get(within) == Some(&bytes[..count]);
+            let is_same = archived.get(within) == Some(&bytes[..count]);
+            is_archived &= is_same;
+            if !(is_same && writes_again) {
+                kept.push(piece.start - begin..piece.end - begin);
+            }
         }
         if !is_archived {
             self.mark_changed(file, state)?;
         }
-        Ok(pieces.iter().map(|piece| piece.start - begin..piece.end - begin).collect())
+        Ok(kept)
     }
 
     /// What must stay of a block; nothing where holes can't be told from data.

@@ -233,6 +233,10 @@ impl Tier {
         if state.known().is_some_and(|known| known.recorded.offline.meets(touched)) {
             self.record(target_file, &mut state, Durable::Later)?;
         }
+        drop(state);
+        if self.state(source_file)?.has_lost(blocks_met(source_offset, done)) {
+            return Err(Errno::IO.into());
+        }
         Ok(done)
     }
 

@@ -5,6 +5,7 @@
 //! number of what is found here is no other file's.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
@@ -325,6 +326,13 @@ impl FileState {
     #[must_use]
     pub fn has_offline(&self) -> bool {
         self.known().is_some_and(|known| !known.offline.is_empty())
+    }
+
+    /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may have
+    /// read zeros.
+    pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
+        let is_offline = |known: &Known| known.offline.meets(blocks);
+        self.sync_failed && self.known().is_some_and(is_offline)
     }
 
     /// Whether the xattr says all that is known.

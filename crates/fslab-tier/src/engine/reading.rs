@@ -66,13 +66,18 @@ impl Tier {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
-        if self.state(file)?.has_offline() {
-            let length = buffer.len() as u64;
-            let blocks = blocks_met(offset, length);
-            let ahead = place.note(offset..offset.saturating_add(length), self.settings.ahead);
-            self.recall_and_ask_ahead(file, blocks, ahead, request, Class::Waiting)?;
+        let length = buffer.len() as u64;
+        let blocks = blocks_met(offset, length);
+        loop {
+            if self.state(file)?.has_offline() {
+                let ahead = place.note(offset..offset.saturating_add(length), self.settings.ahead);
+                self.recall_and_ask_ahead(file, blocks.clone(), ahead, request, Class::Waiting)?;
+            }
+            let count = self.lower.read(request, file.ino(), handle, offset, buffer)?;
+            if !self.state(file)?.has_lost(blocks.clone()) {
+                return Ok(count);
+            }
         }
-        self.lower.read(request, file.ino(), handle, offset, buffer)
     }
 }
 

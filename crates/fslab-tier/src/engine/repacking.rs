@@ -246,7 +246,8 @@ impl Tier {
         let used = self.enter(ino);
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
         let known = state.known().filter(|known| known.recorded.version.object == from.object);
-        let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(false) };
+        let is_left_alone = state.is_archiving || state.sync_failed;
+        let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
         let recorded = &known.recorded;
         // A time that was set by hand since is the version's too, and the catalogue has not heard.

@@ -204,7 +204,10 @@ impl Scrub<'_> {
         };
         for (archive, error) in damaged {
             let mended = match &from {
-                Some(from) if archive.refusal().is_none() => self.copy(row, from, &archive),
+                Some(from) if archive.refusal().is_none() => {
+                    let mended = self.copy(row, from, &archive);
+                    self.or_damaged(mended, error)
+                }
                 _ => Err(error),
             };
             if mended.is_ok() {
@@ -316,9 +319,11 @@ impl Scrub<'_> {
         for place in places {
             let Err(error) = is_list(archive, &place, root) else { continue };
             let mended = match whole.filter(|_| archive.refusal().is_none()) {
-                Some((from, list)) => self
-                    .mend((from, list.offset), (archive, place), contents.length())
-                    .and_then(|()| is_list(archive, &place, root)),
+                Some((from, list)) => {
+                    let mended =
+                        self.mend((from, list.offset), (archive, place), contents.length());
+                    self.or_damaged(mended.and_then(|()| is_list(archive, &place, root)), error)
+                }
                 None => Err(error),
             };
             self.found.mended += u64::from(mended.is_ok());
@@ -354,6 +359,17 @@ impl Scrub<'_> {
             Err(error) => self.found.damaged.push(format!("{}: {error}", shown(path))),
         }
         Ok(())
+    }
+
+    /// What can't be mended for now, as an archive went away meanwhile, is damaged all the same.
+    fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
+        match mended {
+            Err(away) if away.is_away() => {
+                self.note_away(&away);
+                Err(damage)
+            }
+            mended => mended,
+        }
     }
 
     /// An archive went away meanwhile: that is told once, and of its copies nothing.

@@ -40,13 +40,11 @@ impl Tier {
         let name = self.name(file.ino());
         tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
         state.sync_failed = true;
-        let size = match state.own(self, file.ino()).and_then(|own| own.drop_pages()) {
-            Ok(size) => size,
-            Err(error) => {
-                tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
-                return;
-            }
-        };
+        if let Err(error) = state.own(self, file.ino()).and_then(|own| own.drop_pages()) {
+            tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
+        }
+        // Where that can't be told, nothing can be read either.
+        let size = self.attr_below(file.ino(), None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
         // A last block that was cut comes back before the file grows, as far as it goes now.
@@ -63,7 +61,10 @@ impl Tier {
         flushed.inspect_err(|error| {
             // Others say nothing of bytes.
             if matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT) {
-                self.forget_unsynced(file, &mut file.lock(), error);
+                let mut state = file.lock();
+                if state.known().is_some() {
+                    self.forget_unsynced(file, &mut state, error);
+                }
             }
         })
     }

@@ -261,12 +261,13 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
             part.clear();
         }
     });
+    done?;
+    // Also where others can't be listed.
+    visit(&part)?;
     listed.map_err(|source| {
         let archive = archive.label().to_owned();
         Error::Archive { archive, container: Id::default(), source }
-    })?;
-    done?;
-    visit(&part)
+    })
 }
 
 #[cfg(test)]

@@ -201,7 +201,8 @@ fn one_behind_the_other(
     let source = Source { archive: &**archive, kind, container };
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
-        if members.len() == MEMBERS_MAX {
+        // The last list of a bundle may be among them.
+        if members.len() > MEMBERS_MAX {
             return Err(source.damaged(Corrupt("it has more objects than a container may have")));
         }
         let location = before(&source, end)?;

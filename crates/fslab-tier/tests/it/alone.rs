@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::Error;
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, Result};
+use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
 
 use crate::support::{Bench, MIB, noise};
 
@@ -15,6 +15,8 @@ struct Refusing {
     answer: Errno,
     first: AtomicU64,
     refuses_all: bool,
+    /// What making a file without a name answers, where it can't be made.
+    makes_none: Option<Errno>,
     asked: AtomicU64,
 }
 
@@ -29,16 +31,34 @@ impl FileSystem for Refusing {
         if is_first || self.refuses_all { Err(self.answer.into()) } else { Ok(()) }
     }
 
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        match self.makes_none {
+            Some(answer) => Err(answer.into()),
+            None => self.memory.tmpfile(request, parent, mode, flags),
+        }
+    }
+
     fn end_lease(&self, _: Ino, _: Handle) {}
 }
 
 /// Archives a file, and answers what its release says, and how often a lease was asked for.
-fn released(answer: Errno, refuses_all: bool) -> (std::result::Result<u64, Error>, u64) {
+fn released(
+    answer: Errno,
+    refuses_all: bool,
+    makes_none: Option<Errno>,
+) -> (std::result::Result<u64, Error>, u64) {
     let refusing = Refusing {
         memory: MemFs::default(),
         answer,
         first: AtomicU64::new(0),
         refuses_all,
+        makes_none,
         asked: AtomicU64::new(0),
     };
     let lower = Arc::new(refusing);
@@ -54,7 +74,7 @@ fn released(answer: Errno, refuses_all: bool) -> (std::result::Result<u64, Error
 
 #[test]
 fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
-    let (answer, asked) = released(Errno::AGAIN, false);
+    let (answer, asked) = released(Errno::AGAIN, false, None);
     assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
     assert!(asked > 3, "{asked}");
 }
@@ -63,12 +83,20 @@ fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
 #[test]
 fn where_nobody_can_lease_anything_files_are_released_all_the_same() {
     for answer in [Errno::AGAIN, Errno::NOLCK, Errno::INVAL, Errno::ACCESS] {
-        assert_eq!(released(answer, true).0.unwrap(), MIB, "{answer}");
+        assert_eq!(released(answer, true, None).0.unwrap(), MIB, "{answer}");
     }
+}
+
+/// Whether leases are refused to everybody can't be asked on a full disk: nothing is believed then.
+#[test]
+fn on_a_full_disk_what_somebody_else_has_open_is_busy() {
+    let (answer, _) = released(Errno::AGAIN, true, Some(Errno::NOSPC));
+    assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+    assert_eq!(released(Errno::AGAIN, true, Some(Errno::OPNOTSUPP)).0.unwrap(), MIB);
 }
 
 #[test]
 fn a_program_that_is_being_run_is_busy() {
-    let (answer, _) = released(Errno::TXTBSY, false);
+    let (answer, _) = released(Errno::TXTBSY, false, None);
     assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
 }

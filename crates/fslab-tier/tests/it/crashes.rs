@@ -1,4 +1,5 @@
-//! The power goes at every point of archiving, releasing, recalling, changing, naming and expiring.
+//! The power goes at every point of archiving, releasing, recalling, changing, naming, mending and
+//! expiring.
 //!
 //! Afterwards, with the archives and the catalogue as they were at that moment: every byte, time
 //! and name of a file is one that it had at or after its last sync; one more way out and back
@@ -14,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
+use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request};
 use fslab_vfs::testing::client::Client;
@@ -53,6 +55,8 @@ struct Case {
     again: u64,
     /// What archives do wrong: a planted bug.
     archives: Archives,
+    /// Archives, each of which has a copy of everything.
+    copies: u8,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -69,12 +73,14 @@ impl Case {
         let order = if seed.is_multiple_of(2) { Order::Independent } else { Order::Journal };
         let again = number("FSLAB_TIER_AGAIN").unwrap_or(CRASHED_AGAIN);
         let plan = Plan { seed, subsets: 3, prefixes: 3 };
-        Self { seed, order, plan, again, archives: Archives::Sound }
+        let copies = if seed % 4 < 2 { 1 } else { 2 };
+        Self { seed, order, plan, again, archives: Archives::Sound, copies }
     }
 
     fn planted(seed: u64) -> Self {
         let plan = Plan { seed, subsets: 6, prefixes: 3 };
-        Self { seed, order: Order::Independent, plan, again: 0, archives: Archives::Sound }
+        let (order, archives) = (Order::Independent, Archives::Sound);
+        Self { seed, order, plan, again: 0, archives, copies: 1 }
     }
 }
 
@@ -137,7 +143,7 @@ impl Planted {
 
 /// Runs a script and looks at states after a crash; answers how many there were.
 fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
-    let world = World::new();
+    let world = World::new(case.copies);
     world.hasten(case.archives == Archives::Hasten);
     let life = world.live(mutant.map(|mutant| mutant.plant));
     let client = Client::new(&*life.fs);
@@ -244,6 +250,7 @@ fn goes_on(
 ) -> Result<(), String> {
     let client = Client::new(&*life.fs);
     let request = own_request();
+    mend(life)?;
     for file in expected {
         let ino = client.lookup(Ino::ROOT, &file.name).map_err(|error| error.to_string())?.ino;
         let told = |error: fslab_tier::Error| format!("{}: {error}", file.name);
@@ -258,6 +265,29 @@ fn goes_on(
     }
     holds_what_is_needed(tree, archives)?;
     is_unchanged(life, tree, expected, "after an expiry")
+}
+
+/// Makes copies whole that were damaged when the power went: else nothing is released.
+fn mend(life: &Life) -> Result<(), String> {
+    if life.tier.settings().copies == 1 {
+        return Ok(());
+    }
+    // It tells of files that a lost catalogue does not.
+    life.tier.scan(&own_request()).map_err(|error| format!("no scan: {error}"))?;
+    let scrubbed = life.tier.scrub(&own_request()).map_err(|error| format!("no scrub: {error}"))?;
+    // A fault that is known: what was begun and never stored, and what a scan then says was
+    // removed, is called damaged until it expires.
+    let mut needed = Vec::new();
+    let note = &mut |row: ObjectRow| {
+        needed.extend((row.state == ObjectState::Live).then_some(row.version.location.container));
+        Ok(())
+    };
+    life.tier.catalogue().for_each(note).map_err(|error| error.to_string())?;
+    let is_needed = |told: &String| needed.iter().any(|id| told.contains(&id.to_string()));
+    match scrubbed.damaged.iter().find(|told| is_needed(told)) {
+        None => Ok(()),
+        Some(told) => Err(format!("not mended: {told}")),
+    }
 }
 
 fn is_unchanged(
@@ -314,6 +344,7 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     let life = world.live(None);
     let expected = found_twice(&life, &tree).map_err(|error| format!("once more: {error}"))?;
     let client = Client::new(&*life.fs);
+    mend(&life)?;
     for file in &expected {
         let ino = client.lookup(Ino::ROOT, &file.name).unwrap().ino;
         life.tier.archive(ino, file.name.as_bytes(), &own_request()).unwrap();

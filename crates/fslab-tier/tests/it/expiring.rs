@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use fslab_tier::archive::{Archive, DirectoryArchive};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Id, Tier, own_request};
+use fslab_tier::{Id, Settings, Tier, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
 use crate::beside::{Meddled, rows};
 use crate::bundles::{contents, do_all, expire, replace};
-use crate::support::{Bench, MIB, noise, open};
+use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
@@ -231,6 +233,29 @@ fn expiry_scans_no_more_than_once_for_what_goes() {
     assert_eq!((expire(&bench).objects, scans()), (1, 2));
     client.unlink(Ino::ROOT, "three").unwrap();
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
+}
+
+/// What stays there would be nobody's for ever.
+#[test]
+fn what_is_in_an_archive_that_is_not_where_it_was_stays_in_the_catalogue() {
+    let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
+    let [root, aside] = ["archive", "aside"].map(|name| scratch.path().join(name));
+    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
+    let settings = Settings { keep: Duration::ZERO, ..Settings::of(TIER) };
+    let (catalogue, archives) = (Catalogue::in_memory().unwrap(), vec![Arc::clone(&archive)]);
+    let (tier, fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
+    let client = Client::new(&*fs);
+    let ino = client.file(Ino::ROOT, "file", &noise(CONTENTS, MIB)).unwrap();
+    tier.archive(ino, b"file", &own_request()).unwrap();
+    client.unlink(Ino::ROOT, "file").unwrap();
+    tier.scan(&own_request()).unwrap();
+    std::fs::rename(&root, &aside).unwrap();
+    assert_eq!(archive.why_away(), None, "nobody has noticed");
+    assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
+    assert_eq!(only_row(&tier).state, ObjectState::Removed);
+    std::fs::rename(&aside, &root).unwrap();
+    assert_eq!(tier.expire(&own_request()).unwrap().containers, 1);
 }
 
 #[test]

@@ -10,25 +10,32 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
-/// Nothing that users see of the tree changes; bytes go and come.
-#[test]
-fn a_read_only_mount_keeps_names_and_pins() {
-    require_mounting!();
+/// A mounted tier with a `file` that is archived, and the version of another that was removed.
+#[track_caller]
+fn with_a_removed_file() -> (Tiered, String) {
     let tiered = Tiered::mounted();
     for name in ["file", "removed"] {
         fs::write(tiered.path(name), "data").unwrap();
         tiered.of("archive", name);
     }
     fs::remove_file(tiered.path("removed")).unwrap();
+    let versions = tiered.of("versions", "removed");
+    let object = versions.split(' ').next().unwrap().to_owned();
+    (tiered, object)
+}
+
+/// Nothing that users see of the tree changes; bytes go and come.
+#[test]
+fn a_read_only_mount_keeps_names_and_pins() {
+    require_mounting!();
+    let (tiered, object) = with_a_removed_file();
     tiered.umount();
     tiered.place().mount(&["-o", "ro", "-l", "tier"]);
     let [point, file, again] = ["", "file", "again"].map(|name| tiered.path(name));
     let [point, file, again] = [&point, &file, &again].map(|path| path.to_str().unwrap());
-    let versions = tiered.of("versions", "removed");
-    let object = versions.split(' ').next().unwrap();
     for arguments in [
         &["undelete", "-r", point][..],
-        &["undelete", object, again],
+        &["undelete", &object, again],
         &["pin", file],
         &["unpin", file],
     ] {
@@ -126,14 +133,7 @@ fn a_catalogue_that_is_damaged_or_missing_says_what_to_do() {
 #[test]
 fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
     require_mounting!();
-    let tiered = Tiered::mounted();
-    for name in ["file", "removed"] {
-        fs::write(tiered.path(name), "data").unwrap();
-        tiered.of("archive", name);
-    }
-    fs::remove_file(tiered.path("removed")).unwrap();
-    let versions = tiered.of("versions", "removed");
-    let object = versions.split(' ').next().unwrap();
+    let (tiered, object) = with_a_removed_file();
     let [point, file, missing, key, lost, home, archive] = [
         tiered.path(""),
         tiered.path("file"),
@@ -156,8 +156,8 @@ fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
         (&["archive", &file, &missing], "missing is not there"),
         (&["archive", &lost], "lost is not there"),
         (&["key", &key], "exists"),
-        (&["undelete", object, &file], "file: exists"),
-        (&["undelete", object, &format!("{file}/again")], "file/again"),
+        (&["undelete", &object, &file], "file: exists"),
+        (&["undelete", &object, &format!("{file}/again")], "file/again"),
         (&[&init[..], &[&lost]].concat(), "lost"),
         (&[&init[..], &[&key]].concat(), "key"),
         (&["attach", "--key", &lost, &lost, &archive], "lost"),

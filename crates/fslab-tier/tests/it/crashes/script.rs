@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fslab_tier::archive::ContainerKind;
 use fslab_tier::{Found, Place, Tier, own_request};
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::CrashFs;
@@ -90,6 +91,9 @@ impl<'a> Script<'a> {
     fn step(&mut self) -> String {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
         let Some(id) = self.names.get(name).copied() else { return self.create(name) };
+        if self.tier.settings().copies > 1 && self.random.random_bool(0.2) {
+            return if self.random.random_bool(0.5) { self.scrub() } else { self.link(name) };
+        }
         match self.random.random_range(0..100) {
             0..8 => self.archive(name),
             8..14 => self.bundle(),
@@ -171,6 +175,32 @@ impl<'a> Script<'a> {
 
     fn expire(&self) -> String {
         format!("expire: {:?}", self.tier.expire(&own_request()))
+    }
+
+    /// One archive loses a container, or has it damaged.
+    fn scrub(&mut self) -> String {
+        let archives = self.tier.archives();
+        let archive = &archives[self.random.random_range(0..archives.len())];
+        let mut containers = Vec::new();
+        let note = &mut |id, length| containers.push((id, length));
+        archive.list(ContainerKind::Files, note).unwrap();
+        if containers.is_empty() {
+            return "nothing to scrub".to_owned();
+        }
+        let (id, length) = containers[self.random.random_range(0..containers.len())];
+        let is_lost = self.random.random_bool(0.5);
+        if is_lost {
+            archive.delete(ContainerKind::Files, id).unwrap();
+        } else {
+            let mut bytes = vec![0; length as usize];
+            archive.read(ContainerKind::Files, id, 0, &mut bytes).unwrap();
+            bytes[self.random.random_range(0..length as usize)] ^= 1;
+            let mut upload = archive.begin(ContainerKind::Files, id).unwrap();
+            upload.write(&bytes).unwrap();
+            upload.finish().unwrap();
+        }
+        let scrubbed = self.tier.scrub(&own_request());
+        format!("scrub without {id} of {}, lost: {is_lost}: {scrubbed:?}", archive.label())
     }
 
     fn release(&mut self, name: &'static str) -> String {
@@ -345,8 +375,25 @@ impl<'a> Script<'a> {
         }
     }
 
+    fn link(&mut self, name: &'static str) -> String {
+        let (other, ino, client) = (other(name), self.ino(name), self.client);
+        let mut names = self.names.clone();
+        if names.contains_key(other) {
+            return self.unlink(other);
+        }
+        names.insert(other, names[name]);
+        self.change_names(names, || {
+            client.link(ino, Ino::ROOT, other).unwrap();
+        });
+        format!("link {name} as {other}")
+    }
+
     fn rename(&mut self, name: &'static str) -> String {
-        let other = if name == NAMES[0] { NAMES[1] } else { NAMES[0] };
+        let other = other(name);
+        // To rename one name of a file to another does nothing.
+        if self.names.get(other) == self.names.get(name) {
+            return self.unlink(name);
+        }
         let (mut names, client) = (self.names.clone(), self.client);
         if let Some(id) = names.remove(name) {
             names.insert(other, id);
@@ -376,4 +423,8 @@ impl<'a> Script<'a> {
         self.diary.names.sync(self.crash.position());
         "sync everything".to_owned()
     }
+}
+
+fn other(name: &str) -> &'static str {
+    if name == NAMES[0] { NAMES[1] } else { NAMES[0] }
 }

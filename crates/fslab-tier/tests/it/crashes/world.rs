@@ -51,9 +51,10 @@ fn by_owner(attr: &Attr) -> Id {
     Id(id)
 }
 
-fn settings() -> Settings {
+/// Every archive takes a copy.
+fn settings(copies: usize) -> Settings {
     // What nobody needs goes at the next expiry.
-    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, ..Settings::of(TIER) }
+    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, ..Settings::of(TIER) }
 }
 
 fn around(dates: &Arc<Dates>) -> Surroundings {
@@ -68,13 +69,14 @@ fn around(dates: &Arc<Dates>) -> Surroundings {
 }
 
 impl World {
-    /// A new tree, given to a tier.
-    pub fn new() -> Self {
+    /// A new tree, given to a tier with so many archives.
+    pub fn new(archives: u8) -> Self {
         let crash = CrashFs::default().following_times();
         Marks::Trusted.write_tree(&crash, &own_request(), &TreeMark::of(TIER)).unwrap();
         crash.settle().unwrap();
-        let archive = Arc::new(MemoryArchive::new(Id([1; 16]), "a"));
-        Self::over(crash, &[archive], Vec::new())
+        let of = |number| Arc::new(MemoryArchive::new(Id([number; 16]), &format!("a{number}")));
+        let archives: Vec<_> = (1..=archives).map(of).collect();
+        Self::over(crash, &archives, Vec::new())
     }
 
     /// What is left after a crash, to crash once more.
@@ -158,7 +160,8 @@ fn start(
     dates: &Arc<Dates>,
 ) -> Life {
     let catalogue = Catalogue::on(disk).unwrap();
-    let tier = Tier::open(lower, settings(), archives, catalogue, around(dates)).unwrap();
+    let settings = settings(archives.len());
+    let tier = Tier::open(lower, settings, archives, catalogue, around(dates)).unwrap();
     Life { fs: Arc::new(TierFs::new(Arc::clone(&tier))), tier }
 }
 

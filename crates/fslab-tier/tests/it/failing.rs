@@ -1,0 +1,452 @@
+//! A file system below of which any one call that changes something fails, or every one from there
+//! on, as on a full disk, with a quota that is used up, or with a disk that fails.
+//!
+//! Whatever failed: what was answered before is there, and of a call that failed each byte is as it
+//! was or as it was to be, through another life of the engine, and one more way out and back.
+
+use std::sync::Arc;
+
+use fslab_tier::{Settings, own_request};
+use fslab_vfs::testing::client::{Client, File};
+use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
+use fslab_vfs::testing::crash::overtaking::{Bug, Call, Verdict, with_bug};
+use fslab_vfs::testing::environment::number;
+use fslab_vfs::{
+    Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions,
+};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, MIB, TIER, noise};
+
+const NAME: &str = "file";
+
+/// Which calls below fail, counted from the first that changes something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Failure {
+    /// `None` is a disk that says of a call that it is done, and does not do it: a planted bug.
+    errno: Option<Errno>,
+    first: u64,
+    then: Then,
+}
+
+/// What follows once a call failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    /// With the step that met it the script ends, and the engine, as by a kill.
+    Ends,
+    /// It goes on, and nothing else fails.
+    Heals,
+    /// All that would change something fails, too.
+    Stays,
+}
+
+#[derive(Default)]
+struct Plan {
+    failure: Option<Failure>,
+    /// Calls so far that change something.
+    calls: u64,
+    /// What failed first.
+    failed: Option<&'static str>,
+}
+
+#[derive(Clone, Default)]
+struct Fails(Arc<Mutex<Plan>>);
+
+impl Fails {
+    fn begin(&self, failure: Failure) {
+        *self.0.lock() = Plan { failure: Some(failure), ..Plan::default() };
+    }
+
+    /// Nothing changes any more.
+    fn kill(&self) {
+        let mut plan = self.0.lock();
+        let failure = plan.failure.map(|failure| Failure { then: Then::Stays, ..failure });
+        plan.failure = failure;
+    }
+
+    /// What failed first.
+    fn failed(&self) -> Option<&'static str> {
+        self.0.lock().failed
+    }
+
+    /// Nothing fails any more.
+    fn heal(&self) {
+        self.0.lock().failure = None;
+    }
+}
+
+impl Bug for Fails {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+        let mut plan = self.0.lock();
+        let (Some(failure), Some(what)) = (plan.failure, change(call)) else {
+            return Ok(Verdict::Do);
+        };
+        plan.calls += 1;
+        let number = plan.calls - 1;
+        if number == failure.first || (failure.then == Then::Stays && number > failure.first) {
+            plan.failed.get_or_insert(what);
+            return failure.errno.map_or(Ok(Verdict::Skip), |errno| Err(errno.into()));
+        }
+        Ok(Verdict::Do)
+    }
+}
+
+/// What a call changes, where it does.
+fn change(call: &Call<'_>) -> Option<&'static str> {
+    match call {
+        Call::Sync { .. } => Some("fsync"),
+        Call::Write { .. } => Some("write"),
+        Call::SetXattr { .. } => Some("setxattr"),
+        Call::SetAttr { size: Some(_) } => Some("setattr of the size"),
+        Call::SetAttr { size: None } => Some("setattr"),
+        Call::Fallocate => Some("fallocate"),
+        Call::Open { mode } => mode.contains(OpenMode::TRUNCATE).then_some("open and truncate"),
+        Call::SyncFs => Some("syncfs"),
+        Call::Read | Call::Release | Call::StatFs => None,
+    }
+}
+
+/// What came of a script over one file.
+struct Story {
+    /// What may be found: of each byte, what some of these hold there.
+    versions: Vec<Vec<u8>>,
+    /// What a program was refused.
+    refused: Vec<(String, Errno)>,
+    /// What was found and should not have been.
+    wrong: Vec<String>,
+}
+
+impl Story {
+    /// What failed may have been done, as a whole or in part.
+    fn change(&mut self, is_done: bool, change: &dyn Fn(&mut Vec<u8>)) {
+        if is_done {
+            self.versions.iter_mut().for_each(change);
+        } else {
+            let mut begun = self.versions[self.versions.len() - 1].clone();
+            change(&mut begun);
+            self.versions.push(begun);
+        }
+    }
+
+    fn refused<T>(&mut self, what: String, answer: Result<T>) -> Option<T> {
+        answer.map_err(|error| self.refused.push((what, error.errno()))).ok()
+    }
+
+    fn check_part(&mut self, found: &[u8], start: u64) {
+        let versions: Vec<_> = self.versions.iter().map(|version| &version[..]).collect();
+        let right = are_bytes_of(found, start as usize, &versions);
+        self.wrong.extend(right.err());
+    }
+
+    /// Holds the whole file against what may be.
+    fn check(&mut self, client: &Client<'_>, ino: Ino, when: &str) {
+        let versions: Vec<_> = self.versions.iter().map(|version| &version[..]).collect();
+        let right = client.contents(ino).map_err(|error| error.to_string()).and_then(|found| {
+            is_size_of(found.len(), &versions)?;
+            are_bytes_of(&found, 0, &versions)
+        });
+        self.wrong.extend(right.err().map(|problem| format!("{when}: {problem}")));
+    }
+}
+
+/// A script under way.
+struct Script<'a> {
+    bench: &'a Bench,
+    client: &'a Client<'a>,
+    ino: Ino,
+    /// Stays open through steps.
+    held: Option<File<'a>>,
+    story: Story,
+}
+
+type Step = fn(&mut Script<'_>);
+
+/// Changes at the edges of what is offline, and of the file.
+const EDGES: &[Step] = &[
+    |script| script.out(),
+    |script| script.read(MIB + 5),
+    // Of a block that is here and of one that is not; then all of one.
+    |script| script.write(2 * MIB - 50, 100),
+    |script| script.write(3 * MIB, MIB),
+    |script| script.out(),
+    |script| script.hold(OpenMode::empty()),
+    // Behind the end, so that the last block must come first.
+    |script| script.write(4 * MIB + 5000, 300),
+    |script| script.punch(MIB / 2, MIB + MIB / 2),
+    |script| script.sync(),
+    |script| script.resize(2 * MIB + 77),
+    |script| script.resize(3 * MIB - 9),
+    |script| script.let_go(),
+    |script| script.write(2 * MIB + 9, 9),
+    |script| script.out(),
+    |script| script.resize(MIB + 1),
+    |script| script.resize(4 * MIB),
+    |script| script.read(MIB - 5),
+    |script| script.sync(),
+];
+
+/// Changes of much of a file, and what else changes something below.
+const WHOLES: &[Step] = &[
+    |script| script.out(),
+    |script| script.copy(MIB - 7, 2 * MIB + 7, MIB),
+    |script| script.tend(),
+    |script| script.out(),
+    |script| script.set_mode(0o640),
+    |script| script.zero(MIB - 9, MIB + 18),
+    |script| script.hold(OpenMode::READ_WRITE),
+    |script| script.append(20),
+    |script| script.out(),
+    |script| script.let_go(),
+    |script| script.out(),
+    |script| script.tend(),
+    |script| script.set_mode(0o600),
+    |script| script.empty(),
+    |script| script.write(MIB + 5, 50),
+    |script| script.out(),
+    |script| script.append(MIB),
+    |script| script.read(MIB),
+];
+
+impl<'a> Script<'a> {
+    /// Where that is refused, bytes stay, and the next one will do it.
+    fn out(&mut self) {
+        if self.bench.archive(self.ino, NAME).is_ok() {
+            self.bench.release(self.ino, NAME).map(drop).unwrap_or_default();
+        }
+    }
+
+    /// What nobody needs any more goes.
+    fn tend(&mut self) {
+        if self.bench.tier.scan(&own_request()).is_ok() {
+            self.bench.tier.expire(&own_request()).map(drop).unwrap_or_default();
+        }
+    }
+
+    fn open(&mut self, mode: OpenMode) -> Option<File<'a>> {
+        let opened = self.client.open(self.ino, mode);
+        self.story.refused("open".to_owned(), opened)
+    }
+
+    fn close(&mut self, file: Option<File<'a>>) {
+        let closed = file.map_or(Ok(()), File::close);
+        self.story.refused("close".to_owned(), closed);
+    }
+
+    fn hold(&mut self, mode: OpenMode) {
+        self.held = self.open(mode);
+    }
+
+    fn let_go(&mut self) {
+        let held = self.held.take();
+        self.close(held);
+    }
+
+    fn read(&mut self, offset: u64) {
+        let Some(file) = self.open(OpenMode::empty()) else { return };
+        let read = file.read(offset, 10);
+        self.close(Some(file));
+        if let Some(found) = self.story.refused(format!("read at {offset}"), read) {
+            self.story.check_part(&found, offset);
+        }
+    }
+
+    fn change(
+        &mut self,
+        what: String,
+        work: impl Fn(&File<'_>) -> Result<()>,
+        change: &dyn Fn(&mut Vec<u8>),
+    ) {
+        let Some(file) = self.open(OpenMode::READ_WRITE) else { return };
+        let done = work(&file);
+        let done = self.story.refused(what, done);
+        self.story.change(done.is_some(), change);
+        self.close(Some(file));
+    }
+
+    fn write(&mut self, offset: u64, length: u64) {
+        let data = noise(offset, length);
+        let range = offset as usize..(offset + length) as usize;
+        let work = |file: &File<'_>| file.write_all(offset, &data);
+        self.change(format!("write {length} bytes at {offset}"), work, &|version| {
+            version.resize(version.len().max(range.end), 0);
+            version[range.clone()].copy_from_slice(&data);
+        });
+    }
+
+    fn append(&mut self, length: u64) {
+        let (data, options) =
+            (noise(length, length), WriteOptions { append: true, ..Default::default() });
+        let work = |file: &File<'_>| {
+            let written = file.write_with(0, &data, options)?;
+            assert_eq!(written, data.len());
+            Ok(())
+        };
+        let change = |version: &mut Vec<u8>| version.extend_from_slice(&data);
+        self.change(format!("append {length} bytes"), work, &change);
+    }
+
+    fn copy(&mut self, from: u64, to: u64, length: u64) {
+        let work = |file: &File<'_>| {
+            let mut done = 0;
+            while done < length {
+                done += file.copy_to(from + done, file, to + done, length - done)?;
+            }
+            Ok(())
+        };
+        self.change(format!("copy {length} bytes from {from} to {to}"), work, &|version| {
+            version.resize(version.len().max((to + length) as usize), 0);
+            version.copy_within(from as usize..(from + length) as usize, to as usize);
+        });
+    }
+
+    fn empty(&mut self) {
+        let emptied = self.open(OpenMode::READ_WRITE | OpenMode::TRUNCATE);
+        self.story.change(emptied.is_some(), &|version| version.clear());
+        self.close(emptied);
+    }
+
+    fn set_mode(&mut self, mode: u32) {
+        let set = self.client.chmod(self.ino, mode);
+        self.story.refused("chmod".to_owned(), set);
+    }
+
+    fn punch(&mut self, offset: u64, length: u64) {
+        self.clear(FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, offset, length);
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) {
+        self.clear(FallocateMode::ZERO_RANGE | FallocateMode::KEEP_SIZE, offset, length);
+    }
+
+    fn clear(&mut self, mode: FallocateMode, offset: u64, length: u64) {
+        let work = |file: &File<'_>| file.fallocate(offset, length, mode);
+        self.change(format!("{mode:?} of {length} bytes at {offset}"), work, &|version| {
+            let end = version.len().min((offset + length) as usize);
+            version[end.min(offset as usize)..end].fill(0);
+        });
+    }
+
+    fn resize(&mut self, size: u64) {
+        let work = |file: &File<'_>| file.truncate(size).map(drop);
+        let change = |version: &mut Vec<u8>| version.resize(size as usize, 0);
+        self.change(format!("truncate to {size}"), work, &change);
+    }
+
+    fn sync(&mut self) {
+        self.change("fsync".to_owned(), |file| file.fsync(false), &|_| ());
+    }
+}
+
+/// Bytes at both ends of each block that no codec makes smaller; what is between is soon archived.
+fn contents() -> Vec<u8> {
+    const EDGE: usize = 5000;
+    let mut bytes = noise(1, 4 * MIB + 100);
+    for block in bytes.chunks_exact_mut(MIB as usize) {
+        block[EDGE..MIB as usize - EDGE].fill(7);
+    }
+    bytes
+}
+
+/// Runs a script with a failure, and through more lives of the engine. Answers which call failed,
+/// if any, and what is wrong then.
+fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static str>, Vec<String>) {
+    let fails = Fails::default();
+    let lower = with_bug(Arc::new(MemFs::default()), fails.clone());
+    let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
+    let mut bench = Bench::with(lower, settings, 1);
+    let ino = bench.client().file(Ino::ROOT, NAME, bytes).unwrap();
+    fails.begin(failure);
+    let mut story = live(&bench, (ino, bytes), steps, || {
+        let ends = failure.then == Then::Ends && fails.failed().is_some();
+        if ends {
+            fails.kill();
+        }
+        ends
+    });
+    // Nothing that needs a sync is believed behind one that failed, while the file is in use.
+    let is_told =
+        |(_, errno): &(String, Errno)| fails.failed() == Some("fsync") && *errno == Errno::IO;
+    if failure.then == Then::Heals && !story.refused.iter().skip(1).all(is_told) {
+        story.wrong.push("more than one thing was refused".to_owned());
+    }
+    // Who reads now may leave less to the next life.
+    if failure.then == Then::Heals {
+        story.check(&bench.client(), ino, "in the same life");
+    }
+    // It may be this that fails.
+    bench.tier.shutdown().unwrap_or_default();
+    fails.heal();
+    bench.restart();
+    story.check(&bench.client(), ino, "in the next life");
+    bench.archive(ino, NAME).unwrap();
+    bench.release(ino, NAME).unwrap();
+    story.check(&bench.client(), ino, "after one more way out and back");
+    let (failed, refused) = (fails.failed(), story.refused);
+    let told = |what| format!("{failure:?}, {failed:?}, refused {refused:?}: {what}");
+    (failed, story.wrong.into_iter().map(told).collect())
+}
+
+fn live(
+    bench: &Bench,
+    (ino, bytes): (Ino, &[u8]),
+    steps: &[Step],
+    ends: impl Fn() -> bool,
+) -> Story {
+    let client = bench.client();
+    let story = Story { versions: vec![bytes.to_vec()], refused: Vec::new(), wrong: Vec::new() };
+    let mut script = Script { bench, client: &client, ino, held: None, story };
+    for step in steps {
+        step(&mut script);
+        if ends() {
+            break;
+        }
+    }
+    script.let_go();
+    script.story
+}
+
+/// What is wrong where one call after another of a script fails, with what that call was.
+fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
+    let bytes = contents();
+    let of = |first| outcome(steps, Failure { errno, first, then }, &bytes);
+    (0..).map(of).map_while(|(failed, wrong)| Some((failed?, wrong))).collect()
+}
+
+/// Every call fails once with each error; `FSLAB_TIER_FAILURES` asks for all that may follow, too.
+fn nothing_is_wrong(errno: Errno, usual: &[Then]) {
+    let all = [Then::Ends, Then::Heals, Then::Stays];
+    let followed = if number("FSLAB_TIER_FAILURES").is_some() { &all } else { usual };
+    for then in followed {
+        for steps in [EDGES, WHOLES] {
+            let outcomes = sweep(steps, Some(errno), *then);
+            assert!(outcomes.len() > 50, "{}", outcomes.len());
+            let wrong: Vec<_> = outcomes.into_iter().flat_map(|(_, wrong)| wrong).collect();
+            assert!(wrong.is_empty(), "{wrong:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_below_that_is_full_at_any_call_loses_nothing() {
+    nothing_is_wrong(Errno::NOSPC, &[Then::Heals, Then::Stays]);
+}
+
+#[test]
+fn a_quota_below_that_is_used_up_at_any_call_loses_nothing() {
+    nothing_is_wrong(Errno::DQUOT, &[Then::Stays]);
+}
+
+#[test]
+fn a_disk_below_that_fails_at_any_call_loses_nothing() {
+    nothing_is_wrong(Errno::IO, &[Then::Ends]);
+}
+
+/// The same checks see what is not there.
+#[test]
+fn what_a_disk_says_to_be_written_and_is_not_is_seen() {
+    let swept = sweep(EDGES, None, Then::Ends).into_iter().enumerate();
+    let unseen: Vec<_> =
+        swept.filter(|(_, (call, wrong))| *call == "write" && wrong.is_empty()).collect();
+    // What comes back for a truncation may be said to be here only behind the step.
+    assert!(unseen.len() <= 1, "{unseen:?}");
+}
