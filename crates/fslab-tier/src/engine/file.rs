@@ -328,8 +328,8 @@ impl FileState {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may have
-    /// read zeros.
+    /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may
+    /// have read zeros.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &Known| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
