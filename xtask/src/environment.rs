@@ -76,6 +76,17 @@ pub fn target_directory() -> Result<PathBuf> {
     folder.map(PathBuf::from).context("cargo metadata names no target_directory")
 }
 
+/// The files of the workspace that git keeps or would keep, by their paths in it.
+pub fn files() -> Result<Vec<String>> {
+    let root = workspace_root();
+    let mut git = Command::new("git");
+    git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let list = process::capture(&mut git)?;
+    // A file that was deleted and not yet committed is still listed.
+    let is_there = |name: &&str| !name.is_empty() && root.join(name).is_file();
+    Ok(list.split('\0').filter(is_there).map(str::to_owned).collect())
+}
+
 /// Cargo, the one that runs xtask, in the workspace's folder.
 pub fn cargo() -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

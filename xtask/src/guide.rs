@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::blocks::{Block, Kind};
 use crate::steps::{Context, Step};
-use crate::summary::{self, Done};
+use crate::summary;
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -26,10 +26,7 @@ use crate::{environment, process};
 pub const STEP: Step = Step {
     name: "guide",
     help: "the quick command blocks of README.md and the guide",
-    run: |context| {
-        build(context)?;
-        Guide { fslab: context.target_directory()?.join("debug/fslab"), slow: false }.run(None)
-    },
+    run: |context| Guide { fslab: context.program(), slow: false }.run(None),
 };
 
 /// Which pages and blocks.
@@ -66,10 +63,8 @@ impl Args {
             None => self.built()?,
         };
         let tally = Guide { fslab, slow: !self.quick }.run(self.page.as_deref())?;
-        let done = [Done { name: "guide", time: start.elapsed(), tally }];
-        print!("{}", summary::render(&done));
-        let good = done.iter().all(|step| step.tally.is_good());
-        Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        println!("guide took {:.1} s", start.elapsed().as_secs_f64());
+        Ok(summary::close(&tally))
     }
 }
 
@@ -78,17 +73,12 @@ impl Args {
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick {
-            build(&context)?;
-            return Ok(context.target_directory()?.join("debug/fslab"));
+            return context.build_program();
         }
         let build = ["build", "--release", "--locked", "--package", "fslab"];
         process::run_ok(context.cargo().args(build))?;
-        Ok(context.target_directory()?.join("release/fslab"))
+        Ok(context.target_directory().join("release/fslab"))
     }
-}
-
-fn build(context: &Context) -> Result<()> {
-    process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))
 }
 
 /// What blocks are run with.

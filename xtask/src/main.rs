@@ -13,11 +13,16 @@ mod aa;
 mod ci;
 mod demo;
 mod environment;
+mod explore;
 mod guide;
+mod nextest;
+mod nightly;
 mod package;
 mod process;
+mod scratch;
 mod setup;
 mod stage;
+mod step;
 mod steps;
 mod suite;
 mod suites;
@@ -39,10 +44,14 @@ struct Cli {
 enum Command {
     /// Install what tests and demo need, or say what is missing
     Setup(setup::Args),
-    /// Run every check, as CI does; the last line counts what passed, failed and was skipped
+    /// Run all checks; the last line counts passed, failed and skipped tests
     Test(test::Args),
     /// Run exactly what CI runs: .ci/run
     Ci(ci::Args),
+    /// Run the random tests with new seeds
+    Explore(explore::Args),
+    /// Run the long forms of the checks, each within a time limit
+    Nightly(nightly::Args),
     /// Compare real file systems in a few minutes and write a report
     Demo(demo::Args),
     /// Run one outside suite over chosen file systems
@@ -55,6 +64,9 @@ enum Command {
     Deb(package::Args),
     /// Check what compilers don't: sizes, walls between crates, documents against code
     Tidy(tidy::Args),
+    /// Run one step of `test` in a process of its own, which `test` does by itself
+    #[command(hide = true)]
+    Step(step::Args),
 }
 
 impl Command {
@@ -63,12 +75,15 @@ impl Command {
             Self::Setup(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Ci(args) => args.run(),
+            Self::Explore(args) => args.run(),
+            Self::Nightly(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
             Self::Aa(args) => args.run(),
             Self::Guide(args) => args.run(),
             Self::Deb(args) => args.run(),
             Self::Tidy(args) => args.run(),
+            Self::Step(args) => args.run(),
         }
     }
 }

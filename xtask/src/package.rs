@@ -22,10 +22,8 @@ pub const STEP: Step = Step {
         let Some(_) = environment::find_tool("dpkg-deb") else {
             return Ok(Tally::skip("package", "dpkg-deb is not installed"));
         };
-        process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
         let folder = tempfile::tempdir()?;
-        let fslab = context.target_directory()?.join("debug/fslab");
-        trial::run(&make(&fslab, folder.path(), QUICK)?)
+        trial::run(&make(&context.program(), folder.path(), QUICK)?)
     },
 };
 
@@ -46,7 +44,7 @@ impl Args {
         let context = Context::new()?;
         let build = ["build", "--release", "--locked", "--package", "fslab"];
         process::run_ok(context.cargo().args(build))?;
-        let target = context.target_directory()?;
+        let target = context.target_directory();
         let out = self.out.clone().unwrap_or_else(|| target.join("debian"));
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
         let package = make(&target.join("release/fslab"), &out, SMALL)?;

@@ -8,8 +8,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -19,7 +21,14 @@ use signal_hook::iterator::Signals;
 /// What the signal thread and the running calls share.
 struct Running {
     signals: usize,
-    groups: Vec<Pid>,
+    groups: Vec<Group>,
+}
+
+/// The process group of a running program.
+struct Group {
+    pid: Pid,
+    /// Whether the program passes signals on itself: it is never killed, so that it can.
+    passes_on: bool,
 }
 
 static RUNNING: Mutex<Running> = Mutex::new(Running { signals: 0, groups: Vec::new() });
@@ -39,9 +48,9 @@ pub fn forward_signals() -> Result<()> {
 fn pass_on() {
     let mut running = running();
     running.signals += 1;
-    let signal = if running.signals == 1 { Signal::TERM } else { Signal::KILL };
     for group in &running.groups {
-        signal_group(*group, signal);
+        let is_gentle = running.signals == 1 || group.passes_on;
+        signal_group(group.pid, if is_gentle { Signal::TERM } else { Signal::KILL });
     }
 }
 
@@ -61,21 +70,48 @@ pub fn run(command: &mut Command) -> Result<ExitStatus> {
     Started::new(command.stdin(Stdio::null()))?.wait()
 }
 
+/// Runs a program as [`run`] does, which passes signals on to what it runs.
+pub fn run_that_passes_signals_on(command: &mut Command) -> Result<ExitStatus> {
+    Started::that_passes_on(command.stdin(Stdio::null()), true)?.wait()
+}
+
+/// Runs a program as [`run`] does; ends it, and returns `None`, if it takes longer than `limit`. It
+/// gets half a minute to clean up.
+pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    const GRACE: Duration = Duration::from_secs(30);
+    let started = Started::that_passes_on(command.stdin(Stdio::null()), true)?;
+    let group = started.group;
+    let (ended, was_ended) = mpsc::channel::<()>();
+    let killer = thread::spawn(move || {
+        let runs = |most| was_ended.recv_timeout(most) == Err(RecvTimeoutError::Timeout);
+        if !runs(limit) {
+            return false;
+        }
+        signal_group(group, Signal::TERM);
+        if runs(GRACE) {
+            signal_group(group, Signal::KILL);
+        }
+        true
+    });
+    let status = started.wait();
+    drop(ended);
+    let was_late = killer.join().unwrap_or(true);
+    status.map(|status| (!was_late).then_some(status))
+}
+
 /// Runs a program as [`run`] does, and fails if it does.
 pub fn run_ok(command: &mut Command) -> Result<()> {
     let status = run(command)?;
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", line_of(command)) }
 }
 
-/// Runs a program, passes its standard output on and hands each line of it over as well.
+/// Runs a program and hands over each line of its standard output.
 pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let mut started = Started::new(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
     let stdout = started.child.stdout.take().context("the program's output is not a pipe")?;
     for bytes in BufReader::new(stdout).split(b'\n') {
         let bytes = bytes.with_context(|| format!("reading from {}", line_of(command)))?;
-        let text = String::from_utf8_lossy(&bytes);
-        println!("{text}");
-        line(&text);
+        line(&String::from_utf8_lossy(&bytes));
     }
     started.wait()
 }
@@ -104,6 +140,20 @@ pub fn capture(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     succeeded(command, output.status, &output.stderr)?;
     Ok(output.stdout)
+}
+
+/// Runs a program that reports its progress on the error output, which is passed on, and answers
+/// its standard output.
+pub fn capture_stdout(command: &mut Command) -> Result<String> {
+    let mut stdout = scratch()?;
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone().context("cannot duplicate a descriptor")?);
+    let status = Started::new(command)?.wait()?;
+    if !status.success() {
+        bail!("{} ended with {status}", line_of(command));
+    }
+    read_back(&mut stdout)
 }
 
 /// Runs a program as [`capture`] does, even after a signal: for unmounting and the like.
@@ -156,6 +206,10 @@ struct Started {
 
 impl Started {
     fn new(command: &mut Command) -> Result<Self> {
+        Self::that_passes_on(command, false)
+    }
+
+    fn that_passes_on(command: &mut Command, passes_on: bool) -> Result<Self> {
         // Under the lock, so that no signal falls between the check and the listing.
         let mut running = running();
         if running.signals > 0 {
@@ -166,7 +220,7 @@ impl Started {
             .spawn()
             .with_context(|| format!("cannot start {}", line_of(command)))?;
         let group = Pid::from_child(&child);
-        running.groups.push(group);
+        running.groups.push(Group { pid: group, passes_on });
         Ok(Self { child, group, ended: false })
     }
 
@@ -184,7 +238,7 @@ impl Started {
                 return Err(errno).context("cannot wait for a program");
             }
         }
-        running().groups.retain(|listed| *listed != self.group);
+        running().groups.retain(|listed| listed.pid != self.group);
         self.ended = true;
         self.child.wait().context("cannot wait for a program")
     }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use crate::environment;
 
 mod debian;
+mod nextest;
 mod python_modules;
 mod suite_tools;
 mod toolchain;
@@ -66,6 +67,7 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
         missing.extend(toolchain::check()?);
         missing.extend(suite_tools::install()?);
         missing.extend(python_modules::install()?);
+        missing.extend(nextest::install()?);
     }
     missing.extend(mounts());
     missing.iter().for_each(|missing| eprintln!("{}", missing.describe()));

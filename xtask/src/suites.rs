@@ -1,6 +1,6 @@
 //! Outside suites: programs written by others, run inside mounted file systems.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -15,8 +15,13 @@ pub mod fsx;
 pub mod pjdfstest;
 pub mod sca_life;
 
-/// The stacks that CI runs every suite over, besides each registered layer by itself.
-const STACKS: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
+/// One stack of each kind, for `cargo xtask test`: reads and writes that the kernel passes through
+/// and ones that reach the daemon, a layer that watches, one that encodes, and the ext2 engine.
+const KINDS: &[&str] =
+    &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
+
+/// What the nightly run adds to each registered layer by itself.
+const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
 /// Tiers, whose fsx is one of fslab's own tests: there the file goes and comes meanwhile.
 const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
@@ -31,8 +36,10 @@ pub struct Suite {
     pub name: &'static str,
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
-    /// The targets of CI.
-    pub stacks: fn(&Context) -> Result<Vec<Target>>,
+    /// The targets where none are named.
+    pub stacks: fn(&Context, Extent) -> Result<Vec<Target>>,
+    /// How long it runs in `cargo xtask test`.
+    pub quick: Options,
     /// Runs it in a mounted target.
     pub run: fn(&Stage, &Target, &Options) -> Result<Tally>,
 }
@@ -54,24 +61,42 @@ impl Default for Options {
     }
 }
 
-/// The targets of most suites in CI: every layer of fslab-layers, as it is, and some more stacks.
-pub fn stacks(context: &Context) -> Result<Vec<Target>> {
-    let fslab = build_program(context)?;
+impl Options {
+    /// For suites whose length is their own.
+    pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
+}
+
+/// Over how many targets a suite runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One stack of each kind.
+    Kinds,
+    /// Every registered layer, and more.
+    All,
+}
+
+/// The targets of most suites: a stack of each kind, or every layer of fslab-layers as it is and
+/// some more stacks.
+pub fn stacks(context: &Context, extent: Extent) -> Result<Vec<Target>> {
+    if extent == Extent::Kinds {
+        return KINDS.iter().map(|stack| stack.parse()).collect();
+    }
+    let fslab = context.build_program()?;
     let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
     let layers = layers(&list)?.into_iter().map(|layer| Target::Fslab(vec![layer]));
-    let more = STACKS.iter().map(|stack| stack.parse());
+    let more = MORE.iter().map(|stack| stack.parse());
     layers.map(Ok).chain(more).collect()
 }
 
 /// The same, and tiers.
-pub fn stacks_and_tiers(context: &Context) -> Result<Vec<Target>> {
+pub fn stacks_and_tiers(context: &Context, extent: Extent) -> Result<Vec<Target>> {
     let tiers: Vec<Target> = TIERS.iter().map(|stack| stack.parse()).collect::<Result<_>>()?;
-    Ok(stacks(context)?.into_iter().chain(tiers).collect())
+    Ok(stacks(context, extent)?.into_iter().chain(tiers).collect())
 }
 
-/// The first of [`stacks`]: for what is long and finds the same in all of them.
-pub fn first_stack(context: &Context) -> Result<Vec<Target>> {
-    Ok(stacks(context)?.into_iter().take(1).collect())
+/// The first of [`KINDS`]: for what is long and finds the same in all of them.
+pub fn first_stack(_context: &Context, _extent: Extent) -> Result<Vec<Target>> {
+    KINDS.iter().take(1).map(|stack| stack.parse()).collect()
 }
 
 /// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
@@ -92,19 +117,15 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
     Some(if given.is_empty() { name.to_owned() } else { format!("{name}:{}", given.join(",")) })
 }
 
-/// Runs a suite as CI does.
-pub fn run_in_ci(suite: &Suite, context: &Context) -> Result<Tally> {
-    run(suite, context, &(suite.stacks)(context)?, &Options::default())
+/// Runs a suite as a step of `cargo xtask test`, with the program that the step `build` has built.
+pub fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
+    let targets = (suite.stacks)(context, Extent::Kinds)?;
+    run(suite, &context.program(), &targets, &suite.quick)
 }
 
 /// Runs a suite over targets, each on a stage of its own. What can't run is skipped with its
 /// reason; what breaks on one target doesn't stop the others.
-pub fn run(
-    suite: &Suite,
-    context: &Context,
-    targets: &[Target],
-    options: &Options,
-) -> Result<Tally> {
+pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut runnable = Vec::new();
     for target in targets {
@@ -113,10 +134,9 @@ pub fn run(
             Some(reason) => tally += Tally::skip(name(suite, target), reason),
         }
     }
-    let fslab = build_fslab(context, &runnable)?;
     for target in runnable {
         println!("-- {}", name(suite, target));
-        tally += run_on(suite, target, &fslab, options)
+        tally += run_on(suite, target, fslab, options)
             .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", name(suite, target))));
     }
     Ok(tally)
@@ -138,17 +158,4 @@ fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Re
     let tally = (suite.run)(&stage, target, options)?;
     stage.close().context("after the suite")?;
     Ok(tally)
-}
-
-/// Builds the program if a target needs it, and answers where it is.
-fn build_fslab(context: &Context, targets: &[&Target]) -> Result<PathBuf> {
-    if targets.iter().any(|target| target.is_of_fslab()) {
-        return build_program(context);
-    }
-    Ok(context.target_directory()?.join("debug/fslab"))
-}
-
-fn build_program(context: &Context) -> Result<PathBuf> {
-    process::run_ok(context.cargo().args(["build", "--locked", "--package", "fslab"]))?;
-    Ok(context.target_directory()?.join("debug/fslab"))
 }

@@ -1,5 +1,6 @@
-//! The end of `cargo xtask test`: a table of steps, what failed, what was skipped, the counts.
+//! The end of `cargo xtask test`: a table of steps, the skipped tests and the failures.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::tally::Tally;
@@ -10,25 +11,42 @@ pub struct Done {
     pub name: &'static str,
     /// How long it took.
     pub time: Duration,
+    /// Processor time that it took, in seconds.
+    pub cpu_s: f64,
     /// How its tests went.
     pub tally: Tally,
 }
 
-/// The whole summary; its last line holds nothing but the counts.
-pub fn render(done: &[Done]) -> String {
-    let mut total = Tally::default();
-    done.iter().for_each(|step| total += step.tally.clone());
-    [table(done), skips(&total), failures(&total), total.counts() + "\n"].concat()
+/// The summary without its last line, which is the counts of [`total`].
+pub fn render(done: &[Done], elapsed: Duration) -> String {
+    let total = total(done);
+    [table(done, elapsed), skips(&total), failures(&total)].concat()
 }
 
-fn table(done: &[Done]) -> String {
-    let mut text = format!("\n{:<12} {:>8}  result\n", "step", "time");
+/// Prints the end of a single suite: what was skipped, what failed, and the counts.
+pub fn close(tally: &Tally) -> ExitCode {
+    print!("{}{}{}\n", skips(tally), failures(tally), tally.counts());
+    if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The tests of all steps.
+pub fn total(done: &[Done]) -> Tally {
+    let mut total = Tally::default();
+    done.iter().for_each(|step| total += step.tally.clone());
+    total
+}
+
+fn table(done: &[Done], elapsed: Duration) -> String {
+    let mut text = format!("\n{:<12} {:>9} {:>9}  result\n", "step", "elapsed", "processor");
+    let mut row = |name: &str, time: Duration, cpu_s: f64, result: &str| {
+        let seconds = time.as_secs_f64();
+        text.push_str(&format!("{name:<12} {seconds:>7.1} s {cpu_s:>7.1} s  {result}\n"));
+    };
     for step in done {
-        let (name, seconds) = (step.name, step.time.as_secs_f64());
         let verdict = if step.tally.is_good() { "ok" } else { "FAILED" };
-        let row = format!("{name:<12} {seconds:>6.1} s  {verdict}: {}\n", step.tally.counts());
-        text.push_str(&row);
+        row(step.name, step.time, step.cpu_s, &format!("{verdict}: {}", step.tally.counts()));
     }
+    row("all", elapsed, done.iter().map(|step| step.cpu_s).sum(), "steps overlap");
     text
 }
 
@@ -63,18 +81,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_the_sum_of_the_steps() {
+    fn steps_are_summed_and_failures_are_one_line() {
         let time = Duration::from_millis(1500);
         let mut unit = Tally { passed: 41, ..Tally::default() };
         unit += Tally::skip("mounted", "no /dev/fuse");
-        let text = render(&[
-            Done { name: "format", time, tally: Tally::pass() },
-            Done { name: "unit", time, tally: unit },
-            Done { name: "tidy", time, tally: Tally::fail("tidy: a.rs:1:\n\n too long\n") },
-        ]);
-        assert_eq!(text.lines().last(), Some("42 passed, 1 failed, 1 skipped"));
+        let step = |name, tally| Done { name, time, cpu_s: 2.0, tally };
+        let done = [
+            step("format", Tally::pass()),
+            step("unit", unit),
+            step("tidy", Tally::fail("tidy: a.rs:1:\n\n too long\n")),
+        ];
+        let text = render(&done, time * 2);
+        assert_eq!(total(&done).counts(), "42 passed, 1 failed, 1 skipped");
         assert!(text.contains("mounted: no /dev/fuse"));
         assert!(text.contains("  tidy: a.rs:1:; too long\n"));
-        assert!(text.contains("tidy            1.5 s  FAILED"));
+        assert!(text.contains("tidy             1.5 s     2.0 s  FAILED"));
+        assert!(text.contains("all              3.0 s     6.0 s"));
     }
 }

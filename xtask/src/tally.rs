@@ -2,8 +2,10 @@
 
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
+
 /// Results of some tests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// How many passed.
     pub passed: usize,
@@ -14,7 +16,7 @@ pub struct Tally {
 }
 
 /// A test that did not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
     /// Its name.
     pub test: String,

@@ -1,21 +1,30 @@
 //! A build folder in the cache, for clones that come and go (CI).
 //!
 //! Clones that build at the same time get different folders; clones that build one after the
-//! other share one, so that dependencies are compiled once. The workspace's own crates are always
-//! compiled anew: cargo compares times of files, and those of another clone prove nothing.
+//! other share one, so that only what changed is compiled. Cargo compares times of files, and a
+//! fresh clone's are all new. The folder therefore keeps a list of the files it was built from,
+//! with hash and time: a file whose content is the same gets the time that it had then. A file of
+//! another content keeps its new time, and cargo compiles what depends on it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use crate::{environment, process};
+use crate::environment;
 
 /// More clones than this at once build in their own folders.
 const SLOTS: usize = 4;
 
 /// Above this size a folder, which grows with each change of a dependency, is emptied.
 const SIZE_MAX_BYTES: u64 = 12 << 30;
+
+/// The list of files in a build folder.
+const SOURCES: &str = "sources.json";
 
 /// A build folder that nobody else uses until this is dropped.
 pub struct TargetSlot {
@@ -50,16 +59,59 @@ fn lock(path: &Path) -> Result<Option<File>> {
 }
 
 fn prepare(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
+    if folder.exists() && size_of(folder)? > SIZE_MAX_BYTES {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    if size_of(folder)? > SIZE_MAX_BYTES {
-        return fs::remove_dir_all(folder)
-            .with_context(|| format!("cannot empty {}", folder.display()));
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let root = environment::workspace_root();
+    let list = folder.join(SOURCES);
+    let known = match fs::read(&list) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| list.display().to_string())?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Sources::default(),
+        Err(error) => return Err(error).with_context(|| list.display().to_string()),
+    };
+    let sources = known.restore_times(&root, &environment::files()?)?;
+    fs::write(&list, serde_json::to_vec(&sources)?).with_context(|| list.display().to_string())
+}
+
+/// The files that a folder was built from, by their paths in the clone.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Sources(BTreeMap<String, Source>);
+
+/// A file as it was when it was last seen to change.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Source {
+    sha256: String,
+    /// Time of its last change, since 1970.
+    changed: Duration,
+}
+
+impl Sources {
+    /// Gives unchanged files below `root` the times that they had; returns the list as it is now.
+    fn restore_times(&self, root: &Path, paths: &[String]) -> Result<Self> {
+        let mut sources = BTreeMap::new();
+        for path in paths {
+            let place = root.join(path);
+            let of_file = || place.display().to_string();
+            let content = fs::read(&place).with_context(of_file)?;
+            let sha256 = format!("{:x?}", Sha256::digest(&content).as_slice());
+            let known = self.0.get(path).filter(|known| known.sha256 == sha256);
+            let changed = match known {
+                Some(known) => {
+                    let file = File::options().write(true).open(&place).with_context(of_file)?;
+                    file.set_modified(UNIX_EPOCH + known.changed).with_context(of_file)?;
+                    known.changed
+                }
+                None => since_1970(fs::metadata(&place).and_then(|file| file.modified()))?,
+            };
+            sources.insert(path.clone(), Source { sha256, changed });
+        }
+        Ok(Self(sources))
     }
-    let mut clean = environment::cargo();
-    clean.args(["clean", "--quiet", "--workspace"]).env("CARGO_TARGET_DIR", folder);
-    process::capture(&mut clean).map(drop)
+}
+
+fn since_1970(time: std::io::Result<SystemTime>) -> Result<Duration> {
+    time?.duration_since(UNIX_EPOCH).context("a file was changed before 1970")
 }
 
 fn size_of(folder: &Path) -> Result<u64> {
@@ -95,5 +147,32 @@ mod tests {
         fs::write(folder.path().join("a"), [0; 100]).unwrap();
         fs::write(folder.path().join("deep/b"), [0; 23]).unwrap();
         assert_eq!(size_of(folder.path()).unwrap(), 123);
+    }
+
+    /// A clone with two files, each of a content.
+    fn clone(a: &str, b: &str) -> tempfile::TempDir {
+        let clone = tempfile::tempdir().unwrap();
+        fs::write(clone.path().join("a"), a).unwrap();
+        fs::write(clone.path().join("b"), b).unwrap();
+        clone
+    }
+
+    #[test]
+    fn files_of_a_new_clone_keep_their_times_unless_their_content_changed() {
+        let paths = ["a".to_owned(), "b".to_owned()];
+        let time = |clone: &tempfile::TempDir, name| {
+            fs::metadata(clone.path().join(name)).unwrap().modified().unwrap()
+        };
+        let first = clone("same", "old");
+        let known = Sources::default().restore_times(first.path(), &paths).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let second = clone("same", "new");
+        let known = known.restore_times(second.path(), &paths).unwrap();
+        assert_eq!(time(&first, "a"), time(&second, "a"));
+        assert!(time(&first, "b") < time(&second, "b"));
+        std::thread::sleep(Duration::from_millis(20));
+        let third = clone("same", "old");
+        known.restore_times(third.path(), &paths).unwrap();
+        assert!(time(&second, "b") < time(&third, "b"), "an old content is another one again");
     }
 }

@@ -1,17 +1,28 @@
 //! `cargo xtask test`: every check of the project, in named steps; the whole of CI.
 //!
-//! A step that fails doesn't stop the others. The last line of the output holds the counts and
-//! nothing else: `N passed, N failed, N skipped`.
+//! A step that fails doesn't stop the others. Steps that share nothing run side by side; each
+//! writes to a log of its own, which is printed where the step fails. The last line of the output
+//! holds the counts and nothing else: `N passed, N failed, N skipped`.
 
+mod budget;
+mod history;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 
-use crate::steps::{Context, STEPS, Step};
+use crate::scratch::Scratch;
+use crate::step::{self, Outcome};
+use crate::steps::{self, Context, PHASES, Step};
 use crate::summary::{self, Done};
 use crate::tally::Tally;
 use crate::{environment, process};
+
+use self::budget::Budget;
 
 /// Which steps to run.
 #[derive(Debug, clap::Args)]
@@ -27,59 +38,125 @@ pub struct Args {
 impl Args {
     /// Runs the steps and prints the summary; succeeds if nothing failed.
     pub fn run(&self) -> Result<ExitCode> {
-        let steps = chosen(&self.only)?;
+        for name in &self.only {
+            steps::find(name)?;
+        }
         if self.list {
-            steps.iter().for_each(|step| println!("{:<12} {}", step.name, step.help));
+            steps::all().for_each(|step| println!("{:<12} {}", step.name, step.help));
             return Ok(ExitCode::SUCCESS);
         }
+        let start = Instant::now();
+        let budget = Budget::read()?;
         let context = Context::new()?;
-        let mut done = Vec::new();
-        for step in steps {
-            done.push(timed(step, &context));
-            if process::interrupted() {
-                break;
-            }
+        let logs = environment::workspace_root().join("target/xtask");
+        fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+        let mut run = Run { context, logs, only: &self.only, scratch: None };
+        let mut done = run.phases();
+        drop(run);
+        let elapsed = start.elapsed();
+        for step in &mut done {
+            budget.judge(step);
         }
-        print!("{}", summary::render(&done));
+        print!("{}", summary::render(&done, elapsed));
+        println!("{}", budget.of_elapsed(elapsed, done.len() == steps::all().count()));
+        history::keep(&done, elapsed)?;
+        println!("{}", summary::total(&done).counts());
         let good = done.iter().all(|step| step.tally.is_good()) && !process::interrupted();
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Step>> {
-    let known: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("there is no step {unknown:?}; the steps are {}", known.join(", "));
+/// What all steps of a run share.
+struct Run<'a> {
+    context: Context,
+    logs: PathBuf,
+    only: &'a [String],
+    /// Made when setup has installed what it takes.
+    scratch: Option<Scratch>,
+}
+
+impl Run<'_> {
+    fn phases(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        for (number, lanes) in PHASES.iter().enumerate() {
+            if number == 1 {
+                self.make_scratch();
+            }
+            let run = &*self;
+            let ended: Vec<Vec<Done>> = thread::scope(|scope| {
+                let started: Vec<_> =
+                    lanes.iter().map(|lane| scope.spawn(move || run.lane(lane))).collect();
+                started.into_iter().map(|lane| lane.join().unwrap_or_else(panicked)).collect()
+            });
+            done.extend(ended.into_iter().flatten());
+        }
+        done
     }
-    let wanted = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
-    Ok(STEPS.iter().filter(wanted).collect())
+
+    fn make_scratch(&mut self) {
+        match Scratch::new() {
+            Ok(scratch) => self.scratch = scratch,
+            Err(error) => println!("tests use {}: {error:#}", std::env::temp_dir().display()),
+        }
+    }
+
+    fn lane(&self, lane: &'static [Step]) -> Vec<Done> {
+        let wanted =
+            |step: &&Step| self.only.is_empty() || self.only.iter().any(|n| n == step.name);
+        let mut done = Vec::new();
+        for step in lane.iter().filter(wanted) {
+            if process::interrupted() {
+                break;
+            }
+            done.push(self.step(step));
+        }
+        done
+    }
+
+    fn step(&self, step: &'static Step) -> Done {
+        println!("== {}: {}", step.name, step.help);
+        let (log, start) = (self.logs.join(format!("{}.log", step.name)), Instant::now());
+        let Outcome { tally, cpu_s } = self.outcome(step, &log).unwrap_or_else(|error| Outcome {
+            tally: Tally::fail(format!("{}: {error:#}", step.name)),
+            cpu_s: 0.0,
+        });
+        let time = start.elapsed();
+        if !tally.is_good() {
+            print_log(step.name, &log);
+        }
+        let seconds = time.as_secs_f64();
+        println!("== {}: {} in {seconds:.1} s; log: {}", step.name, tally.counts(), log.display());
+        Done { name: step.name, time, cpu_s, tally }
+    }
+
+    fn outcome(&self, step: &Step, log: &Path) -> Result<Outcome> {
+        let output = File::create(log).with_context(|| log.display().to_string())?;
+        let result = tempfile::NamedTempFile::new().context("cannot make a file for the result")?;
+        let mut command = step::command(step, result.path());
+        command.env("CARGO_TARGET_DIR", self.context.target_directory());
+        command.envs(self.scratch.iter().flat_map(Scratch::variables));
+        command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
+        process::run_that_passes_signals_on(&mut command)?;
+        Outcome::read(result.path())
+    }
 }
 
-fn timed(step: &Step, context: &Context) -> Done {
-    println!("\n== {}: {}", step.name, step.help);
-    let start = Instant::now();
-    let tally = (step.run)(context)
-        .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", step.name)));
-    let require_all = environment::switched_on("FSLAB_REQUIRE_ALL");
-    let tally = if require_all { tally.requiring_all() } else { tally };
-    let time = start.elapsed();
-    println!("== {}: {} in {:.1} s", step.name, tally.counts(), time.as_secs_f64());
-    Done { name: step.name, time, tally }
+fn panicked(_: Box<dyn std::any::Any + Send>) -> Vec<Done> {
+    let tally = Tally::fail("xtask itself panicked; see above");
+    vec![Done { name: "xtask", time: std::time::Duration::ZERO, cpu_s: 0.0, tally }]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_are_chosen_by_name_and_keep_their_order() {
-        let names = |only: &[&str]| -> Vec<_> {
-            let only: Vec<_> = only.iter().map(ToString::to_string).collect();
-            chosen(&only).unwrap().iter().map(|step| step.name).collect()
-        };
-        assert_eq!(names(&["clippy", "format"]), ["format", "clippy"]);
-        assert_eq!(names(&[]).len(), STEPS.len());
-        let error = chosen(&["fromat".to_owned()]).err().unwrap().to_string();
-        assert!(error.contains("fromat") && error.contains("format"), "{error}");
+/// Prints the end of a log, which is where a step reports what failed.
+fn print_log(step: &str, log: &Path) {
+    const LINES: usize = 1500;
+    match fs::read(log) {
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<_> = text.lines().collect();
+            let left_out = lines.len().saturating_sub(LINES);
+            println!("-- log of {step}, {left_out} lines left out:");
+            lines[left_out..].iter().for_each(|line| println!("{line}"));
+        }
+        Err(error) => println!("-- the log of {step} can't be read: {error}"),
     }
 }

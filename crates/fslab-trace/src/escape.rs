@@ -50,6 +50,7 @@ fn hex(digit: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
@@ -63,6 +64,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
         #[test]
         fn every_name_comes_back(name: Vec<u8>) {
             prop_assert_eq!(unescape(escape(&name).as_bytes()), Some(name));

@@ -6,6 +6,7 @@
 //! - [`environment`]: seeds, and how much is tried.
 //! - [`flag`]: what ends the threads of a test, however it ends.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
+//! - [`scratch`]: where tests put their files.
 //! - [`unused`]: waiting until nobody holds a file.
 //!
 //! Subjects are given by a function that makes one: cases and random runs do not share state.
@@ -21,5 +22,6 @@ pub mod environment;
 pub mod flag;
 pub mod model;
 pub mod mutants;
+pub mod scratch;
 pub mod skip;
 pub mod unused;

@@ -29,7 +29,8 @@ fn folder() -> Result<PathBuf> {
     Ok(environment::tools()?.join("python"))
 }
 
-fn python() -> Result<Command> {
+/// The Python of the environment.
+pub fn python() -> Result<Command> {
     Ok(Command::new(folder()?.join("bin/python3")))
 }
 

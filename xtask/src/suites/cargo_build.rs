@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -13,10 +12,11 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "cargo-build", program: None, stacks: first_stack, run };
+pub const SUITE: Suite =
+    Suite { name: "cargo-build", program: None, stacks: first_stack, quick: Options::NONE, run };
 
-/// Has dependencies with build scripts and macros, and still builds in half a minute.
-const PACKAGE: &str = "fslab-vfs";
+/// Has dependencies with build scripts and macros, and still builds in some seconds.
+const PACKAGE: &str = "fslab-sys";
 
 /// Builds twice; the second time, nothing may be compiled.
 pub fn run(stage: &Stage, _target: &Target, _options: &Options) -> Result<Tally> {
@@ -43,15 +43,8 @@ fn build(sources: &Path) -> Result<String> {
 /// Copies what git would keep, so that nothing built outside is found inside.
 fn copy_workspace(target: &Path) -> Result<()> {
     let root = environment::workspace_root();
-    let mut git = Command::new("git");
-    git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    let list = process::capture(&mut git)?;
-    for name in list.split('\0').filter(|name| !name.is_empty()) {
-        let (from, to) = (root.join(name), target.join(name));
-        // A file that was deleted and not yet committed is still listed.
-        if !from.is_file() {
-            continue;
-        }
+    for name in environment::files()? {
+        let (from, to) = (root.join(&name), target.join(&name));
         let folder = to.parent().context("a listed file has no folder")?;
         fs::create_dir_all(folder)?;
         fs::copy(&from, &to).with_context(|| format!("cannot copy {name} into the mount"))?;

@@ -11,7 +11,9 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, run };
+pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, quick: QUICK, run };
+
+const QUICK: Options = Options { operations: 10_000, seeds: 1, first_seed: 1 };
 
 const CONFIGURATION: &str = "\
 flen = 1048576

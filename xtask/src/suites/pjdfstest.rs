@@ -10,8 +10,13 @@ use crate::tally::{Skip, Tally};
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite { name: "pjdfstest", program: Some("pjdfstest"), stacks: stacks_and_tiers, run };
+pub const SUITE: Suite = Suite {
+    name: "pjdfstest",
+    program: Some("pjdfstest"),
+    stacks: stacks_and_tiers,
+    quick: Options::NONE,
+    run,
+};
 
 /// The skips that a mount through FUSE must have, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");

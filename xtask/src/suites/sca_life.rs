@@ -16,7 +16,8 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "sca-life", program: None, stacks, run };
+pub const SUITE: Suite =
+    Suite { name: "sca-life", program: None, stacks, quick: Options::NONE, run };
 
 /// One thing people do.
 struct Part {

@@ -1,12 +1,11 @@
 //! The project's files as checks see them, and what checks answer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::{fmt, fs};
 
 use anyhow::{Context, Result};
 
-use crate::{environment, process};
+use crate::environment;
 
 /// Text files by their path from the project's root.
 pub struct Tree {
@@ -19,16 +18,13 @@ impl Tree {
     /// All files that git keeps or would keep; of those that are not text, the names.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();
-        let mut git = Command::new("git");
-        git.current_dir(&root);
-        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let list = process::capture(&mut git)?;
         let (mut files, mut others) = (BTreeMap::new(), BTreeSet::new());
-        for path in list.split('\0').filter(|path| root.join(path).is_file()) {
-            let bytes = fs::read(root.join(path)).with_context(|| format!("cannot read {path}"))?;
+        for path in environment::files()? {
+            let bytes =
+                fs::read(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
             match String::from_utf8(bytes) {
-                Ok(text) => drop(files.insert(path.to_owned(), text)),
-                Err(_) => drop(others.insert(path.to_owned())),
+                Ok(text) => drop(files.insert(path, text)),
+                Err(_) => drop(others.insert(path)),
             }
         }
         Ok(Self { files, others })

@@ -8,6 +8,7 @@ use fslab_age::workload::{
     Operation, OperationKind, Population, Provenance, WorkloadReader, hash_of_file, write,
 };
 use fslab_age::{DAY_NS, Error};
+use fslab_vfs::testing::environment::cases;
 use proptest::prelude::*;
 
 use crate::support::{operations, small, stream};
@@ -161,7 +162,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(cases(16))]
     #[test]
     fn what_is_written_comes_back(operations in proptest::collection::vec(any_operation(), 0..50)) {
         let scratch = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@ use fslab_age::snapshot::{
 use fslab_age::verify::{Limits, verify};
 use fslab_age::workload::{OperationKind, Population, WorkloadReader};
 use fslab_vfs::MemFs;
+use fslab_vfs::testing::environment::cases;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -139,7 +140,7 @@ fn equals_the_naive_model(seed: u64, count: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(cases(12))]
     #[test]
     fn a_diff_finds_what_a_naive_model_finds(seed in any::<u64>(), count in 30_u64..800) {
         equals_the_naive_model(seed, count);

@@ -236,6 +236,7 @@ impl Bitmap {
 mod tests {
     use std::collections::BTreeSet;
 
+    use fslab_vfs::testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
@@ -269,6 +270,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
         #[test]
         fn a_bitmap_is_a_set(
             length in 1..600_u32,

@@ -8,7 +8,7 @@ use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
-use fslab_vfs::testing::environment::{seed, seed_or};
+use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{Attr, BlockDevice, Extent, FileSystem, Ino, OpenMode};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
@@ -229,7 +229,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     }
     let (device, ext2) =
         recorded(BYTES, &MkfsOptions { bytes_per_inode: 2048, ..options(BLOCK as u32) });
-    let mut random = Pcg64::seed_from_u64(seed_or(1));
+    let mut random = Pcg64::seed_from_u64(seed());
     let client = Client::new(&ext2);
     let directory = client.mkdir(Ino::ROOT, "names").unwrap();
     let long = |kind: &str, number: usize| format!("{kind}{number}-{:n<40}", "");

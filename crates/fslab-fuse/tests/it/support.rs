@@ -1,5 +1,6 @@
 //! A mount that is taken away on every path out of a test, and requests made without it.
 
+use fslab_vfs::testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ impl Mounted {
             skip(test, obstacle);
             return None;
         }
-        let point = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let point = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let session = fslab_fuse::mount(file_system, point.path(), options).unwrap();
         let unmounter = session.unmounter();
         Some(Self { point, session: Some(session), unmounter })

@@ -34,11 +34,13 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
+        #![proptest_config(cases(256))]
         #[test]
         fn ranges_are_a_set(inserted in prop::collection::vec((0..60_u64, 0..12_u64), 0..40)) {
             let (mut ranges, mut set) = (Ranges::default(), [false; 80]);

@@ -151,6 +151,7 @@ fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Re
 mod tests {
     use std::time::Instant;
 
+    use fslab_vfs::testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
@@ -160,6 +161,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
         #[test]
         fn what_is_left_lies_in_no_range(
             lengths in prop::collection::vec((1..9_u32, any::<bool>()), 0..60),

@@ -1,5 +1,6 @@
 //! A directory of stored files belongs to one program at a time.
 
+use fslab_vfs::testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use fslab_vfs::{FileSystem, Ino, OpenMode};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap()
 }
 
 fn mount(layer: &str, path: &Path) -> Result<Arc<dyn FileSystem>, Error> {

@@ -9,6 +9,7 @@ mod sca;
 mod stats;
 mod trace;
 
+use fslab_vfs::testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ fn every_layer_conforms_over_memory() {
 fn every_layer_conforms_over_a_host_directory() {
     let scratch = TempDir::new().unwrap();
     for layer in every_layer(scratch.path()) {
-        let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let directory = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         conforms(&format!("{layer} / {}", directory.path().display()));
     }
 }

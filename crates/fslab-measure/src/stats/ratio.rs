@@ -114,15 +114,11 @@ fn p_value(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::environment::seed_or;
+    use fslab_vfs::testing::environment::seed;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
     use super::{RatioInterval, half_width, interval_of_mean, p_value, paired_ratio};
-
-    fn seed() -> u64 {
-        seed_or(7)
-    }
 
     /// Sum of twelve uniform numbers: near enough to normal.
     fn noise(random: &mut Pcg64) -> f64 {

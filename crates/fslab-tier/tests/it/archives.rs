@@ -1,5 +1,6 @@
 //! Archives that fail: nothing is lost, and nothing wrong is shown.
 
+use fslab_vfs::testing::scratch;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,7 +103,7 @@ fn a_bundle_and_a_tree_go_where_there_is_room() {
 #[test]
 fn copies_are_read_back_from_the_disk() {
     // Where builds are: on a disk, whose pages can be dropped from memory.
-    let scratch = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = tempfile::TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().join("archive");
     DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
     let archive = DirectoryArchive::open(&root, TIER).unwrap();

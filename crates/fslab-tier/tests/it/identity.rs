@@ -1,5 +1,6 @@
 //! Inode numbers: used again for other files, and shown otherwise in every session.
 
+use fslab_vfs::testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -79,7 +80,7 @@ fn stubs_on_other_devices_stay_usable_however_these_are_met() {
     if !rustix::process::geteuid().is_root() {
         return skip(TEST, "not root");
     }
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let mounts = ["a", "b"].map(|name| {
         let point = scratch.path().join(name);
         std::fs::create_dir(&point).unwrap();

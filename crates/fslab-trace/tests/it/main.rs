@@ -11,6 +11,7 @@ use fslab_trace::{
     COLUMNS, DataMode, Error, Metadata, NameMode, ROWS_MAX, Reader, Record, Recorder,
     RecorderOptions, TraceWriter, VERSION, WhenFull,
 };
+use fslab_vfs::testing::environment::cases;
 use fslab_vfs::testing::flag::RaisedAtEnd;
 use fslab_vfs::{Clock, MonotonicClock, Operation};
 use parking_lot::{Condvar, Mutex};
@@ -74,7 +75,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(cases(32))]
     #[test]
     fn what_is_written_comes_back(records in proptest::collection::vec(any_record(), 0..50)) {
         let scratch = TempDir::new().unwrap();

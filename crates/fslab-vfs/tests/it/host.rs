@@ -1,6 +1,7 @@
 //! A host directory under the suites: a temporary one, and those that `FSLAB_TEST_DIRECTORIES`
 //! names (separated by colons), such as mounts of other file systems.
 
+use fslab_vfs::testing::scratch;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::testing::conformance::run_all;
@@ -13,7 +14,7 @@ pub fn make(path: &Path) -> Box<dyn FileSystem> {
 
 /// Directories to test in, each new and empty, removed when dropped.
 pub fn directories() -> Vec<TempDir> {
-    let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let own = scratch::folder(env!("CARGO_TARGET_TMPDIR"));
     let named = std::env::var_os("FSLAB_TEST_DIRECTORIES").unwrap_or_default();
     let named: Vec<PathBuf> =
         std::env::split_paths(&named).filter(|path| path.has_root()).collect();

@@ -1,6 +1,7 @@
 //! A host directory whose tree has a life of its own: other file systems mounted in it, names that
 //! others make and remove, callers with fewer rights, blocks on a device.
 
+use fslab_vfs::testing::scratch;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn is_root(test: &str) -> bool {
 }
 
 fn scratch() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap()
 }
 
 fn host(path: &Path) -> HostFs {

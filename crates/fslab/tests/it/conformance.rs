@@ -30,12 +30,6 @@ fn conforms(place: &Place, allowed: &[Allowed<'_>]) {
 }
 
 #[test]
-fn a_mounted_null_stack_conforms() {
-    require_mounting!();
-    conforms(&Place::mounted(&["-l", "null", "-o", "suid,dev"]), &[]);
-}
-
-#[test]
 fn a_mounted_null_stack_without_passthrough_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "null:passthrough=off", "-o", "suid,dev"]), &[]);
@@ -57,23 +51,9 @@ fn mounted_memory_conforms() {
 }
 
 #[test]
-fn mounted_sca_stacks_conform() {
-    require_mounting!();
-    for layer in ["copy", "gzip", "zstd", "lz4", "uuencode"] {
-        conforms(&Place::mounted(&["-l", layer, "-o", "suid,dev"]), &[]);
-    }
-}
-
-#[test]
 fn a_mounted_sca_stack_with_writeback_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
-}
-
-#[test]
-fn a_mounted_fault_layer_without_faults_conforms() {
-    require_mounting!();
-    conforms(&Place::mounted(&["-l", "fault", "-o", "suid,dev"]), &[]);
 }
 
 /// Over each file system that a tier is promised over; devices and set-id bits as for the others.

@@ -45,15 +45,15 @@ fn measure(layer: &Value, name: &str) -> u64 {
 fn stats_agree_with_a_script_of_system_calls() {
     require_mounting!();
     let place = Place::mounted(&["-l", "stats", "-l", "null"]);
-    let at = |name: &str| place.point.join(name);
+    let (at, page) = (|name: &str| place.point.join(name), vec![1; 4096]);
     for number in 0..7 {
         fs::create_dir(at(&format!("d{number}"))).unwrap();
     }
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages: others may reach the daemon in two pieces.
-            file.write_all_at(&[1; 4096], piece * 4096).unwrap();
+            // Whole pages of memory in use: others may reach the daemon in two pieces.
+            file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
             file.sync_all().unwrap();

@@ -1,6 +1,7 @@
 //! `fslab sca encode` and `decode` as users meet them: killed at any moment, and beside programs
 //! that use the files.
 
+use fslab_vfs::testing::scratch;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -40,7 +41,7 @@ type Tree = BTreeMap<String, Kept>;
 #[test]
 fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     let (seed, kills) = (seed(), number("FSLAB_CONVERSION_KILLS").unwrap_or(KILLS));
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     let expected = make_tree(root);
     until_unused(root).unwrap();
@@ -208,7 +209,7 @@ mapped.close()
 /// Who has mapped a file to write to it needs no open file: it is left as it is all the same.
 #[test]
 fn a_file_that_is_mapped_for_writing_is_left_alone() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();
     let path = tree.join("mapped");

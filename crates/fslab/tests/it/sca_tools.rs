@@ -1,5 +1,6 @@
 //! `fslab sca` over several files: what can't be used keeps nobody from the others.
 
+use fslab_vfs::testing::scratch;
 use std::fs;
 use std::path::Path;
 
@@ -39,7 +40,7 @@ fn damage(path: &Path) {
 #[test]
 fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
     for damaged in NAMES {
-        let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         make_files(scratch.path());
         damage(&scratch.path().join(damaged));
         let output = fslab(&["sca", "pack", scratch.path().to_str().unwrap()]).output().unwrap();
@@ -53,7 +54,7 @@ fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
 
 #[test]
 fn files_that_can_not_be_checked_keep_no_other_from_it() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     make_files(scratch.path());
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("empty"), b"").unwrap();
@@ -76,7 +77,7 @@ fn files_that_can_not_be_checked_keep_no_other_from_it() {
 /// What is behind a header that is damaged was left out, and the run ended well.
 #[test]
 fn what_repair_does_not_find_makes_it_fail() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     let fs = format!("copy:chunk=4KiB / {}", root.display()).parse::<Stack>().unwrap();
     let fs = fs.build().unwrap();

@@ -1,5 +1,6 @@
 //! Scratch directories, the program, and mounts that are taken away on every path out of a test.
 
+use fslab_vfs::testing::scratch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -128,7 +129,7 @@ impl Place {
 
     /// Where builds are: on a disk, whose pages can be dropped from memory.
     pub fn on_disk() -> Self {
-        Self::within(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+        Self::within(TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap())
     }
 
     /// In memory where that can be, for tests that make much durable.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use fslab_vfs::testing::environment::cases;
 use fslab_vfs::testing::skip;
 use proptest::prelude::*;
 
@@ -153,6 +154,7 @@ fn uudecode_takes_each_section() {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
     #[test]
     fn any_content_round_trips(content in prop::collection::vec(any::<u8>(), 0..20_000)) {
         for codec in CODECS {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use fslab_vfs::testing::environment::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -75,6 +76,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
     #[test]
     fn the_index_is_a_map(steps in steps()) {
         let disk = Disk::default();

@@ -1,5 +1,6 @@
 //! Trees encoded and decoded in place: everything is kept, whatever interrupts it.
 
+use fslab_vfs::testing::scratch;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -95,7 +96,7 @@ fn make_tree(root: &Path) {
 
 #[test]
 fn a_tree_is_encoded_and_decoded_with_everything_kept() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     make_tree(root);
     let before = files(root);
@@ -228,7 +229,7 @@ fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
 /// Who has a file open for writing keeps it as it is.
 #[test]
 fn a_file_that_is_written_to_is_left_alone() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     make_tree(root);
     let writer = File::options().append(true).open(root.join("text")).unwrap();
@@ -238,7 +239,7 @@ fn a_file_that_is_written_to_is_left_alone() {
     assert!(fs::read(root.join("text")).unwrap() == text(300_000));
     drop(writer);
     fs::hard_link(root.join("text"), scratch.path().join("deep/again")).unwrap();
-    let outside = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let outside = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     fs::hard_link(root.join("text"), outside.path().join("outside")).unwrap();
     until_unused(root).unwrap();
     let told = on_host(root, Direction::Encode);

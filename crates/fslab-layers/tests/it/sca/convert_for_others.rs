@@ -1,6 +1,7 @@
 //! Trees converted for others: whatever users put there, nobody's file becomes another's, and
 //! nothing is lost that somebody wrote.
 
+use fslab_vfs::testing::scratch;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -167,7 +168,7 @@ fn only_what_this_run_would_make_is_taken_up() {
 
 #[test]
 fn a_copy_of_names_outside_is_not_taken_up() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();
     let host: Arc<dyn FileSystem> = Arc::new(HostFs::open(&tree, &HostOptions::default()).unwrap());
@@ -306,7 +307,7 @@ fn names(root: &Path) -> Vec<String> {
 
 #[test]
 fn an_original_that_is_written_to_is_never_removed() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     fs::write(root.join("file"), text(50_000)).unwrap();
     let ino = fs::metadata(root.join("file")).unwrap().ino();
@@ -469,7 +470,7 @@ impl FileSystem for Elsewhere {
 
 #[test]
 fn nothing_is_opened_behind_a_symbolic_link() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().canonicalize().unwrap();
     fs::create_dir(root.join("tree")).unwrap();
     fs::write(root.join("tree/file"), text(50_000)).unwrap();

@@ -1,5 +1,6 @@
 //! Packing: rewritten files come into the order of their content, in place.
 
+use fslab_vfs::testing::scratch;
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -155,7 +156,7 @@ fn open_files_are_packed_under_their_readers() {
 /// The tool packs a file of several names in place; names, rights, times and xattrs stay.
 #[test]
 fn the_tool_keeps_everything_but_the_garbage() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let stack = |layer: &str| -> Arc<dyn FileSystem> {
         let stack = format!("{layer} / {}", scratch.path().display());
         stack.parse::<fslab_layers::Stack>().unwrap().build().unwrap()
@@ -202,7 +203,7 @@ fn refuses_others(directory: &Path) {
 /// What can't be read keeps a file from being packed, and is still there for whoever can mend it.
 #[test]
 fn damaged_files_are_not_packed() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let (below, data) = rewritten("copy:chunk=16KiB,pack=off");
     let path = scratch.path().join("file");
     let mut stored = below.bytes("file");
@@ -396,7 +397,7 @@ fn packing_goes_on_after_a_bug() {
 /// though it grows to the old size again.
 #[test]
 fn a_file_that_was_cut_shorter_is_packed_only_by_packing() {
-    let scratch = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = scratch.path().join("file");
     for codec in ["gzip", "zstd", "lz4"] {
         for (end, appended) in [(300_000, &b""[..]), (300_500, &[7; 500])] {

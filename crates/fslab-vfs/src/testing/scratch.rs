@@ -1,0 +1,11 @@
+//! Where tests put the trees that they mount and convert.
+
+use std::path::PathBuf;
+
+/// The folder that `FSLAB_SCRATCH` names, else `own`: cargo's folder for the test program, which is
+/// on a file system of a disk even where the temporary folder is in memory. `cargo xtask test`
+/// makes a file system for tests and names it.
+#[must_use]
+pub fn folder(own: &str) -> PathBuf {
+    std::env::var_os("FSLAB_SCRATCH").map_or_else(|| own.into(), PathBuf::from)
+}

@@ -1,0 +1,220 @@
+//! `cargo xtask explore`: the random tests with new seeds, for a given time.
+//!
+//! `cargo xtask test` uses one seed for everybody. This draws others, gives every random test about
+//! the same time, and prints each seed that made a test fail. A failing seed becomes a regression
+//! test beside the fix.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::steps::{self, Context, build, unit};
+use crate::tally::Tally;
+use crate::{process, summary};
+
+/// For how long, and which tests.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Stop starting tests after this many minutes; running ones end first
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// Only tests whose binary and name contain this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Tests to run at once [default: one a processor]
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// List the random tests and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+impl Args {
+    /// Runs the tests and prints a table; succeeds if no seed failed.
+    pub fn run(&self) -> Result<ExitCode> {
+        let is_wanted = |(binary, name): &(&str, &str)| {
+            self.only.as_ref().is_none_or(|text| format!("{binary} {name}").contains(text))
+        };
+        let tests: Vec<_> = unit::random_tests().filter(is_wanted).collect();
+        if self.list {
+            tests.iter().for_each(|(binary, name)| println!("{binary} {name}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        ensure!(!tests.is_empty(), "no random test contains {:?}", self.only);
+        let context = Context::new()?;
+        (steps::find("build")?.run)(&context)?;
+        let programs = Programs::read(&context)?;
+        let subjects = tests.iter().map(|(binary, name)| programs.subject(binary, name));
+        let subjects = Mutex::new(subjects.collect::<Result<Vec<_>>>()?);
+        let deadline = Instant::now() + Duration::from_secs(60 * self.minutes);
+        let jobs =
+            self.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        thread::scope(|scope| {
+            for _ in 0..jobs {
+                scope.spawn(|| explore(&subjects, deadline));
+            }
+        });
+        let subjects = subjects.into_inner().unwrap_or_else(PoisonError::into_inner);
+        print_table(&subjects);
+        Ok(summary::close(&tally(&subjects)))
+    }
+}
+
+/// A random test and what came of it.
+struct Subject {
+    binary: String,
+    name: String,
+    program: PathBuf,
+    folder: PathBuf,
+    is_running: bool,
+    spent: Duration,
+    seeds: usize,
+    failed: Vec<String>,
+}
+
+/// Runs the test that has had the least time, until the deadline.
+fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
+    while Instant::now() < deadline && !process::interrupted() {
+        let lock = || subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((index, mut command, name)) = next(&mut lock()) else {
+            thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        let start = Instant::now();
+        let outcome = seed().and_then(|seed| Ok((seed, one(&mut command, seed)?)));
+        let mut subjects = lock();
+        let Some(subject) = subjects.get_mut(index) else { return };
+        subject.is_running = false;
+        subject.spent += start.elapsed();
+        subject.seeds += 1;
+        match outcome {
+            Ok((_, None)) => {}
+            Ok((seed, Some(output))) => {
+                println!("FAILED: {name} with FSLAB_SEED={seed}\n{output}");
+                subject.failed.push(format!("FSLAB_SEED={seed}"));
+            }
+            Err(error) => subject.failed.push(format!("{error:#}")),
+        }
+    }
+}
+
+/// Takes the test that has had the least time and is not running.
+fn next(subjects: &mut [Subject]) -> Option<(usize, Command, String)> {
+    let idle = subjects.iter_mut().enumerate().filter(|(_, subject)| !subject.is_running);
+    let (index, subject) = idle.min_by_key(|(_, subject)| subject.spent)?;
+    subject.is_running = true;
+    let mut command = Command::new(&subject.program);
+    command.args(["--exact", &subject.name, "--nocapture"]).current_dir(&subject.folder);
+    command.env("CARGO_MANIFEST_DIR", &subject.folder);
+    Some((index, command, format!("{} {}", subject.binary, subject.name)))
+}
+
+/// Runs a test once; returns its output if it failed.
+fn one(command: &mut Command, seed: u64) -> Result<Option<String>> {
+    let output = process::output(command.env("FSLAB_SEED", seed.to_string()))?;
+    let ran = output.stdout.contains("1 passed") || !output.status.success();
+    if !ran {
+        bail!("the test did not run; `cargo xtask test` checks the list of random tests");
+    }
+    let failed = !output.status.success();
+    Ok(failed.then(|| format!("{}{}", output.stdout, output.stderr)))
+}
+
+/// A new seed of 48 bits, so that counting on from it never overflows.
+fn seed() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let mut source = File::open("/dev/urandom").context("/dev/urandom")?;
+    source.read_exact(&mut bytes[..6]).context("/dev/urandom")?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The test programs that the step `build` listed, by their binary's name.
+struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
+
+impl Programs {
+    fn read(context: &Context) -> Result<Self> {
+        let file = build::binaries(context);
+        let text = fs::read(&file).with_context(|| file.display().to_string())?;
+        let list: Value = serde_json::from_slice(&text).context("the list of test programs")?;
+        let binaries = list["rust-binaries"].as_object().context("no test programs are listed")?;
+        let mut programs = BTreeMap::new();
+        for (name, binary) in binaries {
+            let text = |key: &str| binary[key].as_str().map(PathBuf::from);
+            let program = text("binary-path").context("a test program has no path")?;
+            let package = binary["package-id"].as_str().context("a test program has no package")?;
+            programs.insert(name.clone(), (program, folder_of(package)?));
+        }
+        Ok(Self(programs))
+    }
+
+    fn subject(&self, binary: &str, name: &str) -> Result<Subject> {
+        let found = self.0.get(binary);
+        let (program, folder) = found.with_context(|| format!("no test program {binary}"))?.clone();
+        let (binary, name) = (binary.to_owned(), name.to_owned());
+        let (spent, failed) = (Duration::ZERO, Vec::new());
+        Ok(Subject { binary, name, program, folder, is_running: false, spent, seeds: 0, failed })
+    }
+}
+
+/// The folder in a package's identity, such as `path+file:///clone/crates/fslab#0.1.0`.
+fn folder_of(package: &str) -> Result<PathBuf> {
+    let path = package.strip_prefix("path+file://").and_then(|rest| rest.rsplit_once('#'));
+    let (path, _) = path.with_context(|| format!("{package} is no package of this workspace"))?;
+    Ok(PathBuf::from(path))
+}
+
+fn print_table(subjects: &[Subject]) {
+    println!("\n{:>6} {:>9} {:>7}  test", "seeds", "minutes", "failed");
+    for Subject { binary, name, spent, seeds, failed, .. } in subjects {
+        let minutes = spent.as_secs_f64() / 60.0;
+        println!("{seeds:>6} {minutes:>9.1} {:>7}  {binary} {name}", failed.len());
+    }
+}
+
+fn tally(subjects: &[Subject]) -> Tally {
+    let mut tally = Tally::default();
+    for subject in subjects {
+        tally.passed += subject.seeds - subject.failed.len();
+        let name = |how: &String| format!("{} {}: {how}", subject.binary, subject.name);
+        tally.failed.extend(subject.failed.iter().map(name));
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_packages_are_found() {
+        let folder = folder_of("path+file:///clone/crates/fslab#0.1.0").unwrap();
+        assert_eq!(folder, PathBuf::from("/clone/crates/fslab"));
+        assert!(folder_of("registry+https://somewhere#serde@1.0.0").is_err());
+    }
+
+    #[test]
+    fn the_test_with_the_least_time_is_next() {
+        let subject = |spent: u64, is_running| Subject {
+            binary: "x::it".into(),
+            name: "a".into(),
+            program: "x".into(),
+            folder: "/".into(),
+            is_running,
+            spent: Duration::from_secs(spent),
+            seeds: 0,
+            failed: Vec::new(),
+        };
+        let mut subjects = [subject(9, false), subject(1, true), subject(5, false)];
+        assert_eq!(next(&mut subjects).unwrap().0, 2);
+        assert_eq!(next(&mut subjects).unwrap().0, 0);
+        assert!(next(&mut subjects).is_none());
+    }
+}

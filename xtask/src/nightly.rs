@@ -1,0 +1,276 @@
+//! `cargo xtask nightly`: the long forms of the checks, for which `cargo xtask test` has no time.
+//!
+//! Each form is a command with a time limit; one that exceeds its limit is ended and has failed.
+//! A form that does not run here says why. The last lines are a table and the counts.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::steps::Context;
+use crate::tally::{Skip, Tally};
+use crate::{environment, process, summary};
+
+/// Which forms to run.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run only these forms, in their usual order
+    #[arg(long, value_name = "FORM", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the forms with their time limits and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// One long form.
+struct Form {
+    name: &'static str,
+    help: &'static str,
+    limit_min: u64,
+    /// Variables of the environment, and the command behind `cargo`.
+    variables: &'static [(&'static str, &'static str)],
+    cargo: &'static [&'static str],
+}
+
+/// Random tests with more tries than in `cargo xtask test`, by the variables that each reads.
+const LONGER: &[(&str, &str)] = &[
+    ("FSLAB_AGE_CASES", "20000"),
+    ("FSLAB_CONVERSION_KILLS", "300"),
+    ("FSLAB_CRASH_SCRIPTS", "200"),
+    ("FSLAB_EXT2_CUTS", "500"),
+    ("FSLAB_EXT2_DAMAGES", "100000"),
+    ("FSLAB_EXT2_SCRIPTS", "300"),
+    ("FSLAB_FLIPS", "10000"),
+    ("FSLAB_INTERRUPTS", "1000"),
+    ("FSLAB_KILLS", "300"),
+    ("FSLAB_MODEL_CASES", "2000"),
+    ("FSLAB_REQUEST_CASES", "100000"),
+    ("FSLAB_ROUNDS", "1000"),
+    ("FSLAB_STORED_CASES", "20000"),
+    ("FSLAB_TIER_DRILL", "10000"),
+    ("FSLAB_TIER_FAILURES", "1"),
+    ("FSLAB_TIER_FSX", "20000"),
+    ("FSLAB_TIER_KILLS", "300"),
+    ("FSLAB_TIER_SCRIPTS", "200"),
+    ("FSLAB_TIER_SIGNALS", "500"),
+];
+
+const FORMS: &[Form] = &[
+    Form {
+        name: "doc",
+        help: "the code's documentation builds without a warning",
+        limit_min: 15,
+        variables: &[("RUSTDOCFLAGS", "-D warnings")],
+        cargo: &[
+            "doc",
+            "--locked",
+            "--workspace",
+            "--no-deps",
+            "--all-features",
+            "--document-private-items",
+        ],
+    },
+    Form {
+        name: "pjdfstest",
+        help: "pjdfstest over every layer, tiers and the ext2 engine",
+        limit_min: 20,
+        variables: &[],
+        cargo: &["xtask", "suite", "pjdfstest"],
+    },
+    Form {
+        name: "fsx",
+        help: "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
+        limit_min: 30,
+        variables: &[],
+        cargo: &["xtask", "suite", "fsx"],
+    },
+    Form {
+        name: "sca-life",
+        help: "git, a database, tar and rsync over every layer",
+        limit_min: 60,
+        variables: &[],
+        cargo: &["xtask", "suite", "sca-life"],
+    },
+    Form {
+        name: "longer",
+        help: "every test, the random ones with many more tries and all mounted layers",
+        limit_min: 360,
+        variables: &[("FSLAB_EVERY_LAYER", "1")],
+        cargo: &["xtask", "test", "--only", "build,unit"],
+    },
+    Form {
+        name: "measured",
+        help: "the measurements that fail above a bound; on a quiet machine",
+        limit_min: 60,
+        variables: &[],
+        cargo: &[
+            "test",
+            "--release",
+            "--locked",
+            "--workspace",
+            "--all-features",
+            "--no-fail-fast",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ],
+    },
+    Form {
+        name: "guide",
+        help: "all command blocks of README.md and the guide, the slow ones too",
+        limit_min: 60,
+        variables: &[],
+        cargo: &["xtask", "guide"],
+    },
+    Form {
+        name: "deb",
+        help: "the Debian package as users get it",
+        limit_min: 15,
+        variables: &[],
+        cargo: &["xtask", "deb"],
+    },
+    Form {
+        name: "explore",
+        help: "random tests with new seeds",
+        limit_min: 90,
+        variables: &[],
+        cargo: &["xtask", "explore", "--minutes", "60"],
+    },
+    Form {
+        name: "aa",
+        help: "false alarms and misses of comparisons; on a quiet machine",
+        limit_min: 60,
+        variables: &[],
+        cargo: &["xtask", "aa"],
+    },
+    Form {
+        name: "reproduce",
+        help: "every claim of the five papers in full",
+        limit_min: 240,
+        variables: &[],
+        cargo: &[
+            "run",
+            "--release",
+            "--locked",
+            "--package",
+            "fslab",
+            "--",
+            "reproduce",
+            "all",
+            "--full",
+            "--out",
+            "target/xtask/papers",
+        ],
+    },
+];
+
+impl Args {
+    /// Runs the forms and prints the table; succeeds if nothing failed.
+    pub fn run(&self) -> Result<ExitCode> {
+        let forms = chosen(&self.only)?;
+        if self.list {
+            for form in &forms {
+                println!("{:<10} {:>4} min  {}", form.name, form.limit_min, form.help);
+            }
+            let limit: u64 = forms.iter().map(|form| form.limit_min).sum();
+            println!("all together at most {limit} minutes");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let logs = environment::workspace_root().join("target/xtask");
+        fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+        let (context, mut tally, mut table) = (Context::new()?, Tally::default(), String::new());
+        for form in forms {
+            let (log, start) = (logs.join(format!("nightly-{}.log", form.name)), Instant::now());
+            println!("== {}: {}; log: {}", form.name, form.help, log.display());
+            let one = form.run(&context, &log).unwrap_or_else(|error| {
+                Tally::fail(format!("{}: {error:#}; see {}", form.name, log.display()))
+            });
+            let minutes = start.elapsed().as_secs_f64() / 60.0;
+            table += &format!("{:<10} {minutes:>6.1} min  {}\n", form.name, one.counts());
+            tally += one;
+            if process::interrupted() {
+                break;
+            }
+        }
+        print!("\n{table}");
+        Ok(summary::close(&tally))
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Form>> {
+    let known: Vec<_> = FORMS.iter().map(|form| form.name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("there is no form {unknown:?}; the forms are {}", known.join(", "));
+    }
+    let is_wanted = |form: &&Form| names.is_empty() || names.iter().any(|name| name == form.name);
+    Ok(FORMS.iter().filter(is_wanted).collect())
+}
+
+impl Form {
+    fn run(&self, context: &Context, log: &Path) -> Result<Tally> {
+        let output = File::create(log).with_context(|| log.display().to_string())?;
+        let mut command: Command = context.cargo();
+        command.args(self.cargo).envs(self.variables.iter().copied());
+        if self.name == "longer" {
+            command.envs(LONGER.iter().copied());
+        }
+        command
+            .env("CARGO_TARGET_DIR", context.target_directory())
+            .env_remove("FSLAB_CACHE_TARGET");
+        command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
+        let limit = Duration::from_secs(60 * self.limit_min);
+        let Some(status) = process::run_at_most(&mut command, limit)? else {
+            bail!("did not end within {} minutes", self.limit_min);
+        };
+        let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
+        let mut tally = counted(&text);
+        if !status.success() && tally.is_good() {
+            bail!("ended with {status}");
+        }
+        for failure in &mut tally.failed {
+            *failure = format!("{}: {failure}", self.name);
+        }
+        Ok(tally)
+    }
+}
+
+/// The counts of a form's last line, if it has that line; else it counts as one test.
+fn counted(text: &str) -> Tally {
+    let last = text.lines().last().unwrap_or_default();
+    let counts: Vec<usize> = last.split(", ").filter_map(|part| number(part)).collect();
+    let [passed, failed, skipped] = counts[..] else { return Tally::pass() };
+    let failure = |_| "see its log".to_owned();
+    let skip = |_| Skip { test: "see its log".into(), reason: String::new(), allowed: false };
+    Tally {
+        passed,
+        failed: (0..failed).map(failure).collect(),
+        skipped: (0..skipped).map(skip).collect(),
+    }
+}
+
+fn number(part: &str) -> Option<usize> {
+    let (number, word) = part.split_once(' ')?;
+    matches!(word, "passed" | "failed" | "skipped").then(|| number.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_taken_from_the_last_line() {
+        let tally = counted("words\n7 passed, 2 failed, 1 skipped\n");
+        assert_eq!(tally.counts(), "7 passed, 2 failed, 1 skipped");
+        assert_eq!(counted("compiled\n").counts(), "1 passed, 0 failed, 0 skipped");
+    }
+
+    #[test]
+    fn unknown_forms_are_named() {
+        let error = chosen(&["fuz".into()]).err().unwrap().to_string();
+        assert!(error.contains("fuz") && error.contains("sca-life"), "{error}");
+        assert_eq!(chosen(&[]).unwrap().len(), FORMS.len());
+    }
+}

@@ -1,0 +1,100 @@
+//! The file system that tests put their files on: a fresh ext4, in memory where there is enough.
+//!
+//! Tests sync a great deal and make and remove many files, so that the disk of the machine would
+//! decide how long they take, and how full it is whether they pass.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::{environment, process};
+
+/// The image is sparse; tests at work fill a few gibibytes of it at a time.
+const SIZE_BYTES: u64 = 64 << 30;
+
+/// Memory that must be available for an image in memory.
+const MEMORY_MIN_BYTES: u64 = 8 << 30;
+
+/// A file system in memory, as the kernel provides it.
+const MEMORY: &str = "/dev/shm";
+
+/// A mounted file system for tests, gone when this is dropped.
+pub struct Scratch {
+    point: PathBuf,
+    folder: TempDir,
+}
+
+impl Scratch {
+    /// Makes one; `None`, after saying why, where tests have to use the machine's temporary folder.
+    pub fn new() -> Result<Option<Self>> {
+        if let Some(reason) = environment::why_no_mounts() {
+            println!("tests use {}: {reason}", std::env::temp_dir().display());
+            return Ok(None);
+        }
+        let parent = parent();
+        let folder = tempfile::Builder::new()
+            .prefix("fslab-scratch-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir_in(&parent)
+            .with_context(|| format!("cannot make a folder in {}", parent.display()))?;
+        let (image, point) = (folder.path().join("image"), folder.path().join("point"));
+        File::create(&image)?.set_len(SIZE_BYTES)?;
+        fs::create_dir(&point)?;
+        let mut mkfs = environment::tool("mkfs.ext4")?;
+        process::capture(mkfs.args(["-q", "-F"]).arg(&image))?;
+        let scratch = Self { point, folder };
+        let mut mount = Command::new("mount");
+        // What is deleted gives its memory back.
+        mount.args(["-t", "ext4", "-o", "loop,discard"]).arg(&image).arg(&scratch.point);
+        process::capture(&mut mount)?;
+        fs::set_permissions(&scratch.point, Permissions::from_mode(0o1777))?;
+        println!("tests use a fresh ext4 in {}", scratch.folder.path().display());
+        Ok(Some(scratch))
+    }
+
+    /// The variables that bring tests here.
+    pub fn variables(&self) -> [(&'static str, &Path); 2] {
+        [("TMPDIR", &self.point), ("FSLAB_SCRATCH", &self.point)]
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        if let Err(error) = process::clean_up(umount.arg(&self.point)) {
+            eprintln!("xtask: {error:#}; unmounting it lazily");
+            let mut umount = Command::new("umount");
+            if let Err(error) = process::clean_up(umount.arg("-l").arg(&self.point)) {
+                eprintln!("xtask: {error:#}");
+            }
+        }
+    }
+}
+
+/// Memory if there is enough, else the machine's temporary folder.
+fn parent() -> PathBuf {
+    let has_memory = available_bytes().is_some_and(|bytes| bytes >= MEMORY_MIN_BYTES);
+    let is_memory = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        mounts.lines().any(|line| line.split(' ').skip(1).take(2).eq([MEMORY, "tmpfs"]))
+    };
+    let has_room = || {
+        let room = rustix::fs::statvfs(MEMORY).map(|room| room.f_bavail * room.f_frsize);
+        room.is_ok_and(|bytes| bytes >= MEMORY_MIN_BYTES)
+    };
+    match has_memory && is_memory() && has_room() {
+        true => PathBuf::from(MEMORY),
+        false => std::env::temp_dir(),
+    }
+}
+
+fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}

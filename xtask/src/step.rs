@@ -1,0 +1,212 @@
+//! `cargo xtask step`: one step of `cargo xtask test`, in processes of its own.
+//!
+//! The outer process adopts whatever the step leaves behind, such as the daemon of a mount, and
+//! waits for it. The kernel then adds that processor time to the outer process's account, so that a
+//! step's figure includes the daemons it tested; kernel threads, such as those of loop devices, are
+//! not included. A process that outlives its step is ended and counts as a failure. The inner
+//! process runs the step.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, set_child_subreaper, wait,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::steps::{Context, Step};
+use crate::tally::Tally;
+use crate::{environment, process};
+
+/// How long processes may take to end after the step has.
+const GRACE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Which step, and where its result goes.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the step
+    step: String,
+    /// File for the result
+    #[arg(long)]
+    result: PathBuf,
+    /// Run the step in this process
+    #[arg(long)]
+    inner: bool,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its tests.
+    pub tally: Tally,
+    /// Processor time of all its processes, in seconds; 0 if the step was interrupted.
+    pub cpu_s: f64,
+}
+
+impl Outcome {
+    /// Reads what [`Args::run`] wrote.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| path.display().to_string())
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        fs::write(path, serde_json::to_vec(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The command that runs a step.
+pub fn command(step: &Step, result: &Path) -> Command {
+    // By this name the program is found even after cargo has replaced it.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("xtask").args(["step", step.name, "--result"]).arg(result);
+    command
+}
+
+impl Args {
+    /// Runs the step and writes the result; fails only if that is impossible.
+    pub fn run(&self) -> Result<ExitCode> {
+        let step = crate::steps::find(&self.step)?;
+        if self.inner {
+            self.inner(step)?
+        } else {
+            self.outer(step)?
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn inner(&self, step: &Step) -> Result<()> {
+        let context = Context::inherited()?;
+        let tally = (step.run)(&context)
+            .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", step.name)));
+        let require_all = environment::switched_on("FSLAB_REQUIRE_ALL");
+        let tally = if require_all { tally.requiring_all() } else { tally };
+        Outcome { tally, cpu_s: 0.0 }.write(&self.result)
+    }
+
+    fn outer(&self, step: &Step) -> Result<()> {
+        set_child_subreaper(Some(rustix::process::getpid())).context("cannot adopt processes")?;
+        let inner = command(step, &self.result)
+            .arg("--inner")
+            .spawn()
+            .with_context(|| format!("cannot start the step {}", step.name))?;
+        let status = wait_for(Pid::from_child(&inner))?;
+        let left = end_the_rest()?;
+        ensure!(
+            status.exit_status() == Some(0) || process::interrupted(),
+            "the step {} ended with {status:?}",
+            step.name
+        );
+        let mut outcome = Outcome::read(&self.result)?;
+        for line in left {
+            outcome.tally += Tally::fail(format!("{}: left running: {line}", step.name));
+        }
+        outcome.cpu_s = waited_for_s()?;
+        outcome.write(&self.result)
+    }
+}
+
+/// Waits for one child, and for every other one that ends before it.
+fn wait_for(wanted: Pid) -> Result<WaitStatus> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((child, status))) if child == wanted => return Ok(status),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => bail!("cannot wait for the step: {errno}"),
+        }
+    }
+}
+
+/// Waits for the remaining children, and ends those that do not end by themselves. Returns the
+/// command lines of the latter.
+fn end_the_rest() -> Result<Vec<String>> {
+    let start = Instant::now();
+    let mut left = Vec::new();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CHILD) => return Ok(left),
+            Err(errno) => bail!("cannot wait for what the step left: {errno}"),
+            Ok(None) => {
+                if start.elapsed() > GRACE {
+                    for (child, line) in children()? {
+                        left.push(line);
+                        kill_process(child, Signal::KILL).context("cannot end a process")?;
+                    }
+                }
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// The living children of this process with their command lines.
+fn children() -> Result<Vec<(Pid, String)>> {
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot list processes")? {
+        let entry = entry.context("cannot list processes")?;
+        let Some(pid) = process_id(&entry.file_name()) else { continue };
+        // A process may end while the list is read.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let fields = stat_fields(&stat);
+        if fields.first() == Some(&"Z") || fields.get(1) != Some(&own.as_str()) {
+            continue;
+        }
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        children.push((pid, format!("{} {}", pid.as_raw_nonzero(), line.trim())));
+    }
+    Ok(children)
+}
+
+fn process_id(name: &OsStr) -> Option<Pid> {
+    name.to_str()?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// The fields behind the program's name, which may hold spaces: the state is the first.
+fn stat_fields(stat: &str) -> Vec<&str> {
+    stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| rest.split(' ').collect())
+}
+
+/// Processor time of all children that were waited for, and of theirs (`cutime` and `cstime` of
+/// proc(5)), in seconds.
+fn waited_for_s() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
+    let fields = stat_fields(&stat);
+    let ticks = |index: usize| -> Result<u64> {
+        let field = fields.get(index).context("/proc/self/stat is too short")?;
+        field.parse().with_context(|| format!("/proc/self/stat: {field:?}"))
+    };
+    // Fields 16 and 17 of the page; the state is field 3.
+    let ticks = ticks(13)? + ticks(14)?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_behind_the_programs_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 0 9 8 7 6 11 12 130 240 20 0 1 0";
+        let fields = stat_fields(stat);
+        assert_eq!((fields[0], fields[1], fields[13], fields[14]), ("S", "1", "130", "240"));
+    }
+
+    #[test]
+    fn processor_time_of_children_is_seen() {
+        let before = waited_for_s().unwrap();
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", spin]).status().unwrap().success());
+        assert!(waited_for_s().unwrap() > before);
+    }
+}

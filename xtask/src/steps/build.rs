@@ -1,0 +1,41 @@
+//! Step `build`: compiles all tests, and the program with the same features. The other steps run
+//! what it built.
+
+use anyhow::{Context as _, Result};
+
+use super::{Context, Step};
+use crate::nextest;
+use crate::process;
+use crate::tally::Tally;
+
+/// The step.
+pub const STEP: Step =
+    Step { name: "build", help: "compile all tests and the program they test", run };
+
+/// The program alone, with the features that the tests use.
+pub const PROGRAM: &[&str] =
+    &["build", "--locked", "--workspace", "--all-features", "--bin", "fslab"];
+
+fn run(context: &Context) -> Result<Tally> {
+    let mut command = nextest::command(context.target_directory())?;
+    command.args(["list", "--locked", "--workspace", "--all-features"]);
+    command.args(["--list-type", "binaries-only", "--message-format", "json"]);
+    let list = process::capture_stdout(&mut command)?;
+    std::fs::write(binaries(context), list).context("cannot write the list of test programs")?;
+    let mut command = context.cargo();
+    command.args(["metadata", "--locked", "--all-features", "--format-version", "1"]);
+    let metadata = process::capture(&mut command)?;
+    std::fs::write(metadata_of_cargo(context), metadata)
+        .context("cannot write cargo's metadata")?;
+    Ok(Tally::pass())
+}
+
+/// The list of test programs, by which nextest runs them without asking cargo again.
+pub fn binaries(context: &Context) -> std::path::PathBuf {
+    context.target_directory().join("test-programs.json")
+}
+
+/// Cargo's description of the workspace, for the same purpose.
+pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
+    context.target_directory().join("workspace.json")
+}

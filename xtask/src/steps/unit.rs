@@ -1,0 +1,170 @@
+//! Step `unit`: every test of the workspace, each in a process of its own, with results counted.
+//!
+//! A test that can't run here appends a line `SKIP <test>: <reason>` to the file that
+//! `FSLAB_SKIP_LOG` names (see docs/guide/src/testing.md). The test harness knows no skipped tests
+//! and counts it as passed; this module puts that right. A random test appends its name to the file
+//! that `FSLAB_SEED_LOG` names; the names must be those of `xtask/random-tests.txt`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::{Context, Step, build};
+use crate::nextest::{self, Event};
+use crate::tally::{Skip, Tally};
+
+/// The step.
+pub const STEP: Step = Step {
+    name: "unit",
+    help: "every test: unit, model, conformance, crash, formats, mounted",
+    run,
+};
+
+/// The tests that draw a seed, a line each: binary and name.
+const RANDOM_TESTS: &str = include_str!("../../random-tests.txt");
+
+/// More tests than processors run at once, because most wait for devices and daemons.
+const TESTS_A_PROCESSOR: usize = 2;
+
+fn run(context: &Context) -> Result<Tally> {
+    let skips = tempfile::NamedTempFile::new().context("cannot make the log of skips")?;
+    let seeds = tempfile::NamedTempFile::new().context("cannot make the log of seeds")?;
+    let mut command = nextest::command(context.target_directory())?;
+    command.arg("run").arg("--binaries-metadata").arg(build::binaries(context));
+    command.arg("--cargo-metadata").arg(build::metadata_of_cargo(context));
+    command.args(["--no-fail-fast", "--test-threads", &threads().to_string()]);
+    command.env("FSLAB_SKIP_LOG", skips.path()).env("FSLAB_SEED_LOG", seeds.path());
+    let mut tally = Tally::default();
+    let status = nextest::run(&mut command, |event| tally += of_event(event))?;
+    if !status.success() && tally.is_good() {
+        tally += Tally::fail("nextest failed before or outside the tests; see above");
+    }
+    let tally = with_skips(tally, &read(skips.path())?);
+    Ok(with_random_tests(tally, RANDOM_TESTS, &read(seeds.path())?))
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) * TESTS_A_PROCESSOR
+}
+
+fn read(log: &Path) -> Result<String> {
+    fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
+}
+
+fn of_event(event: &Event) -> Tally {
+    match event {
+        Event::Passed(_) => Tally::pass(),
+        Event::Failed(name) => Tally::fail(name),
+        // Only measurements are ignored. CI must not judge by times, and never runs them.
+        Event::Ignored(name) => {
+            let (test, reason) = (name.clone(), "a measurement".to_owned());
+            let skip = Skip { test, reason, allowed: true };
+            Tally { skipped: vec![skip], ..Tally::default() }
+        }
+    }
+}
+
+/// Takes the skips of the log out of the passed tests. A skip of one case of a test, written
+/// `test[case]`, is added, because the test's other cases did run. A test that also failed (it
+/// does where all tests are required) stays a failure.
+fn with_skips(mut tally: Tally, log: &str) -> Tally {
+    let mut seen = Vec::new();
+    for (test, reason) in log.lines().filter_map(skip_line) {
+        let failed = tally.failed.iter().any(|name| name.ends_with(base(test)));
+        if failed || seen.contains(&test) {
+            continue;
+        }
+        seen.push(test);
+        if base(test) == test {
+            tally.passed = tally.passed.saturating_sub(1);
+        }
+        let skip = Skip { test: test.into(), reason: reason.into(), allowed: false };
+        tally.skipped.push(skip);
+    }
+    tally
+}
+
+fn skip_line(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("SKIP ")?.split_once(": ")
+}
+
+fn base(test: &str) -> &str {
+    test.split_once('[').map_or(test, |(test, _)| test)
+}
+
+/// Adds a failure where a random test is not listed. A listed one that did not run was skipped, or
+/// failed before it drew its seed; where nothing failed or was skipped, the list is wrong.
+fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
+    let listed: BTreeSet<_> = listed.lines().filter(|line| !line.starts_with('#')).collect();
+    let drawn: BTreeSet<_> = drawn.lines().collect();
+    let all_ran = tally.is_good() && tally.skipped.iter().all(|skip| skip.allowed);
+    for name in drawn.difference(&listed) {
+        tally += Tally::fail(format!("random tests: xtask/random-tests.txt lacks {name}"));
+    }
+    for name in listed.difference(&drawn).filter(|_| all_ran) {
+        tally += Tally::fail(format!("random tests: {name} is listed and drew no seed"));
+    }
+    tally
+}
+
+/// The tests that draw a seed, as binary and name.
+pub fn random_tests() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RANDOM_TESTS.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted() -> Tally {
+        let passed = |name: &str| Event::Passed(format!("x::it {name}"));
+        let events = [
+            passed("leaf::reads"),
+            passed("leaf::mounted"),
+            passed("every_layer"),
+            Event::Failed("x::it leaf::writes".into()),
+            Event::Ignored("x::it leaf::huge".into()),
+        ];
+        let mut tally = Tally::default();
+        events.iter().for_each(|event| tally += of_event(event));
+        tally
+    }
+
+    #[test]
+    fn measurements_are_skips_that_are_allowed() {
+        let tally = counted();
+        assert_eq!(tally.counts(), "3 passed, 1 failed, 1 skipped");
+        assert!(tally.skipped[0].allowed);
+    }
+
+    #[test]
+    fn a_logged_skip_is_not_a_pass() {
+        let log = "SKIP leaf::mounted: no /dev/fuse: none\nSKIP leaf::mounted: again\n";
+        let tally = with_skips(counted(), log);
+        assert_eq!(tally.counts(), "2 passed, 1 failed, 2 skipped");
+        assert_eq!(tally.skipped[1].reason, "no /dev/fuse: none");
+        assert_eq!(tally.requiring_all().counts(), "2 passed, 2 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_skipped_case_leaves_its_test_counted_and_a_failed_test_is_no_skip() {
+        let log = "SKIP every_layer[null:labels]: no labels\nSKIP leaf::writes: nothing to try\n";
+        let tally = with_skips(counted(), log);
+        assert_eq!(tally.counts(), "3 passed, 1 failed, 2 skipped");
+        assert_eq!(tally.skipped[1].test, "every_layer[null:labels]");
+    }
+
+    #[test]
+    fn the_list_of_random_tests_is_complete_and_true() {
+        let tally = || Tally { passed: 2, ..Tally::default() };
+        let check = |listed, drawn| with_random_tests(tally(), listed, drawn).failed;
+        assert!(check("# words\na x\nb y\n", "b y\na x\nb y\n").is_empty());
+        assert!(check("a x\n", "a x\nb y\n")[0].contains("lacks b y"));
+        assert!(check("a x\nb y\n", "a x\n")[0].contains("b y is listed"));
+        let mut failed = Tally::fail("b y");
+        failed = with_random_tests(failed, "a x\nb y\n", "a x\n");
+        assert_eq!(failed.failed.len(), 1, "it failed before it drew its seed");
+    }
+}

@@ -1,0 +1,125 @@
+//! The budget of processor time: what each step may take, so that CI stays fast as tests are added.
+//!
+//! A step fails above 150 % of its budget and warns above 80 %. Elapsed time only warns, because
+//! whatever else the machine does is in it. On a machine that is slower than the one the figures
+//! are from, the budget grows in proportion.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::environment;
+use crate::steps;
+use crate::summary::Done;
+use crate::tally::Tally;
+
+const FILE: &str = "xtask/budget.toml";
+
+/// Shares of the budget.
+const WARN: f64 = 0.8;
+const FAIL: f64 = 1.5;
+
+/// Bytes hashed to find out how fast the machine is.
+const WORK_BYTES: usize = 16 << 20;
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figures {
+    elapsed_min: f64,
+    hash_s: f64,
+    cpu_s: BTreeMap<String, f64>,
+}
+
+/// The budget, for this machine.
+pub struct Budget {
+    figures: Figures,
+    /// How much slower this machine is; at least 1.
+    slowness: f64,
+}
+
+impl Budget {
+    /// Reads the budget and finds out how fast the machine is.
+    pub fn read() -> Result<Self> {
+        let text = fs::read_to_string(environment::workspace_root().join(FILE)).context(FILE)?;
+        let figures: Figures = toml::from_str(&text).context(FILE)?;
+        for step in steps::all() {
+            ensure!(figures.cpu_s.contains_key(step.name), "{FILE} has no step {}", step.name);
+        }
+        for name in figures.cpu_s.keys() {
+            steps::find(name).context(FILE)?;
+        }
+        let slowness = (hashing_s() / figures.hash_s).max(1.0);
+        Ok(Self { figures, slowness })
+    }
+
+    /// Adds a failure to a step that took too much, or a warning to one that took much.
+    pub fn judge(&self, step: &mut Done) {
+        let Some(budget_s) = self.figures.cpu_s.get(step.name) else { return };
+        let share = step.cpu_s / (budget_s * self.slowness);
+        let message = format!(
+            "{} took {:.0} s of processor time, {:.0} % of its budget",
+            step.name,
+            step.cpu_s,
+            share * 100.0
+        );
+        if share > FAIL {
+            step.tally += Tally::fail(format!("budget: {message} ({FILE})"));
+        } else if share > WARN {
+            println!("warning: {message}");
+        }
+    }
+
+    /// A line about the elapsed time of a run, of all steps or of some.
+    pub fn of_elapsed(&self, elapsed: Duration, is_whole: bool) -> String {
+        let (minutes, most) = (elapsed.as_secs_f64() / 60.0, self.figures.elapsed_min);
+        let slowness = match self.slowness {
+            slowness if slowness > 1.0 => format!("; this machine is {slowness:.2} times slower"),
+            _ => String::new(),
+        };
+        let word = if is_whole && minutes > most { "warning: " } else { "" };
+        format!("{word}{minutes:.1} minutes of {most} in the budget{slowness}\n")
+    }
+}
+
+/// Time of a fixed piece of work, the shortest of three.
+fn hashing_s() -> f64 {
+    let work = vec![7_u8; WORK_BYTES];
+    let once = || {
+        let start = std::time::Instant::now();
+        std::hint::black_box(Sha256::digest(&work));
+        start.elapsed().as_secs_f64()
+    };
+    (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(cpu_s: f64, slowness: f64) -> usize {
+        let cpu = BTreeMap::from([("unit".to_owned(), 100.0)]);
+        let figures = Figures { elapsed_min: 25.0, hash_s: 1.0, cpu_s: cpu };
+        let tally = Tally::pass();
+        let mut done = Done { name: "unit", time: Duration::ZERO, cpu_s, tally };
+        Budget { figures, slowness }.judge(&mut done);
+        done.tally.failed.len()
+    }
+
+    #[test]
+    fn a_step_far_above_its_budget_fails() {
+        assert_eq!(judged(90.0, 1.0), 0);
+        assert_eq!(judged(149.0, 1.0), 0);
+        assert_eq!(judged(151.0, 1.0), 1);
+        assert_eq!(judged(151.0, 2.0), 0, "on a slower machine");
+    }
+
+    #[test]
+    fn the_file_names_every_step() {
+        Budget::read().unwrap();
+    }
+}
