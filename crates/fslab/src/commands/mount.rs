@@ -11,6 +11,7 @@ mod preflight;
 mod reports;
 mod serve;
 mod services;
+mod wait;
 
 use std::path::PathBuf;
 

@@ -23,6 +23,7 @@ Mount options (-o):
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
   threads=NUMBER            threads that serve requests, at most [8 to 32]
   poll=DURATION             stay awake so long for the next of many requests [50us]
+  busy_timeout=DURATION     wait so long for another fslab that uses LOWER [3s]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
   replace                   take the place of a mount of fslab whose daemon died
@@ -31,7 +32,7 @@ Mount options (-o):
 Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
 
 /// What was asked with `-o`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Options {
     /// For the mount itself.
     pub mount: MountOptions,
@@ -41,8 +42,23 @@ pub struct Options {
     pub non_empty: bool,
     /// Take the place of a mount whose daemon died.
     pub replace: bool,
+    /// How long to wait for another fslab that uses the lower directory.
+    pub busy_timeout: Duration,
     /// Where messages go once the daemon runs.
     pub log: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mount: MountOptions::default(),
+            layers: Vec::new(),
+            non_empty: false,
+            replace: false,
+            busy_timeout: Duration::from_secs(3),
+            log: None,
+        }
+    }
 }
 
 impl Options {
@@ -104,6 +120,7 @@ impl Options {
         match key {
             "entry_timeout" => mount.entry_timeout = duration(value)?,
             "attr_timeout" => mount.attr_timeout = duration(value)?,
+            "busy_timeout" => self.busy_timeout = duration(value)?,
             "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
             "poll" => mount.poll = duration(value)?,
             "threads" => mount.threads = Some(count(value)?),

@@ -1,9 +1,11 @@
 //! Serving one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
@@ -17,7 +19,7 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
 use super::Plan;
-use super::{reports, services};
+use super::{reports, services, wait};
 use crate::runtime::{self, Socket};
 
 /// Mounts, calls `ready` with the file for messages, and serves until unmounted.
@@ -32,7 +34,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
     let surroundings = crate::surroundings::of_program();
-    let file_system = build(&stack, dead.as_ref(), &surroundings)?;
+    let file_system = build_when_free(&stack, dead.as_ref(), &surroundings, options.busy_timeout)?;
     say_cautions(&stack);
     // What may fail fails before there is a mount.
     let has_sockets = surroundings.has_reporters() || !surroundings.services().is_empty();
@@ -57,6 +59,32 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let ended = session.wait_and_then(move || drop(sockets));
     drop(guard);
     Ok(ended?)
+}
+
+/// Builds the stack; where that fails and somebody holds the lower directory, once more when it is
+/// free.
+fn build_when_free(
+    stack: &Stack,
+    dead: Option<&DeadMount>,
+    surroundings: &Surroundings,
+    patience: Duration,
+) -> Result<Arc<dyn FileSystem>> {
+    build(stack, dead, surroundings).or_else(|refused| {
+        let lower = lower_directory(stack, dead);
+        if lower.is_some_and(|lower| wait::until_free(lower, patience)) {
+            return build(stack, dead, surroundings);
+        }
+        Err(refused)
+    })
+}
+
+/// The lower directory; `None` where there is none or it can't be opened.
+fn lower_directory(stack: &Stack, dead: Option<&DeadMount>) -> Option<OwnedFd> {
+    let path = stack.leaf.directory()?;
+    match dead.filter(|dead| dead.is_at(path)) {
+        Some(dead) => dead.beneath().ok(),
+        None => File::open(path).ok().map(OwnedFd::from),
+    }
 }
 
 /// What is below a dead mount that the new one is to replace is not at its path.
