@@ -14,6 +14,7 @@ mod ci;
 mod demo;
 mod environment;
 mod explore;
+mod fuzz;
 mod guide;
 mod nextest;
 mod nightly;
@@ -50,6 +51,8 @@ enum Command {
     Ci(ci::Args),
     /// Run the random tests with new seeds
     Explore(explore::Args),
+    /// Run every fuzz target for some minutes
+    Fuzz(fuzz::Args),
     /// Run the long forms of the checks, each within a time limit
     Nightly(nightly::Args),
     /// Compare real file systems in a few minutes and write a report
@@ -76,6 +79,7 @@ impl Command {
             Self::Test(args) => args.run(),
             Self::Ci(args) => args.run(),
             Self::Explore(args) => args.run(),
+            Self::Fuzz(args) => args.run(),
             Self::Nightly(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),

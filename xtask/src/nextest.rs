@@ -22,15 +22,26 @@ pub fn command(target: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// How a test ended, with its binary and name.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+/// A test that has ended.
+#[derive(Debug, PartialEq)]
+pub struct Event {
+    /// Its binary and name.
+    pub name: String,
+    /// How it ended.
+    pub result: TestResult,
+    /// How long it ran, in seconds.
+    pub time_s: f64,
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestResult {
     /// It passed.
-    Passed(String),
+    Passed,
     /// It failed, ended in an abnormal way or took too long.
-    Failed(String),
+    Failed,
     /// It is marked to be left out.
-    Ignored(String),
+    Ignored,
 }
 
 /// Runs `nextest run` and hands over each result; failures are also printed with their output.
@@ -55,13 +66,14 @@ fn event(line: &str) -> Result<Option<Event>> {
         return Ok(None);
     }
     let name = value["name"].as_str().context("nextest wrote a test without a name")?;
-    let name = name.replacen('$', " ", 1);
-    Ok(match value["event"].as_str() {
-        Some("ok") => Some(Event::Passed(name)),
-        Some("failed" | "timeout") => Some(Event::Failed(name)),
-        Some("ignored") => Some(Event::Ignored(name)),
-        _ => None,
-    })
+    let result = match value["event"].as_str() {
+        Some("ok") => TestResult::Passed,
+        Some("failed" | "timeout") => TestResult::Failed,
+        Some("ignored") => TestResult::Ignored,
+        _ => return Ok(None),
+    };
+    let time_s = value["exec_time"].as_f64().unwrap_or_default();
+    Ok(Some(Event { name: name.replacen('$', " ", 1), result, time_s }))
 }
 
 #[cfg(test)]
@@ -70,14 +82,16 @@ mod tests {
 
     #[test]
     fn results_are_read_from_json() {
-        let test = |event: &str| {
-            format!(r#"{{"type":"test","event":"{event}","name":"x::it$leaf::reads"}}"#)
+        let line = |event: &str| {
+            let name = "x::it$leaf::reads";
+            format!(r#"{{"type":"test","event":"{event}","name":"{name}","exec_time":1.5}}"#)
         };
-        let name = || "x::it leaf::reads".to_owned();
-        assert_eq!(event(&test("ok")).unwrap(), Some(Event::Passed(name())));
-        assert_eq!(event(&test("failed")).unwrap(), Some(Event::Failed(name())));
-        assert_eq!(event(&test("ignored")).unwrap(), Some(Event::Ignored(name())));
-        assert_eq!(event(&test("started")).unwrap(), None);
+        let test =
+            |result| Some(Event { name: "x::it leaf::reads".to_owned(), result, time_s: 1.5 });
+        assert_eq!(event(&line("ok")).unwrap(), test(TestResult::Passed));
+        assert_eq!(event(&line("failed")).unwrap(), test(TestResult::Failed));
+        assert_eq!(event(&line("ignored")).unwrap(), test(TestResult::Ignored));
+        assert_eq!(event(&line("started")).unwrap(), None);
         assert_eq!(event(r#"{"type":"suite","event":"ok","passed":3}"#).unwrap(), None);
         assert!(event("error: no such file").is_err());
     }

@@ -140,6 +140,13 @@ const FORMS: &[Form] = &[
         cargo: &["xtask", "explore", "--minutes", "60"],
     },
     Form {
+        name: "fuzz",
+        help: "every fuzz target for ten minutes; needs cargo-fuzz",
+        limit_min: 240,
+        variables: &[],
+        cargo: &["xtask", "fuzz"],
+    },
+    Form {
         name: "aa",
         help: "false alarms and misses of comparisons; on a quiet machine",
         limit_min: 60,
@@ -240,7 +247,7 @@ impl Form {
 /// The counts of a form's last line, if it has that line; else it counts as one test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
-    let counts: Vec<usize> = last.split(", ").filter_map(|part| number(part)).collect();
+    let counts: Vec<usize> = last.split(", ").filter_map(number).collect();
     let [passed, failed, skipped] = counts[..] else { return Tally::pass() };
     let failure = |_| "see its log".to_owned();
     let skip = |_| Skip { test: "see its log".into(), reason: String::new(), allowed: false };

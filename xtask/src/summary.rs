@@ -25,7 +25,7 @@ pub fn render(done: &[Done], elapsed: Duration) -> String {
 
 /// Prints the end of a single suite: what was skipped, what failed, and the counts.
 pub fn close(tally: &Tally) -> ExitCode {
-    print!("{}{}{}\n", skips(tally), failures(tally), tally.counts());
+    println!("{}{}{}", skips(tally), failures(tally), tally.counts());
     if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

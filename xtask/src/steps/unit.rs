@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::{Context, Step, build};
-use crate::nextest::{self, Event};
+use crate::nextest::{self, Event, TestResult};
 use crate::tally::{Skip, Tally};
 
 /// The step.
@@ -36,8 +36,12 @@ fn run(context: &Context) -> Result<Tally> {
     command.arg("--cargo-metadata").arg(build::metadata_of_cargo(context));
     command.args(["--no-fail-fast", "--test-threads", &threads().to_string()]);
     command.env("FSLAB_SKIP_LOG", skips.path()).env("FSLAB_SEED_LOG", seeds.path());
-    let mut tally = Tally::default();
-    let status = nextest::run(&mut command, |event| tally += of_event(event))?;
+    let (mut tally, mut slow) = (Tally::default(), Vec::new());
+    let status = nextest::run(&mut command, |event| {
+        tally += of_event(event);
+        slow.push((event.time_s, event.name.clone()));
+    })?;
+    print_slowest(slow);
     if !status.success() && tally.is_good() {
         tally += Tally::fail("nextest failed before or outside the tests; see above");
     }
@@ -53,13 +57,21 @@ fn read(log: &Path) -> Result<String> {
     fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
 }
 
+/// Prints the tests that took longest: the first to look at where the step takes too long.
+fn print_slowest(mut tests: Vec<(f64, String)>) {
+    const SHOWN: usize = 60;
+    tests.sort_by(|one, other| other.0.total_cmp(&one.0));
+    println!("slowest tests:");
+    tests.iter().take(SHOWN).for_each(|(time_s, name)| println!("{time_s:>8.1} s  {name}"));
+}
+
 fn of_event(event: &Event) -> Tally {
-    match event {
-        Event::Passed(_) => Tally::pass(),
-        Event::Failed(name) => Tally::fail(name),
+    match event.result {
+        TestResult::Passed => Tally::pass(),
+        TestResult::Failed => Tally::fail(&event.name),
         // Only measurements are ignored. CI must not judge by times, and never runs them.
-        Event::Ignored(name) => {
-            let (test, reason) = (name.clone(), "a measurement".to_owned());
+        TestResult::Ignored => {
+            let (test, reason) = (event.name.clone(), "a measurement".to_owned());
             let skip = Skip { test, reason, allowed: true };
             Tally { skipped: vec![skip], ..Tally::default() }
         }
@@ -119,13 +131,14 @@ mod tests {
     use super::*;
 
     fn counted() -> Tally {
-        let passed = |name: &str| Event::Passed(format!("x::it {name}"));
+        let event =
+            |name: &str, result| Event { name: format!("x::it {name}"), result, time_s: 1.0 };
         let events = [
-            passed("leaf::reads"),
-            passed("leaf::mounted"),
-            passed("every_layer"),
-            Event::Failed("x::it leaf::writes".into()),
-            Event::Ignored("x::it leaf::huge".into()),
+            event("leaf::reads", TestResult::Passed),
+            event("leaf::mounted", TestResult::Passed),
+            event("every_layer", TestResult::Passed),
+            event("leaf::writes", TestResult::Failed),
+            event("leaf::huge", TestResult::Ignored),
         ];
         let mut tally = Tally::default();
         events.iter().for_each(|event| tally += of_event(event));

@@ -1,0 +1,97 @@
+//! `cargo xtask fuzz`: every fuzz target for a given time.
+//!
+//! What a target learns goes to a temporary folder, so that the corpora in the repository change
+//! only on purpose. An input that fails is kept in `fuzz/artifacts`, as cargo-fuzz does.
+
+use std::fs;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::tally::Tally;
+use crate::{environment, process, summary};
+
+/// Which targets, for how long.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Minutes a target
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// Only targets whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+/// Corpora that several targets share, by how the targets' names begin.
+const SHARED: &[(&str, &str)] = &[("sca_", "stored")];
+
+/// libdeflate's decoder is compiled twice with one table, which the sanitizer would report; threads
+/// of the last input may still be ending with the process, which it would take for a leak.
+const SANITIZER: &str = "detect_odr_violation=0:detect_leaks=0";
+
+impl Args {
+    /// Runs the targets one after another; succeeds if none found anything.
+    pub fn run(&self) -> Result<ExitCode> {
+        let program = environment::find_tool("cargo-fuzz");
+        program.context("cargo-fuzz is not installed: cargo install cargo-fuzz")?;
+        let targets = targets(&self.only)?;
+        ensure!(!targets.is_empty(), "no fuzz target contains {:?}", self.only);
+        let mut tally = Tally::default();
+        for target in targets {
+            tally += self.one(&target).unwrap_or_else(|e| Tally::fail(format!("{target}: {e:#}")));
+            if process::interrupted() {
+                break;
+            }
+        }
+        Ok(summary::close(&tally))
+    }
+
+    fn one(&self, target: &str) -> Result<Tally> {
+        let learnt = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let mut command: Command = environment::cargo();
+        // The sanitizers are flags of the compiler that stable ones refuse otherwise.
+        command.env("RUSTC_BOOTSTRAP", "1").env("ASAN_OPTIONS", SANITIZER);
+        command.args(["fuzz", "run", target]).arg(learnt.path());
+        let corpus = environment::workspace_root().join("fuzz/corpus").join(corpus_of(target));
+        if corpus.is_dir() {
+            command.arg(corpus);
+        }
+        command.args(["--", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+        command.arg(format!("-max_total_time={}", self.minutes * 60));
+        println!("== {target}: {} minutes", self.minutes);
+        process::run_ok(&mut command)?;
+        Ok(Tally::pass())
+    }
+}
+
+fn corpus_of(target: &str) -> &str {
+    let shared = SHARED.iter().find(|(start, _)| target.starts_with(start));
+    shared.map_or(target, |(_, corpus)| corpus)
+}
+
+/// Names of the fuzz targets, sorted.
+fn targets(only: &str) -> Result<Vec<String>> {
+    let folder = environment::workspace_root().join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names
+            .extend(name.strip_suffix(".rs").filter(|name| name.contains(only)).map(str::to_owned));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_of_the_folder_is_run() {
+        let all = targets("").unwrap();
+        assert!(all.len() > 10 && all.contains(&"sca_reader".to_owned()), "{all:?}");
+        assert_eq!(targets("sca_reader").unwrap(), ["sca_reader"]);
+        assert_eq!(corpus_of("sca_reader"), "stored");
+        assert_eq!(corpus_of("requests"), "requests");
+    }
+}
