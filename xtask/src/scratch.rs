@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// A mounted file system for tests, gone when this is dropped.
 pub struct Scratch {
-    point: PathBuf,
+    point: TempDir,
     folder: TempDir,
 }
 
@@ -41,34 +41,39 @@ impl Scratch {
             .permissions(Permissions::from_mode(0o755))
             .tempdir_in(&parent)
             .with_context(|| format!("cannot make a folder in {}", parent.display()))?;
-        let (image, point) = (folder.path().join("image"), folder.path().join("point"));
+        // Names of sockets below it may have 107 bytes.
+        let point = tempfile::Builder::new()
+            .prefix("fs-")
+            .tempdir()
+            .context("cannot make a temporary folder")?;
+        let image = folder.path().join("image");
         File::create(&image)?.set_len(SIZE_BYTES)?;
-        fs::create_dir(&point)?;
         let mut mkfs = environment::tool("mkfs.ext4")?;
         process::capture(mkfs.args(["-q", "-F"]).arg(&image))?;
         let scratch = Self { point, folder };
         let mut mount = Command::new("mount");
         // What is deleted gives its memory back.
-        mount.args(["-t", "ext4", "-o", "loop,discard"]).arg(&image).arg(&scratch.point);
+        mount.args(["-t", "ext4", "-o", "loop,discard"]).arg(&image).arg(scratch.point.path());
         process::capture(&mut mount)?;
-        fs::set_permissions(&scratch.point, Permissions::from_mode(0o1777))?;
-        println!("tests use a fresh ext4 in {}", scratch.folder.path().display());
+        fs::set_permissions(scratch.point.path(), Permissions::from_mode(0o1777))?;
+        println!("tests use a fresh ext4 on {}", scratch.folder.path().display());
         Ok(Some(scratch))
     }
 
     /// The variables that bring tests here.
-    pub fn variables(&self) -> [(&'static str, &Path); 2] {
-        [("TMPDIR", &self.point), ("FSLAB_SCRATCH", &self.point)]
+    pub fn variables(&self) -> [(&'static str, PathBuf); 3] {
+        let point = || self.point.path().to_owned();
+        [("TMPDIR", point()), ("FSLAB_SCRATCH", point()), ("FSLAB_DISK", std::env::temp_dir())]
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         let mut umount = Command::new("umount");
-        if let Err(error) = process::clean_up(umount.arg(&self.point)) {
+        if let Err(error) = process::clean_up(umount.arg(self.point.path())) {
             eprintln!("xtask: {error:#}; unmounting it lazily");
             let mut umount = Command::new("umount");
-            if let Err(error) = process::clean_up(umount.arg("-l").arg(&self.point)) {
+            if let Err(error) = process::clean_up(umount.arg("-l").arg(self.point.path())) {
                 eprintln!("xtask: {error:#}");
             }
         }

@@ -282,7 +282,8 @@ impl Stage {
 /// A temporary folder that other users can pass through, as suites act as other users.
 fn public_folder() -> Result<TempDir> {
     let folder = tempfile::Builder::new()
-        .prefix("fslab-stage-")
+        // Names of sockets in it may have 107 bytes.
+        .prefix("st-")
         .permissions(Permissions::from_mode(0o755))
         .tempdir()
         .context("cannot make a temporary folder")?;

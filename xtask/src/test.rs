@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::scratch::Scratch;
 use crate::step::{self, Outcome};
@@ -136,7 +136,8 @@ impl Run<'_> {
         command.env("CARGO_TARGET_DIR", self.context.target_directory());
         command.envs(self.scratch.iter().flat_map(Scratch::variables));
         command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
-        process::run_that_passes_signals_on(&mut command)?;
+        let status = process::run_that_passes_signals_on(&mut command)?;
+        ensure!(status.success(), "the step ended with {status}");
         Outcome::read(result.path())
     }
 }

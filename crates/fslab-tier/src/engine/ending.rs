@@ -6,6 +6,7 @@
 //! before its bytes move until its time is set back.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fslab_vfs::{Errno, FileSystem, Ino, Request, Result};
 
@@ -14,7 +15,8 @@ use crate::error::Error;
 use crate::rounds::PATIENCE;
 
 impl Tier {
-    /// Ends: what is known of files in use is written down, and no archive is waited for.
+    /// Ends: what is known of files in use is written down, and no archive is waited for longer than
+    /// a second.
     ///
     /// # Errors
     /// What the file system below answers.
@@ -23,6 +25,7 @@ impl Tier {
         let has_stopped = self.rounds.stop();
         self.end_queue();
         let settled = self.settle_all();
+        self.wait_for_movers();
         // Who looks for what is needed, or needs it again, looks between two steps whether to go
         // on.
         let alone = self.unneeded.try_lock_for(PATIENCE);
@@ -50,6 +53,21 @@ impl Tier {
                 recall.end(Err(Errno::INTR));
             }
         });
+    }
+
+    /// Waits for the threads that recall files: an idle one ends at once and gives the archives
+    /// back. A thread whose archive does not answer is waited for no longer than a second.
+    fn wait_for_movers(&self) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        const PAUSES: usize = 1000;
+        let mut movers = self.movers.lock();
+        for _ in 0..PAUSES {
+            movers.retain(|mover| !mover.is_finished());
+            if movers.is_empty() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Leaves every file in use in order, and waits for who moves bytes of one. What goes wrong

@@ -110,8 +110,7 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     let (tier, tiered) = twofold.open();
     all_are_right(&tiered);
     tier.shutdown().unwrap();
-    drop(tiered);
-    until_gone(tier);
+    drop((tier, tiered));
     // Nor is anything else needed to make the tree again.
     let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
     let mut archives = home.archives(None, &twofold.around).unwrap();
@@ -120,15 +119,6 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     let made = rebuild::rebuild(&again, &archives, &catalogue, around, owner, &own_request());
     let made = made.unwrap();
     assert_eq!((made.files, made.younger, made.problems.len()), (4, 0, 0), "{made:?}");
-}
-
-/// Drops an engine and waits for its last thread, which holds the archives as long as it works.
-fn until_gone(tier: Arc<Tier>) {
-    let gone = Arc::downgrade(&tier);
-    drop(tier);
-    while gone.strong_count() > 0 {
-        std::thread::yield_now();
-    }
 }
 
 fn empty_again(home: &Home, around: &fslab_tier::Surroundings) -> Arc<dyn FileSystem> {

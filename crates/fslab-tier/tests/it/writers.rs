@@ -292,6 +292,7 @@ fn what_earlier_versions_made_goes_on_as_it_did() {
     let (tier, tiered) = world.open(&first);
     assert!(refusal(&tier).unwrap().contains("damaged"));
     all_are_right(&tiered);
+    tier.shutdown().unwrap();
     drop((tier, tiered));
     world.take_over(&first).unwrap();
     assert_eq!(refusal(&world.open(&first).0), None);

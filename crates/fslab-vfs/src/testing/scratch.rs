@@ -2,6 +2,13 @@
 
 use std::path::PathBuf;
 
+/// A folder on a disk: for tests that bound their memory, which files in memory would count towards.
+/// It is the one that `FSLAB_DISK` names, else the temporary folder.
+#[must_use]
+pub fn on_disk() -> PathBuf {
+    std::env::var_os("FSLAB_DISK").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
 /// The folder that `FSLAB_SCRATCH` names, else `own`: cargo's folder for the test program, which is
 /// on a file system of a disk even where the temporary folder is in memory. `cargo xtask test`
 /// makes a file system for tests and names it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use fslab_sys::memory_bound::MemoryBound;
+use fslab_vfs::testing::scratch;
 use fslab_vfs::testing::skip::skip;
 use serde_json::Value;
 
@@ -165,10 +166,12 @@ fn stacks_and_the_engine_are_probed_rightly() {
     for cells in kinds {
         let output = Command::new(env!("CARGO_BIN_EXE_fslab"))
             .args(["probe", "--verify-matrix", "--short", "--cells", cells])
+            .env("TMPDIR", scratch::on_disk())
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {text}{errors}", output.status);
         assert!(text.ends_with("0 wrong, 0 not found\n"), "{text}");
     }
 }
