@@ -35,8 +35,8 @@ use crate::error::{Error, Place, Result};
 /// Checks the file system on a device.
 ///
 /// # Errors
-/// [`Error::NotExt2`] and [`Error::UnknownFeatures`] where there is nothing to check, and what the
-/// device answers. Damage is in the report.
+/// [`Error::NotExt2`] where there is nothing to check, [`Error::UnknownFeatures`] where any feature
+/// is not known, and what the device answers. Damage is in the report.
 pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
     Ok(examine(device)?.0)
 }

@@ -142,6 +142,7 @@ impl MkfsOptions {
             first_inode: InodeNo::FIRST_FREE,
             groups: blocks.saturating_sub(first_data_block).div_ceil(blocks_per_group),
             sparse_super: true,
+            sparse_super2: false,
             reserved_descriptor_blocks: 0,
         };
         self.set_inodes(&mut geometry)?;

@@ -64,9 +64,11 @@ pub(super) struct Directory {
 }
 
 impl Image {
-    /// Reads superblock and descriptors.
+    /// Reads superblock and descriptors, where all features are known.
     pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
+        // What an unknown feature stores looks like damage.
+        superblock.check_writable()?;
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
         let cache = BlockCache::new(device, geometry.block_size, CACHE_BYTES, 0);

@@ -44,15 +44,13 @@ pub struct Repaired {
 /// Checks and mends in turn, until nothing is wrong or nothing more can be mended.
 ///
 /// # Errors
-/// As [`super::check`], [`Error::UnknownFeatures`](crate::Error::UnknownFeatures) for features that
-/// only a reader may ignore, and what writing to the device answers.
+/// As [`super::check`], and what writing to the device answers.
 pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired> {
     /// Mending one thing shows another: a directory that is reached again leads to others.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let (report, image) = super::examine(Arc::clone(device))?;
-        image.as_ref().map_or(Ok(()), |image| image.superblock.check_writable())?;
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };

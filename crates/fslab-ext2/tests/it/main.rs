@@ -12,6 +12,7 @@ mod full;
 mod golden;
 mod hashes;
 mod images;
+mod journals;
 mod kernel;
 mod model;
 mod mounted;

@@ -469,3 +469,54 @@ fn an_image_is_refused_before_it_gets_another_size() {
         "{message}"
     );
 }
+
+/// An image of mke2fs with a file `a file`; `None` where there is no mke2fs.
+fn of_mke2fs(place: &Place, arguments: &[&str]) -> Option<PathBuf> {
+    let [path, source] = ["image", "source"].map(|name| place.lower.join(name));
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    std::fs::write(&source, b"bytes").unwrap();
+    let Ok(made) = Command::new("mke2fs").args(["-q", "-F"]).args(arguments).arg(&path).output()
+    else {
+        fslab_vfs::testing::skip::skip("fslab::ext2", "no mke2fs");
+        return None;
+    };
+    assert!(made.status.success(), "{made:?}");
+    let request = format!("write {} file", source.display());
+    let written = Command::new("debugfs").args(["-w", "-R", &request]).arg(&path).output();
+    assert!(written.unwrap().status.success());
+    Some(path)
+}
+
+#[test]
+fn an_image_with_a_journal_is_read_and_otherwise_refused() {
+    let mut place = Place::new();
+    let Some(path) = of_mke2fs(&place, &["-t", "ext3"]) else { return };
+    let image = path.to_str().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let refused: [&[&str]; 6] = [
+        &["check", image],
+        &["repair", image],
+        &["tune", "-L", "label", image],
+        &["resize", image, "128MiB"],
+        &["resize", image, "32MiB"],
+        &["put", image, image, "/new"],
+    ];
+    for arguments in refused {
+        let (code, message) = run(&[&["ext2"], arguments].concat());
+        assert_eq!((code, message.lines().count()), (BAD_INPUT, 1), "{arguments:?}: {message}");
+        assert!(message.contains("has_journal") && message.contains("tune2fs"), "{message}");
+    }
+    assert_eq!(works(&["ext2", "cat", image, "/file"]), b"bytes");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    require_mounting!();
+    place.lower = format!("ext2:{image}").into();
+    let (code, message) = place.try_mount(&[]);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    assert!(message.contains("has_journal") && !is_mounted(&place.point), "{message}");
+    place.mount(&["-o", "ro"]);
+    assert_eq!(std::fs::read(place.point.join("file")).unwrap(), b"bytes");
+    let refused = std::fs::write(place.point.join("new"), b"").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    place.umount();
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+}
