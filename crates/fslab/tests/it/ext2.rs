@@ -468,6 +468,12 @@ fn an_image_is_refused_before_it_gets_another_size() {
         message.contains("image, 64 B: no such file system can be made: the device is too small"),
         "{message}"
     );
+    // One inode more than has a number; groups of that many are near the largest size.
+    let large = ["ext2", "mkfs", "--force", "-i", "4096", path.to_str().unwrap(), "17592186040320"];
+    let (code, message) = run(&large);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    assert!(message.contains("too many inodes"), "{message}");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
 /// An image of mke2fs with a file `a file`; `None` where there is no mke2fs.
