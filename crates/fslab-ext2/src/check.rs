@@ -15,6 +15,7 @@ mod counts;
 mod finding;
 mod image;
 mod inodes;
+mod lost;
 mod names;
 mod paths;
 mod pointers;
@@ -38,11 +39,11 @@ use crate::error::{Error, Place, Result};
 /// [`Error::NotExt2`] where there is nothing to check, [`Error::UnknownFeatures`] where any feature
 /// is not known, and what the device answers. Damage is in the report.
 pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
-    Ok(examine(device)?.0)
+    Ok(examine(device, FINDINGS_MAX)?.0)
 }
 
 /// Checks, and answers what was learnt of the image on the way, where it could be read at all.
-fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
+fn examine(device: Arc<dyn BlockDevice>, findings_max: usize) -> Result<(Report, Option<Image>)> {
     let mut image = match Image::open(device) {
         Ok(image) => image,
         Err(Error::Damaged(damage)) => {
@@ -56,6 +57,7 @@ fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
         }
         Err(error) => return Err(error),
     };
+    image.report = Report::with_limit(findings_max);
     inodes::check(&mut image)?;
     names::check(&mut image)?;
     counts::check_links(&mut image);

@@ -14,6 +14,7 @@ mod hashes;
 mod images;
 mod journals;
 mod kernel;
+mod lost;
 mod model;
 mod mounted;
 mod order;
