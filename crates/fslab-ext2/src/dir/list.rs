@@ -3,14 +3,15 @@
 //! An indexed directory, and one of a single block that could be indexed, is listed in the order
 //! of the hashes. Where a listing goes on is told by the hash of the entry, not by its place, so
 //! that splitting, joining and moving leaves changes nothing: an entry that stays is listed
-//! exactly once. A linear directory is listed by offset; its entries never move.
+//! exactly once. A linear directory is listed by offset, and so is one whose index has a damaged
+//! root; entries never move there.
 
 use fslab_vfs::Errno;
 
 use super::entry::{Checked, Entry, EntryKind};
 use super::hash::Hasher;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Form, Rules, dots, names, placed, read_checked};
+use super::{DirectoryBlocks, Form, Rules, dots, has_usable_index, names, placed, read_checked};
 use crate::error::Result;
 use crate::numbers::{FileBlock, InodeNo};
 
@@ -101,10 +102,11 @@ pub fn list<B: DirectoryBlocks>(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let one_block = blocks.count() == 1 && rules.form == Form::Indexed;
+    let by_index = has_usable_index(blocks, rules)?;
     match from {
-        Cookie::START if blocks.is_indexed() || one_block => list_dots(blocks, rules, from, sink),
+        Cookie::START if by_index || one_block => list_dots(blocks, rules, from, sink),
         Cookie::BEHIND_DOT => list_dots(blocks, rules, from, sink),
-        _ if from.is_hashed() && blocks.is_indexed() => list_indexed(blocks, rules, from, sink),
+        _ if from.is_hashed() && by_index => list_indexed(blocks, rules, from, sink),
         _ if from.is_hashed() => list_one_block(blocks, rules, from, sink),
         _ => list_linear(blocks, from, sink),
     }

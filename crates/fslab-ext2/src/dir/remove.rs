@@ -11,8 +11,8 @@ use super::entry::{self, Entries};
 use super::index::{self, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, htree, linear, read_checked,
-    write_checked,
+    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, drop_unused_index, htree, linear,
+    read_checked, write_checked,
 };
 use crate::error::Result;
 use crate::numbers::FileBlock;
@@ -43,6 +43,7 @@ pub fn remove<B: DirectoryBlocksMut>(
     found: &Found,
 ) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
+    drop_unused_index(blocks, found.leaf.is_some())?;
     write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
         if entry.inode != Some(found.spot.inode) {

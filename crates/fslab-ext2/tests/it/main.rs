@@ -1,6 +1,7 @@
 //! The ext2 engine against the house's suites, e2fsck and the kernel.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod bad_index;
 mod checker;
 mod clustering;
 mod conformance;
