@@ -3,11 +3,12 @@
 //!
 //! Five passes, as in e2fsck: inodes and their blocks; directories; whether each directory hangs
 //! where it says; counts of names; bitmaps and counts. Nothing is written. Work is bounded by the
-//! size of the image; memory by a bit for each block, some bytes for each inode and each
-//! indirect block, and the list of blocks of each directory.
+//! size of the image; memory by a bit for each block, some bytes for each inode, each indirect
+//! block and each name of one directory, and the list of blocks of each directory.
 //!
 //! The verdict is that of e2fsck for the features this crate knows. What e2fsck overlooks is said
-//! too, and marked so: names of one hash in two leaves of an index which the kernel would not find.
+//! too, and marked so: names of one hash in two leaves of an index which the kernel would not find,
+//! and a name that two blocks of a directory have.
 //!
 //! Not looked at: copies of the superblock, contents of files.
 

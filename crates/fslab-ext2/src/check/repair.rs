@@ -212,6 +212,10 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
     image.cache.modify(block, Role::Directory, |bytes| {
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };
+        if found.inode != Some(target) {
+            // It was taken out for another flaw.
+            return false;
+        }
         let (told, is_dot) = (found.kind, matches!(found.name, b"." | b"..") && offset <= 12);
         match right {
             Some(kind) if told != kind => entry::set_inode(bytes, offset, target, kind),

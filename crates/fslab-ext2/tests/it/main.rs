@@ -22,6 +22,7 @@ mod order;
 mod power;
 mod protection;
 mod repair;
+mod same_name;
 mod script;
 mod speed;
 mod support;
