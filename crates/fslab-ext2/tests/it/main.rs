@@ -7,6 +7,7 @@ mod clustering;
 mod conformance;
 mod damage;
 mod directories;
+mod exchange;
 mod faults;
 mod features;
 mod full;
