@@ -25,6 +25,7 @@ mod protection;
 mod repair;
 mod same_name;
 mod script;
+mod seeking;
 mod speed;
 mod support;
 mod tools;
