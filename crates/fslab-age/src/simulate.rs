@@ -88,6 +88,7 @@ impl Settings {
             first_inode: InodeNo(11),
             groups,
             sparse_super: false,
+            sparse_super2: false,
             reserved_descriptor_blocks: 0,
         })
     }

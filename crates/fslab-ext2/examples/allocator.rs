@@ -76,6 +76,7 @@ fn geometry() -> Option<Geometry> {
         first_inode: InodeNo(11),
         groups: 8,
         sparse_super: false,
+        sparse_super2: false,
         reserved_descriptor_blocks: 0,
     })
 }

@@ -52,6 +52,11 @@ impl Way {
         }
         None
     }
+
+    /// The pointer of the inode, then one in each indirect block.
+    pub fn steps(&self) -> &[u32] {
+        &self.indexes[..self.length]
+    }
 }
 
 /// Blocks of a file that lie side by side, or a hole.

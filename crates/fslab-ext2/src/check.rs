@@ -3,11 +3,12 @@
 //!
 //! Five passes, as in e2fsck: inodes and their blocks; directories; whether each directory hangs
 //! where it says; counts of names; bitmaps and counts. Nothing is written. Work is bounded by the
-//! size of the image; memory by a bit for each block, some bytes for each inode and each
-//! indirect block, and the list of blocks of each directory.
+//! size of the image; memory by a bit for each block, some bytes for each inode, each indirect
+//! block and each name of one directory, and the list of blocks of each directory.
 //!
 //! The verdict is that of e2fsck for the features this crate knows. What e2fsck overlooks is said
-//! too, and marked so: names of one hash in two leaves of an index which the kernel would not find.
+//! too, and marked so: names of one hash in two leaves of an index which the kernel would not find,
+//! and a name that two blocks of a directory have.
 //!
 //! Not looked at: copies of the superblock, contents of files.
 
@@ -15,6 +16,7 @@ mod counts;
 mod finding;
 mod image;
 mod inodes;
+mod lost;
 mod names;
 mod paths;
 mod pointers;
@@ -35,14 +37,14 @@ use crate::error::{Error, Place, Result};
 /// Checks the file system on a device.
 ///
 /// # Errors
-/// [`Error::NotExt2`] and [`Error::UnknownFeatures`] where there is nothing to check, and what the
-/// device answers. Damage is in the report.
+/// [`Error::NotExt2`] where there is nothing to check, [`Error::UnknownFeatures`] where any feature
+/// is not known, and what the device answers. Damage is in the report.
 pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
-    Ok(examine(device)?.0)
+    Ok(examine(device, FINDINGS_MAX)?.0)
 }
 
 /// Checks, and answers what was learnt of the image on the way, where it could be read at all.
-fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
+fn examine(device: Arc<dyn BlockDevice>, findings_max: usize) -> Result<(Report, Option<Image>)> {
     let mut image = match Image::open(device) {
         Ok(image) => image,
         Err(Error::Damaged(damage)) => {
@@ -56,6 +58,7 @@ fn examine(device: Arc<dyn BlockDevice>) -> Result<(Report, Option<Image>)> {
         }
         Err(error) => return Err(error),
     };
+    image.report = Report::with_limit(findings_max);
     inodes::check(&mut image)?;
     names::check(&mut image)?;
     counts::check_links(&mut image);

@@ -44,6 +44,10 @@ pub use vector::VectorBlocks;
 use crate::error::{Error, Place, Result};
 use crate::numbers::{BlockSize, FileBlock, InodeNo};
 use entry::{Checked, Entries, Flaw};
+use index::Table;
+
+/// What is wrong with an index that is too deep.
+const TOO_MANY_LEVELS: Flaw = "an index has more levels than it may";
 
 /// The blocks of one directory, to be read.
 ///
@@ -61,6 +65,9 @@ pub trait DirectoryBlocks {
 
     /// Whether the inode says that block 0 is the root of an index.
     fn is_indexed(&self) -> bool;
+
+    /// Takes note that the index can't be used and is passed over.
+    fn distrust_index(&self, _flaw: Flaw) {}
 
     /// Looks at a block, which must be one of the `count`.
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R>;
@@ -215,6 +222,33 @@ pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Whether a directory is searched and listed by its index. Where the root of the index is damaged
+/// it is not: it is read as a linear one then, as by the kernel. Names of a whole directory are
+/// found so, because index blocks are free space to whoever reads linearly.
+pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<bool> {
+    if !blocks.is_indexed() {
+        return Ok(false);
+    }
+    let flaw = blocks.read(FileBlock(0), |block| match Table::of_root(block) {
+        Ok((info, _)) if info.levels >= rules.levels => Some(TOO_MANY_LEVELS),
+        Ok(_) => None,
+        Err(flaw) => Some(flaw),
+    })?;
+    if let Some(flaw) = flaw {
+        blocks.distrust_index(flaw);
+    }
+    Ok(flaw.is_none())
+}
+
+/// Before names of a directory change that were found without its index: makes it a linear one.
+/// Names may come to lie where its index is.
+pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
+    blocks: &mut B,
+    was_used: bool,
+) -> Result<()> {
+    if was_used || !blocks.is_indexed() { Ok(()) } else { blocks.set_indexed(false) }
 }
 
 /// The records of a block that name files, without `.` and `..`.

@@ -3,6 +3,7 @@
 use fslab_vfs::{Errno, FileKind};
 
 use crate::cache::Role;
+use crate::dir::entry::Flaw;
 use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
 use crate::error::{Error, Place, Result};
 use crate::format::INODE_INDEX;
@@ -77,6 +78,15 @@ impl DirectoryBlocks for DirectoryView<'_> {
         self.inode.flags & INODE_INDEX != 0
     }
 
+    fn distrust_index(&self, flaw: Flaw) {
+        let trouble = &self.volume.trouble;
+        // Once: each search finds it again.
+        if !trouble.is_noted() {
+            let damage = Error::damaged(Place::Directory(self.no, FileBlock(0)), flaw);
+            trouble.log("a directory is read without its index", &damage);
+        }
+    }
+
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         self.volume.cache.look(self.physical(block)?, look)
     }
@@ -118,6 +128,10 @@ impl DirectoryBlocks for DirectoryEdit<'_> {
 
     fn is_indexed(&self) -> bool {
         self.view().is_indexed()
+    }
+
+    fn distrust_index(&self, flaw: Flaw) {
+        self.view().distrust_index(flaw);
     }
 
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use fslab_vfs::Errno;
 
+use crate::foreign_features::ForeignFeatures;
 use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// The result of whatever touches an image.
@@ -21,14 +22,9 @@ pub enum Error {
     /// The device holds something else.
     #[error("this is no ext2 file system: {0}")]
     NotExt2(&'static str),
-    /// The file system has features this crate does not know.
-    #[error("the file system has features this program doesn't support: {kind} {bits:#x}")]
-    UnknownFeatures {
-        /// Which of the three sets, by its name in the superblock.
-        kind: &'static str,
-        /// The unknown bits of that set.
-        bits: u32,
-    },
+    /// The file system has features that this crate does not know and that forbid what was asked.
+    #[error("{0}")]
+    UnknownFeatures(ForeignFeatures),
     /// A file system of these parameters can't exist.
     #[error("no such file system can be made: {0}")]
     BadParameters(&'static str),
@@ -103,7 +99,7 @@ impl From<Error> for fslab_vfs::Error {
                 tracing::error!("damaged file system: {damage}");
                 Errno::IO.into()
             }
-            Error::NotExt2(_) | Error::UnknownFeatures { .. } | Error::BadParameters(_) => {
+            Error::NotExt2(_) | Error::UnknownFeatures(_) | Error::BadParameters(_) => {
                 Errno::INVAL.into()
             }
         }

@@ -32,18 +32,26 @@ pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
 /// `s_feature_compat`: who does not know these may still write.
 pub mod compat {
+    /// Kernels may take several blocks for a directory at once; nothing stored depends on it.
+    pub const DIR_PREALLOC: u32 = 0x1;
+    /// There is a journal. Without `incompat::RECOVER` it holds nothing that a reader needs.
+    pub const HAS_JOURNAL: u32 = 0x4;
     /// Extended attributes are used.
     pub const EXT_ATTR: u32 = 0x8;
     /// Blocks are kept for more descriptors, by an inode of their own.
     pub const RESIZE_INODE: u32 = 0x10;
     /// Directories may have an index.
     pub const DIR_INDEX: u32 = 0x20;
+    /// At most two groups other than the first have a superblock.
+    pub const SPARSE_SUPER2: u32 = 0x200;
 }
 
 /// `s_feature_incompat`: who does not know these must not mount.
 pub mod incompat {
     /// Directory entries tell the kind of their inode.
     pub const FILETYPE: u32 = 0x2;
+    /// The journal holds changes that must be replayed first.
+    pub const RECOVER: u32 = 0x4;
     /// Directories may have three levels of index and more than 2 GiB.
     pub const LARGE_DIR: u32 = 0x4000;
 }

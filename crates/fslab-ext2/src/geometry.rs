@@ -25,6 +25,8 @@ pub struct Geometry {
     pub groups: u32,
     /// Backups of the superblock are in some groups only.
     pub sparse_super: bool,
+    /// Backups are in two groups at most, which a reader needs not know (`sparse_super2`).
+    pub sparse_super2: bool,
     /// Blocks kept after the descriptors for more of them.
     pub reserved_descriptor_blocks: u32,
 }
@@ -107,9 +109,13 @@ impl Geometry {
         BlockNo(self.first_block(group).0 + 1)
     }
 
-    /// Whether a group has a superblock and descriptors.
+    /// Whether a group has a superblock and descriptors. Of a file system with `sparse_super2`,
+    /// which is only read, the first group alone is known to.
     #[must_use]
     pub fn has_superblock(&self, group: GroupNo) -> bool {
+        if self.sparse_super2 {
+            return group.0 == 0;
+        }
         let is_power_of = |base: u32| {
             let mut rest = group.0;
             while rest.is_multiple_of(base) {
@@ -171,6 +177,7 @@ mod tests {
             first_inode: InodeNo(11),
             groups: 13,
             sparse_super: true,
+            sparse_super2: false,
             reserved_descriptor_blocks: 0,
         }
     }

@@ -134,6 +134,7 @@ mod tests {
             first_inode: InodeNo(11),
             groups: 131_105,
             sparse_super: false,
+            sparse_super2: false,
             reserved_descriptor_blocks: 0,
         };
         let (no, block) = (GroupNo(131_104), u32::MAX - 5);

@@ -90,6 +90,7 @@ impl Default for MkfsOptions {
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     options.check()?;
     let geometry = options.plan(device.size())?;
+    // Nothing is written before this.
     device.discard(0, device.size())?;
     let maker =
         Maker { device, options, rules: options.rules(), groups: groups(&geometry), geometry };
@@ -97,6 +98,15 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
 }
 
 impl MkfsOptions {
+    /// Refuses what [`mkfs`] would refuse on a device of this size.
+    ///
+    /// # Errors
+    /// [`Error::BadParameters`].
+    pub fn check_for(&self, device_bytes: u64) -> Result<()> {
+        self.check()?;
+        self.plan(device_bytes).map(drop)
+    }
+
     fn check(&self) -> Result<()> {
         let refuse =
             |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
@@ -142,10 +152,16 @@ impl MkfsOptions {
             first_inode: InodeNo::FIRST_FREE,
             groups: blocks.saturating_sub(first_data_block).div_ceil(blocks_per_group),
             sparse_super: true,
+            sparse_super2: false,
             reserved_descriptor_blocks: 0,
         };
         self.set_inodes(&mut geometry)?;
         cut_last_group(&mut geometry);
+        if geometry.groups.checked_mul(geometry.inodes_per_group).is_none() {
+            return Err(Error::BadParameters(
+                "there would be too many inodes: ask for more bytes an inode (-i)",
+            ));
+        }
         let first = geometry.overhead(GroupNo(0)) + lost_and_found_blocks(block_size) + 1;
         if geometry.groups == 0 || geometry.blocks_in(GroupNo(0)) <= first {
             return Err(Error::BadParameters("the device is too small"));

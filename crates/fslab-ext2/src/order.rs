@@ -5,6 +5,10 @@
 //! No name that the device has may be gone from it before it is elsewhere: not when it is moved or
 //! linked and removed by users, not when directories split, join and shrink, and not with a
 //! directory that it was moved out of.
+//!
+//! The exception is an exchange of two names that lie in different blocks: each block would have to
+//! be before the other. Until the next sync, a power cut may leave one of the two inodes without a
+//! name, for a checker to find.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,5 +1,5 @@
 //! Moving names. All checks come before the first change; the new name is made before the old one
-//! goes, in memory and on the device.
+//! goes, in memory and on the device, unless two names are exchanged.
 
 use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
 
@@ -196,6 +196,7 @@ impl Volume {
         self.remove_name(from.parent, from.name)
     }
 
+    /// Nothing orders the two names on the device (see [`crate::order`]).
     fn exchange(
         &mut self,
         from: NamePlace<'_>,

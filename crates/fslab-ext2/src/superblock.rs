@@ -6,9 +6,10 @@ use fslab_vfs::BlockDevice;
 
 use crate::dir::HashVersion;
 use crate::error::{Error, Place, Result};
+use crate::foreign_features::ForeignFeatures;
 use crate::format::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
-    RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, incompat,
+    RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, compat,
     ro_compat,
 };
 use crate::geometry::Geometry;
@@ -56,8 +57,16 @@ impl Superblock {
         if raw.s_magic.get() != MAGIC {
             return Err(Error::NotExt2("no superblock at byte 1024"));
         }
-        check_features(&raw)?;
-        let geometry = geometry(&raw)?;
+        if raw.s_rev_level.get() > REVISION_DYNAMIC {
+            return Err(Error::NotExt2("its revision is newer than 1"));
+        }
+        let foreign = ForeignFeatures::of(&raw);
+        refuse(foreign.forbidding_reads())?;
+        let geometry = geometry(&raw).or_else(|error| {
+            // What contradicts this format may be right for a feature that is not known.
+            refuse(foreign)?;
+            Err(error)
+        })?;
         Ok(Self { raw, geometry })
     }
 
@@ -93,14 +102,14 @@ impl Superblock {
         self.raw.s_state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN
     }
 
-    /// Why the file system must not be written: features that only a reader may ignore.
+    /// Refuses a file system that must be neither changed nor judged: one with a feature that is
+    /// not known here, of any set. A kernel may write in spite of an unknown `compat` feature; a
+    /// checker must know it, and a writer that leaves a journal behind damages the next replay.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].
     pub fn check_writable(&self) -> Result<()> {
-        let known = ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | ro_compat::BTREE_DIR;
-        let unknown = self.raw.s_feature_ro_compat.get() & !known;
-        refuse_unknown("ro_compat", unknown)
+        refuse(ForeignFeatures::of(&self.raw))
     }
 
     /// Why the file system must not be changed as a whole.
@@ -163,16 +172,8 @@ impl Superblock {
     }
 }
 
-fn check_features(raw: &RawSuperblock) -> Result<()> {
-    if raw.s_rev_level.get() > REVISION_DYNAMIC {
-        return Err(Error::NotExt2("its revision is newer than 1"));
-    }
-    let known = incompat::FILETYPE | incompat::LARGE_DIR;
-    refuse_unknown("incompat", raw.s_feature_incompat.get() & !known)
-}
-
-fn refuse_unknown(kind: &'static str, bits: u32) -> Result<()> {
-    if bits == 0 { Ok(()) } else { Err(Error::UnknownFeatures { kind, bits }) }
+fn refuse(features: ForeignFeatures) -> Result<()> {
+    if features.is_empty() { Ok(()) } else { Err(Error::UnknownFeatures(features)) }
 }
 
 fn damaged(what: &'static str) -> Error {
@@ -206,6 +207,7 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
         first_inode: InodeNo(if dynamic { raw.s_first_ino.get() } else { 11 }),
         groups,
         sparse_super: raw.s_feature_ro_compat.get() & ro_compat::SPARSE_SUPER != 0,
+        sparse_super2: raw.s_feature_compat.get() & compat::SPARSE_SUPER2 != 0,
         reserved_descriptor_blocks: reserved,
     };
     check_inodes(raw, &geometry)?;

@@ -146,9 +146,7 @@ fn of_errno(errno: Errno) -> Code {
 fn of_ext2(error: &fslab_ext2::Error) -> Code {
     use fslab_ext2::Error;
     match error {
-        Error::NotExt2(_) | Error::UnknownFeatures { .. } | Error::BadParameters(_) => {
-            Code::BadInput
-        }
+        Error::NotExt2(_) | Error::UnknownFeatures(_) | Error::BadParameters(_) => Code::BadInput,
         Error::Vfs(_) | Error::Damaged(_) => Code::Failure,
     }
 }

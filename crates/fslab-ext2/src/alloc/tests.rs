@@ -22,6 +22,7 @@ pub(super) fn geometry(groups: u32, blocks_per_group: u32) -> Geometry {
         first_inode: InodeNo::FIRST_FREE,
         groups,
         sparse_super: true,
+        sparse_super2: false,
         reserved_descriptor_blocks: 0,
     }
 }

@@ -171,6 +171,8 @@ impl fmt::Display for Finding {
 pub struct Report {
     /// In the order of the passes; at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
+    /// How many findings are kept.
+    limit: Limit,
     /// More were found than are listed.
     pub more: bool,
     /// Inodes in use.
@@ -181,7 +183,17 @@ pub struct Report {
     pub blocks: u32,
 }
 
-/// The most findings that are kept.
+/// The most findings that a report keeps.
+#[derive(Clone, Copy, Debug)]
+struct Limit(usize);
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(FINDINGS_MAX)
+    }
+}
+
+/// The most findings that are kept for a user.
 pub const FINDINGS_MAX: usize = 1000;
 
 impl Report {
@@ -191,12 +203,23 @@ impl Report {
         self.findings.iter().all(|finding| finding.beyond_e2fsck)
     }
 
+    /// An empty report that keeps so many findings.
+    pub(crate) fn with_limit(findings_max: usize) -> Self {
+        Self { limit: Limit(findings_max), ..Self::default() }
+    }
+
+    /// Keeps the first findings only.
+    pub(crate) fn cut(&mut self, findings_max: usize) {
+        self.more |= self.findings.len() > findings_max;
+        self.findings.truncate(findings_max);
+    }
+
     pub(crate) fn add(&mut self, subject: Subject, block: Option<BlockNo>, problem: Problem) {
         self.push(Finding { subject, problem, block, path: None, beyond_e2fsck: false });
     }
 
     pub(crate) fn push(&mut self, finding: Finding) {
-        if self.findings.len() < FINDINGS_MAX {
+        if self.findings.len() < self.limit.0 {
             self.findings.push(finding);
         } else {
             self.more = true;

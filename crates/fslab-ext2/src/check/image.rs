@@ -28,6 +28,8 @@ pub(super) struct Image {
     pub(super) report: Report,
     /// A bit for each block in use.
     claimed: Vec<u8>,
+    /// Blocks before this one are all in use, since nothing is given back.
+    unclaimed_from: u32,
     /// By inode number, from 0.
     pub(super) inodes: Vec<Known>,
     pub(super) directories: BTreeMap<InodeNo, Directory>,
@@ -64,9 +66,11 @@ pub(super) struct Directory {
 }
 
 impl Image {
-    /// Reads superblock and descriptors.
+    /// Reads superblock and descriptors, where all features are known.
     pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
+        // What an unknown feature stores looks like damage.
+        superblock.check_writable()?;
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
         let cache = BlockCache::new(device, geometry.block_size, CACHE_BYTES, 0);
@@ -76,6 +80,7 @@ impl Image {
             cache,
             report: Report::default(),
             claimed: vec![0; geometry.blocks.div_ceil(8) as usize + 8],
+            unclaimed_from: 0,
             inodes: vec![Known::default(); geometry.inodes() as usize + 1],
             directories: BTreeMap::new(),
             attributes: HashMap::new(),
@@ -127,9 +132,10 @@ impl Image {
     /// Takes a block that nobody has; `None` where there is none.
     pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
         let geometry = self.geometry();
-        let all = geometry.first_data_block..geometry.blocks;
+        let all = geometry.first_data_block.max(self.unclaimed_from)..geometry.blocks;
         let block = all.map(BlockNo).find(|block| !self.is_claimed(*block))?;
         bits::set(&mut self.claimed, block.0);
+        self.unclaimed_from = block.0 + 1;
         Some(block)
     }
 

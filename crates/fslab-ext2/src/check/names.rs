@@ -1,6 +1,7 @@
 //! Second pass: directories, entry by entry; third: whether each hangs where it says.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher as _};
 
 use fslab_vfs::FileKind;
 
@@ -31,6 +32,7 @@ fn check_directory(
     no: InodeNo,
     directory: &mut Directory,
 ) -> Result<()> {
+    let mut all = AllNames::default();
     for (index, &block) in (0..).zip(&directory.blocks) {
         let bytes = image.cache.read(block)?;
         let mut page = Page { no, block, index, rules, names: HashSet::new() };
@@ -40,14 +42,82 @@ fn check_directory(
                     let dotdot = page.check_dot(image, number, &entry);
                     directory.dotdot = directory.dotdot.or(dotdot);
                 }
-                Ok(entry) => page.check_entry(image, &entry),
+                Ok(entry) => {
+                    if page.check_entry(image, &entry) {
+                        all.add(entry.name);
+                    }
+                }
                 Err(what) => page.complain(image, what),
             }
         }
     }
+    if !all.repeated.is_empty() {
+        check_repeated(image, no, directory, &all.repeated)?;
+    }
     // What has no block at all has a size that contradicts that, which was said.
     if directory.indexed && !directory.blocks.is_empty() {
         check_index(image, rules, no, directory)?;
+    }
+    Ok(())
+}
+
+/// What is said of an entry whose name the directory has already.
+const TWICE: &str = "has a name that is there twice";
+
+/// The names of a directory, as hashes: some bytes for each, however long they are.
+#[derive(Default)]
+struct AllNames {
+    seen: HashSet<u64>,
+    /// Hashes of more than one name, or of one that is there twice.
+    repeated: HashSet<u64>,
+}
+
+impl AllNames {
+    fn hash(name: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name);
+        hasher.finish()
+    }
+
+    fn add(&mut self, name: &[u8]) {
+        let hash = Self::hash(name);
+        if !self.seen.insert(hash) {
+            self.repeated.insert(hash);
+        }
+    }
+}
+
+/// Finds names with these hashes that are in two blocks; e2fsck looks at each block by itself.
+fn check_repeated(
+    image: &mut Image,
+    no: InodeNo,
+    directory: &Directory,
+    hashes: &HashSet<u64>,
+) -> Result<()> {
+    let mut places: HashMap<Vec<u8>, BlockNo> = HashMap::new();
+    for (index, &block) in directory.blocks.iter().enumerate() {
+        let bytes = image.cache.read(block)?;
+        let skipped = if index == 0 { 2 } else { 0 };
+        for entry in Entries::of(&bytes).skip(skipped).flatten() {
+            let Some(target) = entry.inode.filter(|target| image.kind(*target).is_some()) else {
+                continue;
+            };
+            if !hashes.contains(&AllNames::hash(entry.name)) {
+                continue;
+            }
+            // One that is twice in a block was found there.
+            let first = *places.entry(entry.name.to_vec()).or_insert(block);
+            if first != block {
+                let offset = entry.offset as u32;
+                image.report.push(Finding {
+                    subject: Subject::Inode(no),
+                    problem: Problem::Entry { target, offset, what: TWICE },
+                    block: Some(block),
+                    path: None,
+                    beyond_e2fsck: true,
+                });
+            }
+        }
     }
     Ok(())
 }
@@ -121,27 +191,38 @@ impl Page<'_> {
         (number == 1).then_some(target)
     }
 
-    fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) {
-        let Some(target) = entry.inode else { return };
+    /// Whether an entry stands for a file.
+    fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) -> bool {
+        let Some(target) = entry.inode else { return false };
+        let flaw = self.flaw_of_entry(image, entry, target);
+        match flaw {
+            Some(what) => self.wrong(image, entry, what),
+            None => image.inodes[target.0 as usize].counted += 1,
+        }
+        flaw.is_none()
+    }
+
+    fn flaw_of_entry(
+        &mut self,
+        image: &mut Image,
+        entry: &Entry<'_>,
+        target: InodeNo,
+    ) -> Option<&'static str> {
         if let Some(what) = self.flaw_of_name(entry.name) {
-            return self.wrong(image, entry, what);
+            return Some(what);
         }
         if target != InodeNo::ROOT && image.is_reserved(target)
             || target.0 > image.geometry().inodes()
         {
-            return self.wrong(image, entry, "can't have a name");
+            return Some("can't have a name");
         }
-        let Some(kind) = image.kind(target) else {
-            return self.wrong(image, entry, "is not in use");
-        };
+        let Some(kind) = image.kind(target) else { return Some("is not in use") };
         if target == InodeNo::ROOT {
-            return self.wrong(image, entry, "is the root directory");
+            return Some("is the root directory");
         }
         self.check_kind(image, entry, self.rules.told(entry_kind(kind)));
-        if kind == FileKind::Directory && !self.adopt(image, target) {
-            return self.wrong(image, entry, "is a directory with another name");
-        }
-        image.inodes[target.0 as usize].counted += 1;
+        let is_another = kind == FileKind::Directory && !self.adopt(image, target);
+        is_another.then_some("is a directory with another name")
     }
 
     fn flaw_of_name(&mut self, name: &[u8]) -> Option<&'static str> {
@@ -152,7 +233,7 @@ impl Page<'_> {
         } else if name.contains(&b'/') || name.contains(&0) {
             Some("has a name with a '/' or a zero byte")
         } else if !self.names.insert(name.to_vec()) {
-            Some("has a name that is there twice")
+            Some(TWICE)
         } else {
             None
         }

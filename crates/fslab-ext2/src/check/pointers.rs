@@ -1,22 +1,23 @@
-//! Pointers that lead where they can't, or where another file is: the first become holes, of the
-//! second the later owner gets a block of its own with the same bytes.
+//! Pointers of inodes and indirect blocks, for repair.
+//!
+//! Those that lead where they can't become holes. Of those that lead where another file is, the
+//! later owner gets a block of its own with the same bytes.
 
 use std::collections::{HashMap, HashSet};
 
 use fslab_vfs::FileKind;
-use zerocopy::FromBytes;
 
 use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
-use super::repair::{change_inode, place_of_inode};
+use super::repair::{change_inode, inode};
 use crate::cache::Role;
 use crate::error::Result;
-use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES, RawInode};
+use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
 use crate::numbers::{BlockNo, InodeNo};
 
 /// Where a pointer is kept.
 #[derive(Clone, Copy)]
-enum Slot {
+pub(super) enum Slot {
     Inode(usize),
     Table(BlockNo, usize),
 }
@@ -89,7 +90,23 @@ impl Places {
     }
 }
 
-fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
+/// The value of a pointer; 0 where there is none.
+pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
+    match slot {
+        Slot::Inode(index) => {
+            let raw = inode(image, no)?;
+            Ok(raw.and_then(|raw| Some(raw.i_block.get(index)?.get())).unwrap_or(0))
+        }
+        Slot::Table(table, index) => {
+            let bytes = image.cache.read(table)?;
+            let word = bytes.get(index * 4..).and_then(<[u8]>::first_chunk);
+            Ok(word.map_or(0, |word| u32::from_le_bytes(*word)))
+        }
+    }
+}
+
+/// Changes a pointer; `false` where there is none.
+pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     match slot {
         Slot::Inode(index) => change_inode(image, no, |raw| raw.i_block[index] = value.into()),
         Slot::Table(table, index) => image.cache.modify(table, Role::Map, |bytes| {
@@ -113,11 +130,7 @@ struct Search<'a> {
 fn search(image: &Image, no: InodeNo, wanted: HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
     let (seen, found) = (HashSet::new(), HashMap::new());
     let mut search = Search { image, no, wanted, seen, found };
-    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(search.found) };
-    let bytes = image.cache.read(block)?;
-    let Ok((raw, _)) = RawInode::ref_from_prefix(&bytes[offset..]) else {
-        return Ok(search.found);
-    };
+    let Some(raw) = inode(image, no)? else { return Ok(search.found) };
     for index in 0..MAP_ENTRIES {
         let level = index.saturating_sub(DIRECT_BLOCKS - 1);
         search.look(Slot::Inode(index), raw.i_block[index].get(), level)?;

@@ -4,7 +4,7 @@
 //! - damaged records: the rest of their block becomes free; a damaged index is dropped and the
 //!   directory is a linear one again;
 //! - `..`, counts of names and sectors, times of deletion: set to what was found;
-//! - files without a path: named `#NUMBER` in `lost+found`, if that is there;
+//! - files without a path: named `#NUMBER` in `lost+found`, if that is there; it grows as needed;
 //! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
 //! - features that are used and not named by the superblock: named there;
 //! - bitmaps and counts: made again, once nothing else is wrong. Then the superblock says that all
@@ -15,12 +15,13 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{BlockDevice, FileKind, Timestamp};
+use fslab_vfs::{BlockDevice, Timestamp};
 use zerocopy::FromBytes;
 
-use super::finding::{Finding, Problem, Report, Subject};
+use super::finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use super::image::Image;
 use super::inodes::BAD_BLOCKS;
+use super::lost::LostAndFound;
 use super::pointers::Places;
 use crate::bits;
 use crate::cache::Role;
@@ -31,6 +32,9 @@ use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, InodeNo};
+
+/// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
+const FINDINGS_AT_ONCE: usize = 100_000;
 
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
@@ -44,25 +48,39 @@ pub struct Repaired {
 /// Checks and mends in turn, until nothing is wrong or nothing more can be mended.
 ///
 /// # Errors
-/// As [`super::check`], [`Error::UnknownFeatures`](crate::Error::UnknownFeatures) for features that
-/// only a reader may ignore, and what writing to the device answers.
+/// As [`super::check`], and what writing to the device answers.
 pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired> {
+    repair_in_rounds(device, now, FINDINGS_AT_ONCE)
+}
+
+/// As [`repair`], with so many findings at most in a round.
+fn repair_in_rounds(
+    device: &Arc<dyn BlockDevice>,
+    now: Timestamp,
+    findings_max: usize,
+) -> Result<Repaired> {
     /// Mending one thing shows another: a directory that is reached again leads to others.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
-    for _ in 0..ROUNDS_MAX {
-        let (report, image) = super::examine(Arc::clone(device))?;
-        image.as_ref().map_or(Ok(()), |image| image.superblock.check_writable())?;
+    let mut rounds = 0;
+    loop {
+        let (mut report, image) = super::examine(Arc::clone(device), findings_max)?;
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };
+        // A long list takes more rounds; not even damage of everything takes more than this.
+        let geometry = image.geometry();
+        let longest = geometry.inodes() as usize + geometry.blocks as usize;
         let before = mended.len();
-        mended.extend(mend_all(&mut image, &report, now)?);
+        if rounds < ROUNDS_MAX + longest / findings_max {
+            mended.extend(mend_all(&mut image, &report, now)?);
+        }
         if mended.len() == before {
+            report.cut(FINDINGS_MAX);
             return Ok(Repaired { mended, left: report });
         }
+        rounds += 1;
     }
-    Ok(Repaired { mended, left: super::check(Arc::clone(device))? })
 }
 
 /// Answers what was mended.
@@ -74,9 +92,14 @@ fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Fi
         return Ok(report.findings.clone());
     }
     let mut places = Places::of(&report.findings);
+    let mut lost = LostAndFound::default();
     let mut mended = Vec::new();
     for finding in report.findings.iter().filter(|one| !is_of_counts(one)) {
-        if mend(image, &mut places, finding, now)? {
+        let done = match (finding.subject, finding.problem) {
+            (Subject::Inode(no), Problem::Unattached) => lost.attach(image, no)?,
+            _ => mend(image, &mut places, finding, now)?,
+        };
+        if done {
             mended.push(finding.clone());
         }
     }
@@ -136,7 +159,6 @@ fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestam
         Problem::Parent { parent, .. } => set_dotdot(image, no, parent),
         Problem::Entry { target, offset, .. } => mend_entry(image, finding, target, offset),
         Problem::DirectoryBlock { .. } => mend_directory_block(image, no, finding.block),
-        Problem::Unattached => attach(image, no),
         _ => Ok(false),
     }
 }
@@ -149,6 +171,13 @@ pub(super) fn place_of_inode(image: &Image, no: InodeNo) -> Option<(BlockNo, usi
     let table = image.groups[group.0 as usize].inode_table;
     let offset = (index % per_block * geometry.inode_size) as usize;
     Some((BlockNo(table.0 + index / per_block), offset))
+}
+
+/// An inode's fields.
+pub(super) fn inode(image: &Image, no: InodeNo) -> Result<Option<RawInode>> {
+    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(None) };
+    let bytes = image.cache.read(block)?;
+    Ok(RawInode::read_from_prefix(&bytes[offset..]).ok().map(|(raw, _)| raw))
 }
 
 pub(super) fn change_inode(
@@ -183,6 +212,10 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
     image.cache.modify(block, Role::Directory, |bytes| {
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };
+        if found.inode != Some(target) {
+            // It was taken out for another flaw.
+            return false;
+        }
         let (told, is_dot) = (found.kind, matches!(found.name, b"." | b"..") && offset <= 12);
         match right {
             Some(kind) if told != kind => entry::set_inode(bytes, offset, target, kind),
@@ -228,43 +261,6 @@ fn unreadable_from(bytes: &[u8]) -> Option<usize> {
         }
     }
     None
-}
-
-/// Names an inode in lost+found, in a block that has room.
-fn attach(image: &mut Image, no: InodeNo) -> Result<bool> {
-    let Some(kind) = image.kind(no) else { return Ok(false) };
-    let Some(target) = lost_and_found(image)?.filter(|target| *target != no) else {
-        return Ok(false);
-    };
-    let name = format!("#{no}");
-    let told = image.rules().told(entry_kind(kind));
-    let blocks = image.directories.get(&target).map(|one| one.blocks.clone()).unwrap_or_default();
-    for block in blocks {
-        let done = image.cache.modify(block, Role::Directory, |bytes| {
-            let room = entry::Wanted::new(name.as_bytes()).scan(bytes).ok()?.room?;
-            entry::insert(bytes, room as usize, name.as_bytes(), no, told).ok()
-        })?;
-        if done.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The linear directory of that name in the root.
-fn lost_and_found(image: &Image) -> Result<Option<InodeNo>> {
-    let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
-    for block in &root.blocks {
-        let bytes = image.cache.read(*block)?;
-        let found = Entries::of(&bytes).flatten().find(|entry| entry.name == b"lost+found");
-        if let Some(no) = found.and_then(|entry| entry.inode) {
-            let is_linear = image.directories.get(&no).is_some_and(|one| !one.indexed);
-            return Ok(
-                Some(no).filter(|no| is_linear && image.kind(*no) == Some(FileKind::Directory))
-            );
-        }
-    }
-    Ok(None)
 }
 
 fn write_out(image: &mut Image) -> Result<()> {
@@ -324,4 +320,43 @@ fn bitmap(geometry: &Geometry, used: impl Fn(u32) -> bool) -> Vec<u8> {
 fn write_bitmap(image: &mut Image, block: BlockNo, bits: &[u8]) -> Result<u32> {
     image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
     Ok(bits.iter().map(|byte| byte.count_zeros()).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::testing::client::Client;
+    use fslab_vfs::{FileSystem, Ino, MemoryDevice};
+
+    use super::*;
+    use crate::fs::Ext2;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::VolumeOptions;
+
+    /// More than 16 rounds of it, with a list that is cut each time.
+    #[test]
+    fn damage_that_no_list_holds_is_repaired_in_more_rounds() {
+        const FILES: u32 = 400;
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        let ext2 = Ext2::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
+        let client = Client::new(&ext2);
+        let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+        for number in 0..FILES {
+            client.file(directory, format!("{number}"), b"").unwrap();
+        }
+        drop(client);
+        ext2.shutdown().unwrap();
+        let mut image = Image::open(Arc::clone(&device)).unwrap();
+        let no = InodeNo(directory.0 as u32);
+        assert!(
+            change_inode(&mut image, no, |raw| *raw = zerocopy::FromZeros::new_zeroed()).unwrap()
+        );
+        write_out(&mut image).unwrap();
+        let repaired = repair_in_rounds(&device, Timestamp::default(), 10).unwrap();
+        assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+        let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
+        let client = Client::new(&ext2);
+        let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
+        assert_eq!(client.list(lost).unwrap().len(), FILES as usize);
+    }
 }

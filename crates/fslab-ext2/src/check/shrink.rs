@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, FileKind};
 
+use super::finding::FINDINGS_MAX;
 use super::image::Image;
 use super::repair::{place_of_inode, write_counts};
 use crate::cache::Role;
@@ -34,7 +35,7 @@ const DIRTY_MAX: usize = 16 << 20;
 /// not fit, and for one with room for more descriptors (`resize_inode`), whose places are noted in
 /// a way of its own; those of the device. Nothing is changed then, but for an error of the device.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
-    let (report, image) = super::examine(Arc::clone(device))?;
+    let (report, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
     const DAMAGED: Error = Error::BadParameters("it is damaged: repair it first");
     let image = image.ok_or(DAMAGED)?;
     image.superblock.check_in_order()?;
@@ -342,7 +343,7 @@ impl Shrinking {
         device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
         device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
         device.flush()?;
-        let (_, image) = super::examine(Arc::clone(device))?;
+        let (_, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();

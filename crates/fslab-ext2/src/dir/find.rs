@@ -3,8 +3,8 @@
 use super::entry::{EntryKind, Spot, Wanted};
 use super::hash::NameHash;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Rules, read_checked};
-use crate::error::Result;
+use super::{DirectoryBlocks, Rules, has_usable_index, read_checked};
+use crate::error::{Error, Result};
 use crate::numbers::{FileBlock, InodeNo};
 
 /// What a search for a name ends in.
@@ -32,7 +32,7 @@ impl Search {
 pub struct Found {
     pub(crate) block: FileBlock,
     pub(crate) spot: Spot,
-    /// The way to its leaf and its hash, in an indexed directory.
+    /// The way to its leaf and its hash, where it was found by an index.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
@@ -61,20 +61,24 @@ impl Found {
 pub struct Vacancy {
     /// The block and the record in it that has room.
     pub(crate) room: Option<(FileBlock, u32)>,
-    /// The way to the first leaf for the name's hash, and that hash, in an indexed directory.
+    /// The way to the first leaf for the name's hash, and that hash, where an index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
-/// Searches a directory for a name other than `.` and `..`.
+/// Searches a directory for a name other than `.` and `..`; block by block, where it has an index
+/// whose root is damaged.
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] where a block on the way is, and what the store answers.
 pub fn find<B: DirectoryBlocks>(blocks: &B, rules: &Rules, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
-    if blocks.is_indexed() {
-        find_indexed(blocks, rules, &wanted)
-    } else {
-        find_linear(blocks, &wanted)
+    if !blocks.is_indexed() {
+        return find_linear(blocks, &wanted);
+    }
+    match find_indexed(blocks, rules, &wanted) {
+        // Asked only now: an index that is whole is not to be read twice.
+        Err(Error::Damaged(_)) if !has_usable_index(blocks, rules)? => find_linear(blocks, &wanted),
+        answer => answer,
     }
 }
 

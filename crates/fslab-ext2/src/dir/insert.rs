@@ -3,7 +3,10 @@
 use fslab_vfs::Errno;
 
 use super::entry::{self, Checked, EntryKind};
-use super::{DirectoryBlocksMut, Form, Rules, Vacancy, damaged, htree, linear, write_checked};
+use super::{
+    DirectoryBlocksMut, Form, Rules, Vacancy, damaged, drop_unused_index, htree, linear,
+    write_checked,
+};
 use crate::error::Result;
 use crate::numbers::{FileBlock, InodeNo};
 
@@ -52,6 +55,7 @@ pub fn insert<B: DirectoryBlocksMut>(
         return Err(Errno::INVAL.into());
     }
     let new = NewEntry { name, inode, kind: rules.told(kind) };
+    drop_unused_index(blocks, vacancy.leaf.is_some())?;
     if let Some((block, offset)) = vacancy.room {
         return write_checked(blocks, block, |bytes| new.put_at(bytes, offset));
     }

@@ -2,7 +2,7 @@
 
 use super::entry::{self, Checked, Packer};
 use super::insert::NewEntry;
-use super::{DirectoryBlocksMut, names, placed, read_checked, write_checked};
+use super::{DirectoryBlocksMut, Form, Rules, names, placed, read_checked, write_checked};
 use crate::error::Result;
 use crate::numbers::FileBlock;
 
@@ -17,10 +17,12 @@ pub(crate) fn append<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) 
 }
 
 /// Gives back the blocks at the end that hold no name. The others stay where they are, because
-/// somebody may be reading the directory by offset.
-pub(crate) fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
+/// somebody may be reading the directory by offset. For the same reason two blocks stay where one
+/// would be indexed as soon as it is full.
+pub(crate) fn trim<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+    let least = if rules.form == Form::Indexed { 2 } else { 1 };
     let mut count = blocks.count();
-    while count > 1 {
+    while count > least {
         let block = FileBlock(count - 1);
         let live = read_checked(blocks, block, |bytes| entry::live_bytes(bytes, 0))?;
         if live > 0 {

@@ -3,14 +3,15 @@
 //! An indexed directory, and one of a single block that could be indexed, is listed in the order
 //! of the hashes. Where a listing goes on is told by the hash of the entry, not by its place, so
 //! that splitting, joining and moving leaves changes nothing: an entry that stays is listed
-//! exactly once. A linear directory is listed by offset; its entries never move.
+//! exactly once, also where the directory is linear by then. A linear directory is listed by
+//! offset, and so is one whose index has a damaged root; entries never move there.
 
 use fslab_vfs::Errno;
 
 use super::entry::{Checked, Entry, EntryKind};
 use super::hash::Hasher;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Form, Rules, dots, names, placed, read_checked};
+use super::{DirectoryBlocks, Form, Rules, dots, has_usable_index, names, placed, read_checked};
 use crate::error::Result;
 use crate::numbers::{FileBlock, InodeNo};
 
@@ -92,8 +93,8 @@ pub type Sink<'a> = dyn FnMut(Listed<'_>) -> bool + 'a;
 /// Lists entries from a cookie on until the sink is full or the directory ends.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`]; `EINVAL` for a cookie that no listing answered; `EOVERFLOW` where
-/// more than 256 names can't be told apart by their hashes and the sink doesn't take all at once.
+/// [`crate::Error::Damaged`]; `EOVERFLOW` where more than 256 names can't be told apart by their
+/// hashes and the sink doesn't take all at once.
 pub fn list<B: DirectoryBlocks>(
     blocks: &B,
     rules: &Rules,
@@ -101,11 +102,12 @@ pub fn list<B: DirectoryBlocks>(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let one_block = blocks.count() == 1 && rules.form == Form::Indexed;
+    let by_index = has_usable_index(blocks, rules)?;
     match from {
-        Cookie::START if blocks.is_indexed() || one_block => list_dots(blocks, rules, from, sink),
+        Cookie::START if by_index || one_block => list_dots(blocks, rules, from, sink),
         Cookie::BEHIND_DOT => list_dots(blocks, rules, from, sink),
-        _ if from.is_hashed() && blocks.is_indexed() => list_indexed(blocks, rules, from, sink),
-        _ if from.is_hashed() => list_one_block(blocks, rules, from, sink),
+        _ if from.is_hashed() && by_index => list_indexed(blocks, rules, from, sink),
+        _ if from.is_hashed() => list_by_hash(blocks, rules, from, sink),
         _ => list_linear(blocks, from, sink),
     }
 }
@@ -154,26 +156,36 @@ fn list_dots<B: DirectoryBlocks>(
     list(blocks, rules, first, sink)
 }
 
-fn list_one_block<B: DirectoryBlocks>(
+/// Lists a directory without an index by the hashes of its names: one of one block, which may be
+/// indexed while it is listed, or one whose index is gone since its listing began.
+fn list_by_hash<B: DirectoryBlocks>(
     blocks: &B,
     rules: &Rules,
-    from: Cookie,
+    mut from: Cookie,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
-    let mut gathered = Gathered::default();
-    // A directory that outgrew one block is indexed; one that is not has no such cookies.
-    if blocks.count() > 1 {
-        return Err(Errno::INVAL.into());
+    loop {
+        let mut gathered = Gathered::default();
+        let mut cut = false;
+        for block in (0..blocks.count()).map(FileBlock) {
+            let answer = blocks.read(block, |bytes| {
+                names(block, bytes).try_for_each(|entry| {
+                    gathered.add(rules.hasher, &entry?, from, |_| true);
+                    Ok(())
+                })
+            })?;
+            placed(blocks, block, answer)?;
+            if gathered.items.len() > 2 * Gathered::MOST {
+                cut |= gathered.sort();
+                gathered.drop_unused_text();
+            }
+        }
+        cut |= gathered.sort();
+        if !gathered.deliver(from, sink)? || !cut {
+            return Ok(());
+        }
+        from = gathered.end().unwrap_or(from).max(from);
     }
-    let answer = blocks.read(FileBlock(0), |bytes| {
-        names(FileBlock(0), bytes).try_for_each(|entry| {
-            gathered.add(rules.hasher, &entry?, from, |_| true);
-            Ok(())
-        })
-    })?;
-    placed(blocks, FileBlock(0), answer)?;
-    gathered.sort();
-    gathered.deliver(from, sink).map(|_| ())
 }
 
 fn list_indexed<B: DirectoryBlocks>(
@@ -305,6 +317,17 @@ impl Gathered {
             return !all;
         }
         false
+    }
+
+    /// Forgets the text of names that were cut off.
+    fn drop_unused_text(&mut self) {
+        let mut text = Vec::new();
+        for item in &mut self.items {
+            let start = text.len() as u32;
+            text.extend_from_slice(item.name(&self.text));
+            item.start = start;
+        }
+        self.text = text;
     }
 
     /// Behind the last name.

@@ -3,7 +3,7 @@
 use super::entry::Flaw;
 use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
-use super::{DirectoryBlocks, Rules, damaged, read_checked};
+use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS, damaged, read_checked};
 use crate::error::Result;
 use crate::numbers::FileBlock;
 
@@ -82,7 +82,7 @@ impl Path {
             Ok((info, hash, Frame::new(root, table, table.search(hash))))
         })?;
         if usize::from(info.levels) >= LEVELS_MAX || info.levels >= rules.levels {
-            return Err(damaged(blocks, root, "an index has more levels than it may"));
+            return Err(damaged(blocks, root, TOO_MANY_LEVELS));
         }
         let mut path = Self { frames: [frame; LEVELS_MAX], levels: 1, info };
         path.complete(blocks, |table| table.search(hash))?;

@@ -11,8 +11,8 @@ use super::entry::{self, Entries};
 use super::index::{self, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, htree, linear, read_checked,
-    write_checked,
+    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, drop_unused_index, htree, linear,
+    read_checked, write_checked,
 };
 use crate::error::Result;
 use crate::numbers::FileBlock;
@@ -43,6 +43,7 @@ pub fn remove<B: DirectoryBlocksMut>(
     found: &Found,
 ) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
+    drop_unused_index(blocks, found.leaf.is_some())?;
     write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
         if entry.inode != Some(found.spot.inode) {
@@ -76,7 +77,7 @@ pub fn give_back<B: DirectoryBlocksMut>(
             settle(blocks, rules, path, hash.major, left)
         }
         Some(_) => Ok(()),
-        None if left == 0 && found.block.0 + 1 == blocks.count() => linear::trim(blocks),
+        None if left == 0 && found.block.0 + 1 == blocks.count() => linear::trim(blocks, rules),
         None => Ok(()),
     }
 }
@@ -337,7 +338,9 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
             return Ok(());
         }
         if info.levels == 0 {
-            return flatten_if_small(blocks, child);
+            // Whoever lists the directory goes on by the hash of that version.
+            let is_known = info.version == rules.hasher.version();
+            return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }
         let entries =
             read_checked(blocks, child, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;

@@ -6,7 +6,7 @@
 use super::entry::{Checked, Entries, Flaw};
 use super::hash::Hasher;
 use super::index::Table;
-use super::{DirectoryBlocks, Rules};
+use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS};
 use crate::error::Result;
 use crate::numbers::FileBlock;
 
@@ -60,7 +60,7 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<(Shape, V
     walk.hasher = rules.hasher.with_version(info.version);
     walk.shape.levels = usize::from(info.levels) + 1;
     if info.levels >= rules.levels {
-        walk.complain(FileBlock(0), "an index has more levels than it may");
+        walk.complain(FileBlock(0), TOO_MANY_LEVELS);
         return Ok((walk.shape, walk.flaws));
     }
     walk.seen[0] = true;

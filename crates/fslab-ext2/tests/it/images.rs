@@ -72,3 +72,18 @@ fn what_can_not_be_made_is_refused() {
         assert_eq!(device.allocated(), 0, "{wrong:?}");
     }
 }
+
+/// 131,072 groups of 32,768 inodes are one inode more than fit into 32 bits.
+#[test]
+fn more_inodes_than_have_numbers_are_refused_before_anything_is_written() {
+    const BYTES: u64 = (1 << 44) - 4096;
+    let too_many = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
+    let device = MemoryDevice::new(BYTES);
+    let answer = mkfs(&device, &too_many);
+    assert!(matches!(answer, Err(Error::BadParameters(_))), "{answer:?}");
+    let message = answer.unwrap_err().to_string();
+    assert!(message.contains("too many inodes") && message.contains("-i"), "{message}");
+    assert_eq!(device.allocated(), 0);
+    assert!(too_many.check_for(BYTES).is_err());
+    assert!(options(4096).check_for(BYTES).is_ok(), "one inode for 8 KiB");
+}

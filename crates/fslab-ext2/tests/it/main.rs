@@ -1,25 +1,31 @@
 //! The ext2 engine against the house's suites, e2fsck and the kernel.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod bad_index;
 mod checker;
 mod clustering;
 mod conformance;
 mod damage;
 mod directories;
+mod exchange;
 mod faults;
 mod features;
 mod full;
 mod golden;
 mod hashes;
 mod images;
+mod journals;
 mod kernel;
+mod lost;
 mod model;
 mod mounted;
 mod order;
 mod power;
 mod protection;
 mod repair;
+mod same_name;
 mod script;
+mod seeking;
 mod speed;
 mod support;
 mod tools;

@@ -22,7 +22,7 @@ use fslab_sys::dead_mount::DeadMount;
 use options::Options;
 
 use crate::layers;
-use crate::leaves::FOREIGN;
+use crate::leaves::{FOREIGN, for_reading};
 
 /// Arguments of `fslab mount`.
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,10 @@ impl Args {
         };
         places.check(options.non_empty)?;
         places.check_layers(&layers)?;
-        let stack = Stack { layers, leaf: self.lower };
+        // A layer may have to write below to show files, whatever the mount refuses.
+        let is_only_read = options.mount.read_only && layers.is_empty();
+        let leaf = if is_only_read { for_reading(self.lower) } else { self.lower };
+        let stack = Stack { layers, leaf };
         stack.check()?;
         Ok(Plan { stack, options, mount_point: self.mount_point, dead })
     }

@@ -468,4 +468,125 @@ fn an_image_is_refused_before_it_gets_another_size() {
         message.contains("image, 64 B: no such file system can be made: the device is too small"),
         "{message}"
     );
+    // One inode more than has a number; groups of that many are near the largest size.
+    let large = ["ext2", "mkfs", "--force", "-i", "4096", path.to_str().unwrap(), "17592186040320"];
+    let (code, message) = run(&large);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    assert!(message.contains("too many inodes"), "{message}");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+}
+
+/// Names of a directory from a position on, each with the position behind it.
+fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> {
+    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(position)).unwrap();
+    let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1000];
+    let mut entries = rustix::fs::RawDir::new(directory, &mut buffer);
+    let mut all = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry.unwrap();
+        all.push((entry.file_name().to_bytes().to_vec(), entry.next_entry_cookie()));
+    }
+    all
+}
+
+/// As `seekdir` does; with the kernel's cache of listings, and while names come and go.
+#[test]
+fn a_mounted_listing_goes_on_from_earlier_positions() {
+    require_mounting!();
+    // Made with an index, and used without: what was indexed becomes linear when it is small.
+    for (key, again) in [("htree", "htree"), ("linear", "linear"), ("htree", "linear")] {
+        let mut place = Place::new();
+        let path = image(&place, "32MiB");
+        place.lower = format!("ext2:{}?index={key}", path.display()).into();
+        place.mount(&[]);
+        let names = place.point.join("names");
+        std::fs::create_dir(&names).unwrap();
+        make_names(&names, 0..1000);
+        place.umount();
+        place.lower = format!("ext2:{}?index={again}", path.display()).into();
+        place.mount(&[]);
+        let directory = std::fs::File::open(&names).unwrap();
+        let whole = listed_from(&directory, 0);
+        assert_eq!(whole.len(), 1002);
+        let position = |at: usize| whole[at].1;
+        for at in (0..whole.len()).rev().step_by(37) {
+            assert!(listed_from(&directory, position(at)) == whole[at + 1..], "{key}, entry {at}");
+        }
+        let is_kept = |at: usize| at % 40 == 2;
+        for (at, (name, _)) in whole.iter().enumerate().skip(2).filter(|(at, _)| !is_kept(*at)) {
+            let name = String::from_utf8(name.clone()).unwrap();
+            std::fs::remove_file(names.join(name)).unwrap_or_else(|error| panic!("{at}: {error}"));
+        }
+        for when in ["small", "grown"] {
+            let directory = std::fs::File::open(&names).unwrap();
+            for at in (0..whole.len()).step_by(29) {
+                let found = listed_from(&directory, position(at));
+                for (number, (name, _)) in whole.iter().enumerate().filter(|(at, _)| is_kept(*at)) {
+                    let is_listed = found.iter().any(|(found, _)| found == name);
+                    assert_eq!(
+                        is_listed,
+                        number > at,
+                        "{key}, {again}, {when}, {number} from {at}"
+                    );
+                }
+            }
+            if when == "small" {
+                make_names(&names, 2000..2500);
+            }
+        }
+        drop(directory);
+        place.umount();
+        check(&path);
+    }
+}
+
+/// An image of mke2fs with a file `file`; `None` where there is no mke2fs.
+fn of_mke2fs(place: &Place, arguments: &[&str]) -> Option<PathBuf> {
+    let [path, source] = ["image", "source"].map(|name| place.lower.join(name));
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    std::fs::write(&source, b"bytes").unwrap();
+    let Ok(made) = Command::new("mke2fs").args(["-q", "-F"]).args(arguments).arg(&path).output()
+    else {
+        fslab_vfs::testing::skip::skip("fslab::ext2", "no mke2fs");
+        return None;
+    };
+    assert!(made.status.success(), "{made:?}");
+    let request = format!("write {} file", source.display());
+    let written = Command::new("debugfs").args(["-w", "-R", &request]).arg(&path).output();
+    assert!(written.unwrap().status.success());
+    Some(path)
+}
+
+#[test]
+fn an_image_with_a_journal_is_read_and_otherwise_refused() {
+    let mut place = Place::new();
+    let Some(path) = of_mke2fs(&place, &["-t", "ext3"]) else { return };
+    let image = path.to_str().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let refused: [&[&str]; 6] = [
+        &["check", image],
+        &["repair", image],
+        &["tune", "-L", "label", image],
+        &["resize", image, "128MiB"],
+        &["resize", image, "32MiB"],
+        &["put", image, image, "/new"],
+    ];
+    for arguments in refused {
+        let (code, message) = run(&[&["ext2"], arguments].concat());
+        assert_eq!((code, message.lines().count()), (BAD_INPUT, 1), "{arguments:?}: {message}");
+        assert!(message.contains("has_journal") && message.contains("tune2fs"), "{message}");
+    }
+    assert_eq!(works(&["ext2", "cat", image, "/file"]), b"bytes");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    require_mounting!();
+    place.lower = format!("ext2:{image}").into();
+    let (code, message) = place.try_mount(&[]);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    assert!(message.contains("has_journal") && !is_mounted(&place.point), "{message}");
+    place.mount(&["-o", "ro"]);
+    assert_eq!(std::fs::read(place.point.join("file")).unwrap(), b"bytes");
+    let refused = std::fs::write(place.point.join("new"), b"").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    place.umount();
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }

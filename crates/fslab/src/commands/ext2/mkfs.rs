@@ -96,7 +96,7 @@ impl Args {
             // Before the file gets another size.
             refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)?;
         }
-        self.set_size()?;
+        self.set_size(options)?;
         let device = open_device(&self.image, false)?;
         mkfs(&device, options)
             .with_context(|| format!("{}, {}", self.image.display(), Size::of(device.size())))
@@ -130,8 +130,8 @@ impl Args {
         })
     }
 
-    /// Makes the file, or gives it another size.
-    fn set_size(&self) -> Result<()> {
+    /// Makes the file, or gives it another size, if there can be such a file system of that size.
+    fn set_size(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
         if part.file != self.image {
@@ -153,6 +153,7 @@ impl Args {
                 None => Err(bad(format!("{shown} does not exist; say how large it is to be"))),
             };
         };
+        options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
         let file = file.with_context(|| format!("can't make {shown}"))?;
         file.set_len(size.bytes()).with_context(|| format!("can't give {shown} {size}"))

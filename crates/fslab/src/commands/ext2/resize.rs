@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use fslab_ext2::check::shrink;
-use fslab_ext2::{Resized, grow};
+use fslab_ext2::{Resized, Superblock, grow};
 use fslab_vfs::BlockDevice;
 use fslab_vfs::Size;
 
@@ -32,9 +32,8 @@ impl Args {
         let resized = match self.size.map(|size| size.bytes()) {
             Some(wanted) if wanted < present => self.make_smaller(Arc::new(device), wanted),
             wanted => {
-                // Its size was taken when it was opened.
-                drop(device);
-                self.make_larger(wanted.filter(|wanted| *wanted > present))
+                let wanted = wanted.filter(|wanted| *wanted > present);
+                self.make_larger(device, wanted)
             }
         };
         let resized = resized.with_context(|| shown.clone())?;
@@ -51,7 +50,11 @@ impl Args {
         Ok(resized)
     }
 
-    fn make_larger(&self, wanted: Option<u64>) -> Result<Resized> {
+    fn make_larger(&self, device: impl BlockDevice, wanted: Option<u64>) -> Result<Resized> {
+        // A file that can't be used keeps its size.
+        Superblock::read(&device)?.check_writable()?;
+        // The size of the device was taken when it was opened.
+        drop(device);
         if let Some(wanted) = wanted {
             if !self.is_whole_file() {
                 let message = "is no file of its own and keeps its size".to_owned();

@@ -1,0 +1,171 @@
+//! Directories whose index can't be read: their names are found without it, as the kernel does.
+
+use std::collections::BTreeSet;
+
+use fslab_ext2::VolumeOptions;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{BlockDevice, FileSystem, Ino};
+
+use crate::mounted::{Mounted, can_mount};
+use crate::support::{Image, has_e2fsprogs, options};
+
+const NAMES: u32 = 2000;
+
+/// Bytes of an index root, and values that make it one that can't be used: the hash function, the
+/// length of the root's fields, the levels, the limit and the count of the table.
+const DAMAGE: [(&str, u64, &[u8]); 5] = [
+    ("hash function", 28, &[9]),
+    ("length of fields", 29, &[7]),
+    ("levels", 30, &[3]),
+    ("limit", 32, &[7, 0]),
+    ("count", 34, &[0xff, 0xff]),
+];
+
+fn name(number: u32) -> String {
+    format!("name{number:06}")
+}
+
+fn all_names() -> BTreeSet<String> {
+    (0..NAMES).map(name).collect()
+}
+
+/// An image with an indexed directory `names`.
+fn indexed() -> Image {
+    let image =
+        Image::new(16 << 20, &fslab_ext2::MkfsOptions { bytes_per_inode: 4096, ..options(1024) });
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+    (0..NAMES).for_each(|number| {
+        client.file(directory, name(number), b"").unwrap();
+    });
+    assert!(ext2.index_of(directory, &mut |_| {}).unwrap());
+    drop(client);
+    ext2.shutdown().unwrap();
+    image
+}
+
+/// Writes into the first block of the directory.
+fn damage(image: &Image, offset: u64, bytes: &[u8]) {
+    let output = std::process::Command::new("debugfs")
+        .args(["-R", "bmap names 0"])
+        .arg(image.path())
+        .output()
+        .unwrap();
+    let block: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    image.device().write_at(block * 1024 + offset, bytes).unwrap();
+}
+
+fn listed(client: &Client<'_>) -> BTreeSet<String> {
+    let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+    let names = client.names(directory).unwrap();
+    let set: BTreeSet<_> = names.iter().cloned().collect();
+    assert_eq!(set.len(), names.len(), "a name was listed twice");
+    set
+}
+
+#[test]
+fn names_behind_a_bad_index_root_are_listed_and_found() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (what, offset, bytes) in DAMAGE {
+        let image = indexed();
+        damage(&image, offset, bytes);
+        let before = std::fs::read(image.path()).unwrap();
+        let ext2 = image.open_with(VolumeOptions { read_only: true, ..VolumeOptions::default() });
+        let client = Client::new(&ext2);
+        assert_eq!(listed(&client), all_names(), "{what}");
+        let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+        for number in 0..NAMES {
+            client.lookup(directory, name(number)).unwrap();
+        }
+        assert!(!client.exists(directory, "no such name").unwrap(), "{what}");
+        drop(client);
+        ext2.shutdown().unwrap();
+        assert!(std::fs::read(image.path()).unwrap() == before, "{what}: bytes changed");
+        // It is damage all the same.
+        assert!(!image.report().is_clean(), "{what}");
+    }
+}
+
+#[test]
+fn damage_of_an_index_that_was_seen_makes_a_check_due() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = indexed();
+    damage(&image, 28, &[9]);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    assert_eq!(listed(&client), all_names());
+    client.file(Ino::ROOT, "elsewhere", b"").unwrap();
+    drop(client);
+    ext2.shutdown().unwrap();
+    assert!(!image.open().superblock().is_clean());
+    let repaired = image.repair();
+    assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+    image.check("repaired");
+}
+
+/// The index goes with the first change, as with the kernel: names that are added then take the
+/// place of index blocks.
+#[test]
+fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
+    const TEST: &str = "a_directory_with_a_bad_index_root_that_changes_is_a_linear_one";
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (what, offset, bytes) in DAMAGE {
+        let image = indexed();
+        damage(&image, offset, bytes);
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+        let mut expected = all_names();
+        for number in 0..300 {
+            client.file(directory, format!("new{number}"), b"").unwrap();
+            expected.insert(format!("new{number}"));
+        }
+        for number in (0..NAMES).step_by(3) {
+            client.unlink(directory, name(number)).unwrap();
+            expected.remove(&name(number));
+        }
+        client.rename(directory, &name(1), directory, "renamed").unwrap();
+        expected.remove(&name(1));
+        expected.insert("renamed".to_owned());
+        assert_eq!(listed(&client), expected, "{what}");
+        drop(client);
+        ext2.shutdown().unwrap();
+        image.check(what);
+        assert!(image.report().is_clean(), "{what}: {:?}", image.report().findings);
+        if can_mount(TEST) {
+            let mounted = Mounted::with_kind(&image.path(), "ext4");
+            for name in &expected {
+                assert!(mounted.path().join("names").join(name).exists(), "{what}: {name}");
+            }
+            mounted.unmount();
+        }
+    }
+}
+
+#[test]
+fn a_name_removed_beside_a_bad_index_root_is_gone_and_nothing_else_is() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = indexed();
+    damage(&image, 28, &[9]);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+    client.unlink(directory, name(7)).unwrap();
+    let mut expected = all_names();
+    expected.remove(&name(7));
+    assert_eq!(listed(&client), expected);
+    drop(client);
+    ext2.shutdown().unwrap();
+    image.check("one name removed");
+    let ext2 = image.open();
+    assert_eq!(listed(&Client::new(&ext2)), expected);
+}

@@ -1,0 +1,143 @@
+//! A name that a directory has twice, in different blocks.
+
+use fslab_ext2::MkfsOptions;
+use fslab_ext2::check::Problem;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{BlockDevice, FileSystem, Ino};
+
+use crate::support::{Image, has_e2fsprogs, options};
+
+const NAMES: u32 = 200;
+
+fn name(number: u32) -> String {
+    format!("name{number:04}-of-some-length")
+}
+
+/// An image with a directory `names` of several blocks; `last` makes its last entry,
+/// `name(NAMES)`.
+fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
+    let image = Image::new(8 << 20, made);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+    for number in 0..NAMES {
+        client.file(directory, name(number), name(number).as_bytes()).unwrap();
+    }
+    last(&client, directory);
+    drop(client);
+    ext2.shutdown().unwrap();
+    image
+}
+
+/// Gives the last entry of `names` the name of the second.
+fn rename_last(image: &Image) {
+    let bytes = std::fs::read(image.path()).unwrap();
+    let wanted = name(NAMES).into_bytes();
+    // Files hold names of others, so that only records of directories match with their length.
+    let record = [&[wanted.len() as u8][..]].concat();
+    let found: Vec<_> = (0..bytes.len() - wanted.len())
+        .filter(|at| bytes[*at..].starts_with(&wanted) && bytes[at - 2] == record[0])
+        .collect();
+    assert_eq!(found.len(), 1);
+    image.device().write_at(found[0] as u64, name(1).as_bytes()).unwrap();
+}
+
+fn linear() -> MkfsOptions {
+    MkfsOptions { index: None, ..options(1024) }
+}
+
+#[track_caller]
+fn find_and_repair(image: &Image) {
+    rename_last(image);
+    let report = image.report();
+    let twice = report.findings.iter().find(
+        |finding| matches!(finding.problem, Problem::Entry { what, .. } if what.contains("twice")),
+    );
+    let twice = twice.unwrap_or_else(|| panic!("not found: {:?}", report.findings));
+    assert!(twice.beyond_e2fsck, "e2fsck looks at single blocks");
+    let (clean, text) = image.e2fsck();
+    assert_eq!(report.is_clean(), clean, "{text}");
+    let repaired = image.repair();
+    assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
+    image.check("repaired");
+}
+
+/// The contents of everything in lost+found.
+fn lost(client: &Client<'_>) -> Vec<Vec<u8>> {
+    let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
+    client
+        .list(lost)
+        .unwrap()
+        .into_iter()
+        .map(|entry| client.contents(entry.ino).unwrap())
+        .collect()
+}
+
+#[test]
+fn two_files_of_one_name_in_two_blocks_are_found_and_both_kept() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = with_last(&linear(), |client, directory| {
+        client.file(directory, name(NAMES), b"the other").unwrap();
+    });
+    find_and_repair(&image);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+    assert_eq!(client.list(directory).unwrap().len(), NAMES as usize);
+    let first = client.lookup(directory, name(1)).unwrap().ino;
+    assert_eq!(client.contents(first).unwrap(), name(1).as_bytes());
+    assert_eq!(lost(&client), [b"the other"]);
+}
+
+#[test]
+fn one_file_with_one_name_in_two_blocks_keeps_one_of_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = with_last(&linear(), |client, directory| {
+        let first = client.lookup(directory, name(1)).unwrap().ino;
+        client.link(first, directory, name(NAMES)).unwrap();
+    });
+    find_and_repair(&image);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
+    let first = client.lookup(directory, name(1)).unwrap();
+    assert_eq!((first.links, client.list(directory).unwrap().len()), (1, NAMES as usize));
+    assert!(lost(&client).is_empty());
+}
+
+#[test]
+fn a_directory_that_has_the_name_of_a_file_in_another_block_is_kept() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = with_last(&linear(), |client, directory| {
+        let inner = client.mkdir(directory, name(NAMES)).unwrap();
+        client.file(inner, "file", b"within").unwrap();
+    });
+    find_and_repair(&image);
+    let ext2 = image.open();
+    let client = Client::new(&ext2);
+    let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
+    let entries = client.list(lost).unwrap();
+    assert_eq!(entries.len(), 1);
+    let file = client.lookup(entries[0].ino, "file").unwrap().ino;
+    assert_eq!(client.contents(file).unwrap(), b"within");
+}
+
+/// There, the name lies where its hash does not belong, too.
+#[test]
+fn a_name_that_an_indexed_directory_has_twice_is_found_and_both_files_kept() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let image = with_last(&options(1024), |client, directory| {
+        client.file(directory, name(NAMES), b"the other").unwrap();
+    });
+    find_and_repair(&image);
+    let ext2 = image.open();
+    assert_eq!(lost(&Client::new(&ext2)).len(), 1);
+}
