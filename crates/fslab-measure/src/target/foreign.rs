@@ -27,6 +27,10 @@ const GRACE: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How long an unmount command that fails is tried again: somebody may look at the mount just then.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
 /// Command lines with every place filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
@@ -91,10 +95,7 @@ impl ForeignMount {
         let Some(mount) = self.mount.take() else { return Ok(None) };
         let note = match &self.unmount {
             Some(command) => {
-                let status = start(command, messages)?.wait().map_err(Error::file(messages))?;
-                if !status.success() {
-                    return Err(refused(command, status, messages));
-                }
+                unmount_by(command, mount.target(), messages)?;
                 mount.release();
                 None
             }
@@ -136,6 +137,21 @@ impl Drop for ForeignMount {
                 return;
             }
         }
+    }
+}
+
+/// Runs an unmount command until it succeeds, the mount is gone, or it has failed for too long.
+fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Result<()> {
+    let end = Instant::now() + BUSY_PATIENCE;
+    loop {
+        let status = start(command, messages)?.wait().map_err(Error::file(messages))?;
+        if status.success() {
+            return Ok(());
+        }
+        if Instant::now() > end || !is_mounted(mountpoint)? {
+            return Err(refused(command, status, messages));
+        }
+        sleep(BUSY_PAUSE);
     }
 }
 

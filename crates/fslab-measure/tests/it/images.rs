@@ -130,6 +130,30 @@ fn file_systems_in_user_space_are_mounted_over_images() {
     }
 }
 
+/// As umount(8) fails while somebody looks at the mount.
+#[test]
+fn an_unmount_command_that_fails_once_is_tried_again() {
+    if !can_mount("unmounting again") || !has_program("unmounting again", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let tried = beside.path().join("tried");
+    let targets = target(
+        "foreign",
+        &format!(
+            "over = \"ext4\"\n\
+             mount_command = [\"bindfs\", \"-f\", \"{{lower}}\", \"{{mountpoint}}\"]\n\
+             unmount_command = [\"sh\", \"-c\", \"test -e {0} || {{ touch {0}; exit 32; }}; \
+             umount {{mountpoint}}\"]",
+            tried.display()
+        ),
+    );
+    let (outcome, _) = compare(directory.path(), &plan(&targets));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    assert!(tried.exists(), "the command has failed once");
+}
+
 /// A command that fails, one that mounts nothing, mkfs and mount options that are wrong, a tool
 /// that is missing: each is reported in one line, and the others are measured.
 #[test]

@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::rounds::PATIENCE;
 
 impl Tier {
-    /// Ends: what is known of files in use is written down, and no archive is waited for longer than
-    /// a second.
+    /// Ends: what is known of files in use is written down, and no archive is waited for longer
+    /// than a second.
     ///
     /// # Errors
     /// What the file system below answers.

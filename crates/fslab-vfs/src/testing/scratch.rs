@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A folder on a disk: for tests that bound their memory, which files in memory would count towards.
-/// It is the one that `FSLAB_DISK` names, else the temporary folder.
+/// A folder on a disk: the one that `FSLAB_DISK` names, else the temporary folder. For tests that
+/// bound their memory: files in memory would count towards the bound.
 #[must_use]
 pub fn on_disk() -> PathBuf {
     std::env::var_os("FSLAB_DISK").map_or_else(std::env::temp_dir, PathBuf::from)
