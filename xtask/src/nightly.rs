@@ -98,8 +98,8 @@ const FORMS: &[Form] = &[
         name: "longer",
         help: "every test, the random ones with many more tries and all mounted layers",
         limit_min: 360,
-        variables: &[("FSLAB_EVERY_LAYER", "1")],
-        cargo: &["xtask", "test", "--only", "build,unit"],
+        variables: &[("FSLAB_EVERY_LAYER", "1"), ("NEXTEST_PROFILE", "nightly")],
+        cargo: &["xtask", "test", "--no-budget", "--only", "build,unit"],
     },
     Form {
         name: "measured",
