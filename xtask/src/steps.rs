@@ -112,9 +112,11 @@ impl Context {
         self.target.join("debug/fslab")
     }
 
-    /// Builds [`program`](Self::program), for a command that runs without the step `build`.
+    /// Builds [`program`](Self::program) as the step `build` does, for a command that runs without
+    /// it. Building the program alone would take other features of its dependencies, and compile
+    /// them all once more.
     pub fn build_program(&self) -> Result<PathBuf> {
-        crate::process::run_ok(self.cargo().args(build::PROGRAM))?;
+        (build::STEP.run)(self)?;
         Ok(self.program())
     }
 }

@@ -12,10 +12,6 @@ use crate::tally::Tally;
 pub const STEP: Step =
     Step { name: "build", help: "compile all tests and the program they test", run };
 
-/// The program alone, with the features that the tests use.
-pub const PROGRAM: &[&str] =
-    &["build", "--locked", "--workspace", "--all-features", "--bin", "fslab"];
-
 fn run(context: &Context) -> Result<Tally> {
     let mut command = nextest::command(context.target_directory())?;
     command.args(["list", "--locked", "--workspace", "--all-features"]);
