@@ -28,14 +28,14 @@ impl Args {
         // What is missing has been said; the comparison leaves it out and says so in its report.
         setup::install(setup::Purpose::Demo)?;
         println!("demo: building fslab (some minutes the first time)");
-        let build = ["build", "--release", "--locked", "--package", "fslab"];
+        let build = ["build", "--profile", "demo", "--locked", "--package", "fslab"];
         process::run_ok(environment::cargo().args(build))?;
         self.compare()
     }
 
     fn compare(&self) -> Result<ExitCode> {
         let out = self.out.clone().unwrap_or_else(free_folder);
-        let mut command = Command::new(environment::target_directory()?.join("release/fslab"));
+        let mut command = Command::new(environment::target_directory()?.join("demo/fslab"));
         command.args(["compare", "--quick", "--out"]).arg(&out);
         println!("demo: {}", process::line_of(&command));
         process::run_ok(&mut command)?;
