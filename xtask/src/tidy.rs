@@ -13,6 +13,7 @@ use crate::tally::Tally;
 
 mod absences;
 mod arrows;
+mod clone_paths;
 mod commands;
 mod crates;
 mod dead_files;
@@ -47,6 +48,7 @@ const CHECKS: &[Check] = &[
     leftovers::CHECK,
     absences::CHECK,
     arrows::CHECK,
+    clone_paths::CHECK,
     dead_files::CHECK,
     crates::CHECK,
     commands::CHECK,

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::support::{operations, small, stream};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/workload-v1.parquet")
+    PathBuf::from("testdata/workload-v1.parquet")
 }
 
 fn provenance() -> Provenance {
@@ -69,7 +69,7 @@ fn the_golden_file_of_version_1_is_read() {
 
 fn golden_snapshot(version: u32) -> PathBuf {
     let name = format!("testdata/snapshot-v{version}.parquet");
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    PathBuf::from(name)
 }
 
 fn read_snapshot(path: &Path) -> (Taken, Vec<Entry>) {

@@ -15,7 +15,7 @@ type Check = fn(&[u8]);
 
 /// Every target, with inputs that are right.
 fn targets() -> Vec<(&'static str, Check, Vec<Vec<u8>>)> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/workload-v1.parquet");
+    let golden = Path::new("testdata/workload-v1.parquet");
     let distributions = "3\n10 10\n100 20\n1000 70\n=2\n4096 50\n65536 50\n=2\n1 10 1\n3 90 4\n";
     let log = "\u{1}1000000000\0\n:000000 100644 0 b1 A\0a/b\0:000000 120000 0 b2 A\0c\0\
                \u{1}1000700000\0\n:100644 000000 b1 0 D\0a/b\0:000000 100644 0 b1 A\0d\0";
@@ -39,7 +39,7 @@ fn packed() -> Vec<u8> {
 }
 
 fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(format!("age_{target}"))
+    Path::new("../../fuzz/corpus").join(format!("age_{target}"))
 }
 
 /// What fuzzing found worth keeping.

@@ -49,7 +49,7 @@ const DIGESTS: [&str; 4] =
     ["bef5badabd365082", "bdf14485bf0d21b8", "f325b9d971d68811", "6bad0c2c63c6f7c7"];
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/version-1.blocks")
+    PathBuf::from("tests/golden/version-1.blocks")
 }
 
 fn name(number: u32) -> String {

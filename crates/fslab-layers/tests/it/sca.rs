@@ -337,7 +337,7 @@ fn write_golden(fs: &dyn FileSystem) {
 #[test]
 fn stored_files_of_version_1_stay_readable() {
     for codec in CODECS {
-        let path = format!("{}/tests/golden/sca-1-{codec}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("tests/golden/sca-1-{codec}");
         if std::env::var_os("FSLAB_BLESS").is_some() {
             let below = Below::new();
             write_golden(&*below.mount(&format!("{codec}:chunk=4KiB")));
@@ -370,7 +370,7 @@ fn write_packed_golden(fs: &dyn FileSystem) {
 #[test]
 fn packed_files_of_version_1_stay_readable() {
     for codec in CODECS {
-        let path = format!("{}/tests/golden/sca-1-packed-{codec}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("tests/golden/sca-1-packed-{codec}");
         if std::env::var_os("FSLAB_BLESS").is_some() {
             let below = Below::new();
             let layer = format!("{codec}:chunk=4KiB,garbage=4KiB,pack=close");

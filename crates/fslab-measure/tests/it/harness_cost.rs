@@ -50,7 +50,7 @@ fn names_cost_at_most_2_percent_more_than_a_loop_in_c() {
     let parent = std::env::var("FSLAB_COST_DIR").unwrap_or_else(|_| ".".to_owned());
     let directory = tempfile::tempdir_in(parent).unwrap();
     let program = directory.path().join("names");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/assets/names.c");
+    let source = Path::new("tests/assets/names.c");
     let built = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).status().unwrap();
     assert!(built.success());
     let (mut creates, mut deletes) = (Vec::new(), Vec::new());

@@ -22,7 +22,7 @@ const ARCHIVE: Id = Id([1; 16]);
 const MODIFIED: Timestamp = Timestamp { seconds: 1_234_567_890, nanoseconds: 987_654_321 };
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    Path::new("tests/golden").join(name)
 }
 
 fn around() -> Surroundings {

@@ -244,7 +244,7 @@ pub fn copy(from: &Path, to: &Path) {
 
 /// Some of this project's own sources.
 pub fn sources(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab-age").join(name)
+    std::path::absolute(Path::new("../fslab-age").join(name)).unwrap()
 }
 
 /// A live tree before and after people worked in it: what is derived of the two snapshots makes, in

@@ -54,7 +54,8 @@ fn wrong_choices_are_named() {
 #[test]
 fn samples_of_an_ordinary_comparison_become_a_paper() {
     let place = TempDir::new().unwrap();
-    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans/names.toml");
+    let plan = std::path::absolute("../../plans/names.toml").unwrap();
+    let plan = plan.to_str().unwrap();
     done(
         &place,
         &[

@@ -18,7 +18,7 @@ const KILLS: u64 = 5;
 
 /// The command of a unit, as a shell takes it.
 fn command_of(key: &str, unit: &str, instance: &Path) -> Option<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let folder = Path::new("../../packaging/systemd");
     let unit = fs::read_to_string(folder.join(unit)).unwrap();
     let line = unit.lines().find_map(|line| line.strip_prefix(&format!("{key}=")))?;
     let line = line.trim_start_matches('-').replace("$$", "$");

@@ -11,8 +11,8 @@ use crate::sca::prepared::Prepared;
 use crate::sca::recovery::Walk;
 use crate::sca::{codec, recovery};
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/stored");
+const GOLDEN: &str = "tests/golden";
+const CORPUS: &str = "../../fuzz/corpus/stored";
 
 /// Sealing changes nothing that was right but the id, so that the targets get to everything.
 #[test]

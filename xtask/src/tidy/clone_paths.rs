@@ -1,0 +1,32 @@
+//! No path of the clone is compiled into a program: clones that share a build folder share what was
+//! built, and cargo does not see that a clone lies elsewhere. Tests run in their package's folder,
+//! so that relative paths lead to what they need.
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "clone-paths", help: "no path of the clone is compiled in", run };
+
+const WORDS: &str = "env!(\"CARGO_MANIFEST_DIR\")";
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let sources = tree.rust().filter(|(path, _)| path.starts_with("crates/"));
+    let lines = sources.flat_map(|(path, text)| text.lines().enumerate().map(move |l| (path, l)));
+    let broken = lines.filter(|(_, (_, line))| line.contains(WORDS));
+    let message = "use a path relative to the package's folder";
+    broken.map(|(path, (index, _))| Violation::of_line(path, index, message)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_violations_are_found() {
+        let source = format!("let golden = {WORDS};\nlet other = \"tests/golden\";\n");
+        assert_eq!(run(&Tree::of(&[("crates/a/tests/it/b.rs", &source)])).len(), 1);
+        assert_eq!(run(&Tree::of(&[("xtask/src/a.rs", &source)])).len(), 0);
+    }
+}
