@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use crate::environment;
 use crate::steps;
@@ -23,15 +22,15 @@ const FILE: &str = "xtask/budget.toml";
 const WARN: f64 = 0.8;
 const FAIL: f64 = 1.5;
 
-/// Bytes hashed to find out how fast the machine is.
-const WORK_BYTES: usize = 16 << 20;
+/// Turns of the loop that finds out how fast the machine is.
+const TURNS: u32 = 4_000_000;
 
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figures {
     elapsed_min: f64,
-    hash_s: f64,
+    loop_s: f64,
     cpu_s: BTreeMap<String, f64>,
 }
 
@@ -53,7 +52,7 @@ impl Budget {
         for name in figures.cpu_s.keys() {
             steps::find(name).context(FILE)?;
         }
-        let slowness = (hashing_s() / figures.hash_s).max(1.0);
+        let slowness = (looping_s() / figures.loop_s).max(1.0);
         Ok(Self { figures, slowness })
     }
 
@@ -87,11 +86,15 @@ impl Budget {
 }
 
 /// Time of a fixed piece of work, the shortest of three.
-fn hashing_s() -> f64 {
-    let work = vec![7_u8; WORK_BYTES];
+fn looping_s() -> f64 {
     let once = || {
         let start = std::time::Instant::now();
-        std::hint::black_box(Sha256::digest(&work));
+        let mut number = 1_u64;
+        for _ in 0..TURNS {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number = std::hint::black_box(number ^ (number << 17));
+        }
         start.elapsed().as_secs_f64()
     };
     (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
@@ -103,7 +106,7 @@ mod tests {
 
     fn judged(cpu_s: f64, slowness: f64) -> usize {
         let cpu = BTreeMap::from([("unit".to_owned(), 100.0)]);
-        let figures = Figures { elapsed_min: 25.0, hash_s: 1.0, cpu_s: cpu };
+        let figures = Figures { elapsed_min: 25.0, loop_s: 1.0, cpu_s: cpu };
         let tally = Tally::pass();
         let mut done = Done { name: "unit", time: Duration::ZERO, cpu_s, tally };
         Budget { figures, slowness }.judge(&mut done);
