@@ -364,7 +364,7 @@ pub fn large() -> Vec<Record> {
 #[test]
 fn samples_of_format_1_are_read() {
     let path = std::path::Path::new("testdata/samples-1.jsonl");
-    let records = fslab_measure::sample::read(&path).unwrap();
+    let records = fslab_measure::sample::read(path).unwrap();
     let report = Report::new(&records);
     assert_eq!((report.samples, report.superseded), (2, 0));
     let row = &report.groups[0].rows[1];
