@@ -183,7 +183,7 @@ fn stacks_and_the_engine_are_probed_rightly() {
                 .output()
                 .unwrap()
         };
-        // While the disk is busy with others, pages are written back too late for the bound, and the
+        // While the disk is busy, pages are written back too late for the bound, and the
         // kernel kills the program: that says nothing about its answers.
         let is_killed = |output: &Output| output.status.signal() == Some(9);
         let output = std::iter::repeat_with(verify).take(3).find(|output| !is_killed(output));
