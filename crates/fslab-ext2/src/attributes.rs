@@ -221,17 +221,18 @@ impl Volume {
         }
     }
 
+    /// Whether a use of a file is to be recorded.
+    pub(crate) fn access_is_due(&self, inode: &Inode, now: Timestamp) -> bool {
+        let changed = inode.modified.max(inode.changed);
+        self.options.access_times.is_due(inode.kind, inode.accessed, changed, now)
+    }
+
     fn store_access(&mut self, no: InodeNo, now: Timestamp) -> Result<()> {
         self.begin(now)?;
         let mut inode = self.inode(no)?;
         inode.accessed = now;
         self.store_inode(no, &inode)
     }
-}
-
-/// Whether an access is to be recorded.
-pub(crate) fn access_is_due(inode: &Inode, now: Timestamp) -> bool {
-    rules::access_is_due(inode.accessed, inode.modified.max(inode.changed), now)
 }
 
 /// Refuses what has no bytes of its own, with the errno of reading or writing it.

@@ -16,7 +16,6 @@ use fslab_vfs::{
 };
 use parking_lot::RwLock;
 
-use crate::attributes::access_is_due;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::names::New;
@@ -228,7 +227,7 @@ impl FileSystem for Ext2 {
         let (target, is_due) = {
             let volume = self.volume.read();
             let inode = self.see(volume.inode(no))?;
-            (self.see(volume.target(no, &inode))?, access_is_due(&inode, request.now))
+            (self.see(volume.target(no, &inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
             self.volume.write().touch_access(no, request.now);

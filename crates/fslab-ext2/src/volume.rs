@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{BlockDevice, Errno, FileKind, Timestamp};
+use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Timestamp};
 use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
@@ -29,6 +29,8 @@ use crate::trouble::Trouble;
 pub struct VolumeOptions {
     /// Nothing is written, whatever is asked (`EROFS`).
     pub read_only: bool,
+    /// Which uses of files are recorded.
+    pub access_times: AccessTimes,
     /// When what was freed may be used again.
     pub reuse: Reuse,
     /// What becomes of directories that outgrow a block; `None` for what the features say.
@@ -53,6 +55,7 @@ impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            access_times: AccessTimes::default(),
             reuse: Reuse::default(),
             form: None,
             shrink_directories: true,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fslab_vfs::{AccessTimes, Synchronous};
 use rustix::mount::MountFlags;
 
 /// How a file system is mounted. The defaults are those of a file system to live in: permissions
@@ -12,6 +13,11 @@ pub struct MountOptions {
     pub source: String,
     /// Refuse changes.
     pub read_only: bool,
+    /// Which uses of files change access times: what `mount` shows. The file system sees to it.
+    pub access_times: AccessTimes,
+    /// What is durable when it is answered. The file system sees to names and attributes, the
+    /// kernel to writes.
+    pub synchronous: Option<Synchronous>,
     /// Honour set-id bits of programs.
     pub set_id: bool,
     /// Honour device nodes.
@@ -43,6 +49,8 @@ impl Default for MountOptions {
         Self {
             source: "fslab".to_owned(),
             read_only: false,
+            access_times: AccessTimes::default(),
+            synchronous: None,
             set_id: false,
             devices: false,
             execute: true,
@@ -77,6 +85,10 @@ impl MountOptions {
         flags.set(MountFlags::NOSUID, !self.set_id);
         flags.set(MountFlags::NODEV, !self.devices);
         flags.set(MountFlags::NOEXEC, !self.execute);
+        flags.set(MountFlags::NOATIME, self.access_times == AccessTimes::Never);
+        flags.set(MountFlags::NODIRATIME, self.access_times == AccessTimes::RelativeOfFiles);
+        flags.set(MountFlags::DIRSYNC, self.synchronous == Some(Synchronous::Names));
+        flags.set(MountFlags::SYNCHRONOUS, self.synchronous == Some(Synchronous::Everything));
         flags
     }
 
@@ -90,6 +102,15 @@ impl MountOptions {
             choose(self.read_only, "ro", "rw").to_owned(),
             choose(self.execute, "exec", "noexec").to_owned(),
         ];
+        words.extend(match self.access_times {
+            AccessTimes::Usual | AccessTimes::Relative => None,
+            AccessTimes::RelativeOfFiles => Some("nodiratime".to_owned()),
+            AccessTimes::Never => Some("noatime".to_owned()),
+        });
+        words.extend(self.synchronous.map(|what| match what {
+            Synchronous::Names => "dirsync".to_owned(),
+            Synchronous::Everything => "sync".to_owned(),
+        }));
         // The helper refuses what only root may ask for; the opposite is its default.
         words.extend(self.set_id.then(|| "suid".to_owned()));
         words.extend(self.devices.then(|| "dev".to_owned()));

@@ -48,6 +48,15 @@ pub enum Error {
         /// The text given.
         text: String,
     },
+    /// Access times of a directory can't be chosen.
+    #[error(
+        "{leaf}: noatime, nodiratime and relatime need CAP_SYS_ADMIN and Linux 5.12, unless the \
+         directory is mounted with the same option"
+    )]
+    AccessTimes {
+        /// The directory.
+        leaf: String,
+    },
     /// A layer lies over one that changes what it sees of its files.
     #[error(
         "layer '{layer}' needs files as they are in the directory, and '{below}' changes them: the \

@@ -2,11 +2,13 @@
 //! another crate, which whoever parses must hand in ([`ForeignLeaf`]).
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
+use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
+use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, Result};
 
@@ -39,7 +41,17 @@ pub struct ForeignLeaf {
     /// How it begins on a command line, the colon included.
     pub scheme: &'static str,
     /// Opens what follows the scheme.
-    pub open: fn(&str) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>,
+    pub open: fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>,
+}
+
+/// How a leaf is to be used, whatever lies over it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeafOptions {
+    /// Nothing is changed: a device is opened for reading, and each change is answered with
+    /// `EROFS`.
+    pub read_only: bool,
+    /// Which uses of files change access times.
+    pub access_times: AccessTimes,
 }
 
 /// Why a foreign leaf could not be opened.
@@ -80,17 +92,42 @@ impl Leaf {
     ///
     /// # Errors
     /// What opening the directory answers.
-    pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
+    pub fn open(&self, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
         match self {
-            Self::Memory => Ok(Arc::new(MemFs::default())),
-            Self::Foreign(leaf, argument) => (leaf.open)(argument)
+            Self::Memory => Ok(Arc::new(MemFs::default().with_access_times(options.access_times))),
+            Self::Foreign(leaf, argument) => (leaf.open)(argument, options)
                 .map_err(|source| Error::ForeignLeaf { leaf: self.to_string(), source }),
             Self::Directory(path) => {
-                let host = HostFs::open(path, &HostOptions::default())
-                    .map_err(|source| Error::Leaf { leaf: self.to_string(), source })?;
-                Ok(Arc::new(host))
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let root = rustix::fs::open(path, flags, Mode::empty());
+                let root = root.map_err(|source| self.unusable(source.into()))?;
+                self.open_directory(root, options)
             }
         }
+    }
+
+    /// Takes an open directory as the leaf, whatever is at its path.
+    ///
+    /// # Errors
+    /// What using the directory so answers.
+    pub fn open_directory(
+        &self,
+        root: OwnedFd,
+        options: &LeafOptions,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let access_times = options.access_times;
+        let host_options = HostOptions { access_times, ..HostOptions::default() };
+        match HostFs::from_descriptor(root, &host_options) {
+            Ok(host) => Ok(Arc::new(host)),
+            Err(source) if access_times != AccessTimes::Usual && is_forbidden(&source) => {
+                Err(Error::AccessTimes { leaf: self.to_string() })
+            }
+            Err(source) => Err(self.unusable(source)),
+        }
+    }
+
+    fn unusable(&self, source: fslab_vfs::Error) -> Error {
+        Error::Leaf { leaf: self.to_string(), source }
     }
 
     /// What whoever mounts it is to be told first.
@@ -132,6 +169,11 @@ impl fmt::Display for Leaf {
             Self::Directory(path) => path.display().fmt(formatter),
         }
     }
+}
+
+/// Whether a choice of access times fails for want of privilege, or of a kernel that has it.
+fn is_forbidden(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::PERM | Errno::NOSYS)
 }
 
 fn is_ambiguous(path: &Path) -> bool {

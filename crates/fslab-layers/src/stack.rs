@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fslab_vfs::FileSystem;
+use fslab_vfs::{FileSystem, ReadOnly};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -66,7 +66,7 @@ impl Stack {
     /// # Errors
     /// What the leaf or a layer answers.
     pub fn build_in(&self, surroundings: &Surroundings) -> Result<Arc<dyn FileSystem>> {
-        self.build_over(self.leaf.open()?, surroundings)
+        self.build_over(self.leaf.open(surroundings.leaf_options())?, surroundings)
     }
 
     /// The same over a leaf that is open already.
@@ -79,7 +79,10 @@ impl Stack {
         surroundings: &Surroundings,
     ) -> Result<Arc<dyn FileSystem>> {
         self.check()?;
-        let mut top = leaf;
+        let mut top = match surroundings.leaf_options().read_only {
+            true => Arc::new(ReadOnly::new(leaf)),
+            false => leaf,
+        };
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let surroundings = surroundings.of_layer(index + 1, layer.to_string());
             top = layer.build_in(top, &surroundings)?;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_vfs::{Clock, MonotonicClock};
 use parking_lot::Mutex;
 
+use crate::leaf::LeafOptions;
 use crate::report::{Report, Reporter};
 
 /// What layers get from whoever builds a stack.
@@ -15,6 +16,7 @@ use crate::report::{Report, Reporter};
 pub struct Surroundings {
     clock: Arc<dyn Clock>,
     draws: Arc<dyn Draws>,
+    leaf: LeafOptions,
     published: Arc<Mutex<Vec<Published>>>,
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
     /// The layer that is being built, and its place from the top, from 1.
@@ -65,7 +67,8 @@ impl Surroundings {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let draws = Arc::new(SteadyDraws::default());
         let (published, services) = (Arc::default(), Arc::default());
-        Self { clock, draws, published, services, layer: (0, String::new()) }
+        let (leaf, layer) = (LeafOptions::default(), (0, String::new()));
+        Self { clock, draws, leaf, published, services, layer }
     }
 
     /// With a source of random numbers; without it they are the same each time.
@@ -78,6 +81,18 @@ impl Surroundings {
     #[must_use]
     pub fn draws(&self) -> Arc<dyn Draws> {
         Arc::clone(&self.draws)
+    }
+
+    /// With options for the leaf of the stack.
+    #[must_use]
+    pub fn with_leaf_options(self, leaf: LeafOptions) -> Self {
+        Self { leaf, ..self }
+    }
+
+    /// How the leaf of the stack is used.
+    #[must_use]
+    pub fn leaf_options(&self) -> &LeafOptions {
+        &self.leaf
     }
 
     /// The clock.

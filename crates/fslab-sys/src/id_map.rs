@@ -7,25 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::CWD;
-use rustix::io::Result;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use crate::file_handle::check;
+use crate::mount_attributes::MountAttributes;
 use crate::mounts::Mount;
 
-/// The number is the same on every architecture but alpha.
-const SYS_MOUNT_SETATTR: libc::c_long = 442;
 /// `MOUNT_ATTR_IDMAP`
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-
-/// The kernel's `struct mount_attr`.
-#[repr(C)]
-struct MountAttr {
-    attr_set: u64,
-    attr_clr: u64,
-    propagation: u64,
-    userns_fd: u64,
-}
 
 /// So many ids from `stored` on are shown as those from `shown` on; others are shown as nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,31 +35,14 @@ pub fn mount_mapped(source: &Path, target: &Path, map: IdMap) -> io::Result<Moun
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(CWD, source, flags)?;
     let namespace = UserNamespace::new(map)?;
-    set_id_map(&tree, &namespace.descriptor)?;
+    let attributes = MountAttributes {
+        set: MOUNT_ATTR_IDMAP,
+        user_namespace: namespace.descriptor.as_raw_fd() as u64,
+        ..MountAttributes::default()
+    };
+    attributes.give_to(&tree, false)?;
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(Mount::adopt(target))
-}
-
-fn set_id_map(tree: &OwnedFd, namespace: &OwnedFd) -> Result<()> {
-    let attributes = MountAttr {
-        attr_set: MOUNT_ATTR_IDMAP,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: namespace.as_raw_fd() as u64,
-    };
-    // SAFETY: the path is a live C string and the structure has the layout and the size that are
-    // told; the kernel only reads both.
-    let answer = unsafe {
-        libc::syscall(
-            SYS_MOUNT_SETATTR,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size_of::<MountAttr>(),
-        )
-    };
-    check(answer).map(|_| ())
 }
 
 /// A user namespace with a map; it lives as long as its descriptor.

@@ -20,6 +20,7 @@ pub mod lease;
 pub mod loop_device;
 pub mod make_file_system;
 pub mod memory_bound;
+pub mod mount_attributes;
 pub mod mounts;
 pub mod pause;
 pub mod residency;

@@ -31,18 +31,21 @@ use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use fslab_sys::lease;
+use fslab_sys::mount_attributes::{AccessTimeChoice, copy_with_access_times};
 use parking_lot::Mutex;
 use rustix::fs::{
-    Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Statx,
+    Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom,
+    StatVfsMountFlags, Statx,
 };
 use rustix::io::ReadWriteFlags;
 use rustix::thread::CapabilitySet;
 
+use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::host::claim::OpenFile;
@@ -61,11 +64,15 @@ pub struct HostOptions {
     /// Identify inodes by file handle where the lower file system and the privileges allow.
     /// Without, one descriptor is kept for each inode that is remembered.
     pub file_handles: bool,
+    /// Which uses of files change access times. Unless they do so already, or any will do, the
+    /// directory is used through a copy of its mount: file systems mounted below it later are not
+    /// seen.
+    pub access_times: AccessTimes,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { file_handles: true }
+        Self { file_handles: true, access_times: AccessTimes::default() }
     }
 }
 
@@ -104,9 +111,13 @@ impl HostFs {
     /// Takes an open directory as the root, whatever is mounted over its path later.
     ///
     /// # Errors
-    /// What `statx` answers.
+    /// What `statx` answers; `EPERM` without the privilege to choose access times.
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
-        let lower = Lower::new(root, options.file_handles)?;
+        let (root, root_name) = match copied_for(&root, options.access_times)? {
+            Some(copy) => (copy, name_of(&root)),
+            None => (root, None),
+        };
+        let lower = Lower::new(root, root_name, options.file_handles)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
                 "no file handles here (privilege or lower file system): one descriptor is kept \
@@ -182,7 +193,7 @@ impl FileSystem for HostFs {
         Some(self)
     }
 
-    fn path_below(&self, ino: Ino) -> Option<std::path::PathBuf> {
+    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
         self.lower.name(ino)
     }
 
@@ -678,6 +689,30 @@ fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
         0 => request.credentials.uid == 0,
         pid => fslab_sys::identity::has_capability(pid, capability),
     }
+}
+
+/// A directory as it is to be used, where that differs from how it is mounted.
+fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<OwnedFd>> {
+    let choice = match choice {
+        AccessTimes::Usual => return Ok(None),
+        AccessTimes::Relative if has_relative_access_times(root)? => return Ok(None),
+        AccessTimes::Relative => AccessTimeChoice::Relative,
+        AccessTimes::RelativeOfFiles => AccessTimeChoice::RelativeOfFiles,
+        AccessTimes::Never => AccessTimeChoice::Never,
+    };
+    Ok(Some(copy_with_access_times(root, choice)?))
+}
+
+/// The path of an open directory, as far as the kernel knows one.
+fn name_of(directory: &OwnedFd) -> Option<PathBuf> {
+    let path = rustix::fs::readlink(proc_path(directory), Vec::new()).ok()?;
+    Some(OsString::from_vec(path.into_bytes()).into())
+}
+
+fn has_relative_access_times(root: &OwnedFd) -> Result<bool> {
+    let flags = rustix::fs::fstatvfs(root)?.f_flag;
+    let others = StatVfsMountFlags::NOATIME | StatVfsMountFlags::NODIRATIME;
+    Ok(flags.contains(StatVfsMountFlags::RELATIME) && !flags.intersects(others))
 }
 
 fn to_flags(mode: OpenMode) -> OFlags {

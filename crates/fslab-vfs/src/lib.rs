@@ -6,6 +6,7 @@
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
 //! [`Request`], or as a [`Clock`] from who asks) and prints nothing.
 
+mod access_times;
 mod block_device;
 mod clock;
 mod duration;
@@ -16,13 +17,16 @@ mod host;
 mod layout;
 mod memory;
 mod operation;
+mod read_only;
 pub mod rules;
 mod size;
 mod slice_device;
+mod synchronous;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod types;
 
+pub use access_times::AccessTimes;
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
 pub use duration::parse_duration;
@@ -33,6 +37,8 @@ pub use host::{HostFs, HostOptions, encode_device};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};
+pub use read_only::ReadOnly;
 pub use size::Size;
 pub use slice_device::SliceDevice;
+pub use synchronous::{Synchronous, SynchronousFs};
 pub use types::*;

@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 
 use parking_lot::RwLock;
 
+use crate::access_times::AccessTimes;
 use crate::error::{Errno, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::types::{
@@ -42,8 +43,7 @@ const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.
 ///
-/// Access times follow Linux's `relatime`: a read is recorded if none was since the last change,
-/// or the recorded one is a day old. Files end at 2^63 - 1 bytes (`EFBIG`), have at most 65,000
+/// Access times are those of [`AccessTimes::Relative`], unless another choice is made. Files end at 2^63 - 1 bytes (`EFBIG`), have at most 65,000
 /// names (`EMLINK`), and holes of whole 4 KiB pages. Times come from the requests.
 #[derive(Debug)]
 pub struct MemFs {
@@ -70,6 +70,13 @@ impl MemFs {
         let memory = Self::default();
         memory.tree.write().freed = Some(Vec::new());
         memory
+    }
+
+    /// The same with another choice of which uses change access times.
+    #[must_use]
+    pub fn with_access_times(self, choice: AccessTimes) -> Self {
+        self.tree.write().access_times = choice;
+        self
     }
 
     /// How many inodes other than the root have lookups that were not given back.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::Errno;
-use crate::types::{FallocateMode, FileKind, Timestamp};
+use crate::types::{FallocateMode, FileKind};
 
 pub mod acl;
 pub mod inherit;
@@ -45,14 +45,6 @@ pub fn check_target(target: &OsStr) -> Result<(), Errno> {
         length if length > TARGET_BYTES_MAX => Err(Errno::NAMETOOLONG),
         _ => Ok(()),
     }
-}
-
-/// Whether an access must be recorded: only if the last recorded one is not newer than the last
-/// change, or is a day old (`relatime`).
-#[must_use]
-pub fn access_is_due(accessed: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
-    const AGE_SECONDS: i64 = 24 * 60 * 60;
-    accessed <= changed || now.seconds.saturating_sub(accessed.seconds) >= AGE_SECONDS
 }
 
 /// The end of a range given to `fallocate`.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
-use fslab_layers::{ForeignError, ForeignLeaf, Leaf, LeafSpec};
+use fslab_layers::{ForeignError, ForeignLeaf, LeafOptions, LeafSpec};
 use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -40,18 +40,6 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     open: open_for_mount,
 }];
 
-/// The same, opened for reading only.
-static FOR_READING: ForeignLeaf = ForeignLeaf { open: open_for_reading, ..FOREIGN[0] };
-
-/// The leaf to be opened where the mount refuses changes: an image is not written to then, not even
-/// to free what removed files left, and may have features that allow only reading.
-pub fn for_reading(leaf: Leaf) -> Leaf {
-    match leaf {
-        Leaf::Foreign(_, argument) => Leaf::Foreign(&FOR_READING, argument),
-        other => other,
-    }
-}
-
 /// What stands for a new file system in memory.
 const MEMORY: &str = "memory";
 
@@ -71,12 +59,11 @@ impl Wanted<'_> {
     }
 }
 
-fn open_for_mount(argument: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    open_leaf(argument, false).map_err(with_its_code)
-}
-
-fn open_for_reading(argument: &str) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    open_leaf(argument, true).map_err(with_its_code)
+fn open_for_mount(
+    argument: &str,
+    options: &LeafOptions,
+) -> Result<Arc<dyn FileSystem>, ForeignError> {
+    open_leaf(argument, options).map_err(with_its_code)
 }
 
 /// What is wrapped by anyhow keeps its exit code to itself.
@@ -87,14 +74,17 @@ fn with_its_code(error: anyhow::Error) -> ForeignError {
     }
 }
 
-fn open_leaf(argument: &str, read_only: bool) -> Result<Arc<dyn FileSystem>> {
+/// An image that must not change is not written to even to free what removed files left, and may
+/// have features that allow only reading.
+fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
+    wanted.options.access_times = options.access_times;
     if wanted.is_in_memory() {
         return Ok(Arc::new(make_in_memory(&wanted)?));
     }
-    wanted.options.read_only = read_only;
+    wanted.options.read_only = options.read_only;
     let ext2 = Arc::new(open(wanted.image, &wanted.options)?);
-    if !read_only {
+    if !options.read_only {
         write_back_from_time_to_time(&ext2)?;
     }
     Ok(ext2)

@@ -7,7 +7,7 @@ use fslab_vfs::{
 
 use super::handles::Open;
 use super::{Ext2, VfsResult};
-use crate::attributes::{access_is_due, check_regular};
+use crate::attributes::check_regular;
 use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
@@ -131,7 +131,7 @@ impl Ext2 {
             let volume = self.volume.read();
             let inode = volume.inode(no)?;
             let length = volume.read_data(no, &inode, offset, buffer)?;
-            (length, access_is_due(&inode, request.now))
+            (length, volume.access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
             self.volume.write().touch_access(no, request.now);

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
 
 use super::{Ext2, to_ino};
-use crate::attributes::access_is_due;
 use crate::dir::{self, Cookie};
 use crate::directory::DirectoryView;
 use crate::error::Result;
@@ -32,7 +31,11 @@ impl Ext2 {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        if offset == 0 && access_is_due(&self.volume.read().inode(no)?, request.now) {
+        let is_due = || {
+            let volume = self.volume.read();
+            Result::Ok(volume.access_is_due(&volume.inode(no)?, request.now))
+        };
+        if offset == 0 && is_due()? {
             self.volume.write().touch_access(no, request.now);
         }
         let mut from = Cookie(offset);

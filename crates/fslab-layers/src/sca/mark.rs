@@ -141,8 +141,8 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
         Ok(()) => Ok((session, true)),
         Err(error) => match error.errno() {
             // Nothing can be recorded: marks of this session will not be believed by the next.
-            Errno::ROFS => Ok((Session { number: 0, ..known }, true)),
-            Errno::ACCESS | Errno::PERM => Ok((Session { number: 0, ..known }, false)),
+            Errno::ROFS => Ok((Session { number: 0, ..session }, true)),
+            Errno::ACCESS | Errno::PERM => Ok((Session { number: 0, ..session }, false)),
             errno if is_absence(errno) => Ok((Session::default(), false)),
             _ => Err(error),
         },

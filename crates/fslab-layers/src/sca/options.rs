@@ -137,7 +137,7 @@ pub fn settings(
         draws: surroundings.draws(),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: options.number("garbage"),
-        packing: when_to_pack(options),
+        packing: when_to_pack(options, surroundings),
         session,
     })
 }
@@ -153,8 +153,9 @@ pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem) -> Result<()> {
     })
 }
 
-fn when_to_pack(options: &Options) -> WhenToPack {
+fn when_to_pack(options: &Options, surroundings: &Surroundings) -> WhenToPack {
     match options.choice("pack") {
+        _ if surroundings.leaf_options().read_only => WhenToPack::Never,
         "idle" => WhenToPack::Idle {
             after: options.duration("pack-after"),
             rate: options.number("pack-rate"),

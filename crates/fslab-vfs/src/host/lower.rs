@@ -26,11 +26,13 @@ pub(super) struct Lower {
     /// freed below, so it leaves the cache when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
+    /// Where the kernel would name the root `/`, what it is named elsewhere.
+    root_name: Option<PathBuf>,
 }
 
 impl Lower {
     /// Takes an open directory as the root.
-    pub fn new(root: OwnedFd, handles: bool) -> Result<Self> {
+    pub fn new(root: OwnedFd, root_name: Option<PathBuf>, handles: bool) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = DescriptorBudget::of_process();
         let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
@@ -38,7 +40,7 @@ impl Lower {
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget.pinned);
         let directories = Cache::new(budget.directories);
-        Ok(Self { inodes, devices, directories, root_number: stat.stx_ino })
+        Ok(Self { inodes, devices, directories, root_number: stat.stx_ino, root_name })
     }
 
     /// Writes everything back, on every device met.
@@ -71,7 +73,11 @@ impl Lower {
         let path = rustix::fs::readlink(proc_path(&*self.path(ino).ok()?), Vec::new()).ok()?;
         let path = PathBuf::from(OsString::from_vec(path.into_bytes()));
         // A file that was found by its handle alone hangs from no directory.
-        path.file_name().is_some().then_some(path)
+        path.file_name()?;
+        match &self.root_name {
+            Some(root) => Some(root.join(path.strip_prefix("/").ok()?)),
+            None => Some(path),
+        }
     }
 
     /// An `O_PATH` descriptor of a directory, which is likely to be used again soon.

@@ -48,7 +48,9 @@ impl Tree {
 
     /// Records an access, where one is due.
     pub fn touch_access(&mut self, ino: Ino, now: Timestamp) {
-        if let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.access_is_due(now)) {
+        let choice = self.access_times;
+        let node = self.nodes.get_mut(&ino);
+        if let Some(node) = node.filter(|node| node.access_is_due(choice, now)) {
             node.accessed = now;
         }
     }

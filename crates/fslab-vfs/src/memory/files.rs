@@ -37,7 +37,8 @@ impl Tree {
         let (ino, mode) = self.handles.readable(handle)?;
         let node = self.node(ino)?;
         let length = node.data()?.read(offset, buffer);
-        let due = !mode.contains(OpenMode::NO_ACCESS_TIME) && node.access_is_due(request.now);
+        let due = !mode.contains(OpenMode::NO_ACCESS_TIME)
+            && node.access_is_due(self.access_times, request.now);
         Ok((length, due && !buffer.is_empty()))
     }
 

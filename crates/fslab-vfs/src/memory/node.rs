@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::access_times::AccessTimes;
 use crate::error::{Errno, Result};
 use crate::rules;
 use crate::types::{Attr, FileKind, Ino, Permissions, Timestamp};
@@ -135,10 +136,9 @@ impl Node {
         self.changed = now;
     }
 
-    /// Whether a read must be recorded: only if the last recorded one is not newer than the last
-    /// change, or is a day old (Linux's `relatime`).
-    pub fn access_is_due(&self, now: Timestamp) -> bool {
-        rules::access_is_due(self.accessed, self.modified.max(self.changed), now)
+    /// Whether a use must be recorded.
+    pub fn access_is_due(&self, choice: AccessTimes, now: Timestamp) -> bool {
+        choice.is_due(self.kind, self.accessed, self.modified.max(self.changed), now)
     }
 
     /// Takes away what a change of contents voids: file capabilities always, the set-id bits for

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 
+use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
 use crate::rules::LINKS_MAX;
 use crate::rules::acl;
@@ -30,6 +31,7 @@ pub(super) struct Tree {
     last_ino: u64,
     /// Numbers of inodes that went, where they are used again; the last one goes first.
     pub freed: Option<Vec<Ino>>,
+    pub access_times: AccessTimes,
     generation: u64,
 }
 
@@ -67,6 +69,7 @@ impl Tree {
             space: Space::new(capacity),
             last_ino: Ino::ROOT.0,
             freed: None,
+            access_times: AccessTimes::default(),
             generation: FIRST_GENERATION,
         }
     }

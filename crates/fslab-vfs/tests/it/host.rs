@@ -29,7 +29,9 @@ fn host_directories_pass() {
 #[test]
 fn host_directories_pass_without_file_handles() {
     pass(&|path| {
-        let host = HostFs::open(path, &HostOptions { file_handles: false }).unwrap();
+        let host =
+            HostFs::open(path, &HostOptions { file_handles: false, ..HostOptions::default() })
+                .unwrap();
         assert!(!host.has_file_handles());
         Box::new(host)
     });

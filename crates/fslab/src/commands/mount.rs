@@ -22,7 +22,7 @@ use fslab_sys::dead_mount::DeadMount;
 use options::Options;
 
 use crate::layers;
-use crate::leaves::{FOREIGN, for_reading};
+use crate::leaves::FOREIGN;
 
 /// Arguments of `fslab mount`.
 #[derive(Debug, clap::Args)]
@@ -108,10 +108,7 @@ impl Args {
         };
         places.check(options.non_empty)?;
         places.check_layers(&layers)?;
-        // A layer may have to write below to show files, whatever the mount refuses.
-        let is_only_read = options.mount.read_only && layers.is_empty();
-        let leaf = if is_only_read { for_reading(self.lower) } else { self.lower };
-        let stack = Stack { layers, leaf };
+        let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
         Ok(Plan { stack, options, mount_point: self.mount_point, dead })
     }

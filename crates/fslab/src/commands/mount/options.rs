@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fslab_fuse::MountOptions;
 use fslab_layers::LayerChoice;
+use fslab_vfs::{AccessTimes, Synchronous};
 
 use crate::exit::{Code, Coded};
 
@@ -13,6 +14,9 @@ use crate::exit::{Code, Coded};
 pub const HELP: &str = "\
 Mount options (-o):
   ro, rw                    refuse or allow changes [rw]
+  relatime, nodiratime, noatime
+                            which reads change access times [as LOWER is mounted]
+  sync, dirsync             make all changes, or those of names, durable before they are answered
   suid, nosuid              honour set-id programs [nosuid]
   dev, nodev                honour device nodes [nodev]
   exec, noexec              allow running programs [exec]
@@ -84,7 +88,7 @@ impl Options {
     /// Answers `false` for an option that isn't known.
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<bool> {
         match value {
-            None => Ok(self.set_flag(key)),
+            None => refuse(key).map(|()| self.set_flag(key)),
             Some(value) => {
                 self.set_value(key, value).with_context(|| format!("mount option {key}={value}"))
             }
@@ -96,6 +100,16 @@ impl Options {
         match key {
             "ro" => mount.read_only = true,
             "rw" => mount.read_only = false,
+            "relatime" => mount.access_times = AccessTimes::Relative,
+            "nodiratime" if mount.access_times != AccessTimes::Never => {
+                mount.access_times = AccessTimes::RelativeOfFiles;
+            }
+            "nodiratime" => {}
+            "noatime" => mount.access_times = AccessTimes::Never,
+            "atime" | "diratime" | "norelatime" => mount.access_times = AccessTimes::Usual,
+            "sync" => mount.synchronous = Some(Synchronous::Everything),
+            "dirsync" => mount.synchronous = mount.synchronous.or(Some(Synchronous::Names)),
+            "async" => mount.synchronous = None,
             "suid" => mount.set_id = true,
             "nosuid" => mount.set_id = false,
             "dev" => mount.devices = true,
@@ -135,10 +149,33 @@ impl Options {
 /// Options that stand in /etc/fstab for mount(8) or systemd and mean nothing here.
 fn is_for_mount_8(key: &str) -> bool {
     const NAMES: &[&str] = &[
-        "defaults", "auto", "noauto", "user", "nouser", "users", "group", "owner", "nofail",
-        "_netdev", "comment", "relatime", "async",
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "group",
+        "owner",
+        "nofail",
+        "_netdev",
+        "comment",
+        "nostrictatime",
+        "nolazytime",
     ];
     NAMES.contains(&key) || key.starts_with("x-")
+}
+
+/// Options of other file systems that can't be kept here.
+fn refuse(key: &str) -> Result<()> {
+    let why = match key {
+        "strictatime" => {
+            "reads that the kernel answers from memory never reach fslab; relatime is possible"
+        }
+        "lazytime" => "times are written by the file system of LOWER: mount that one with lazytime",
+        _ => return Ok(()),
+    };
+    Err(Coded { code: Code::BadInput, message: format!("mount option {key}: {why}") }.into())
 }
 
 fn unknown(word: &str) -> anyhow::Error {
@@ -176,6 +213,27 @@ mod tests {
     }
 
     #[test]
+    fn options_of_every_file_system_are_understood() {
+        let parsed = |text| {
+            let mount = parse(text).unwrap().mount;
+            (mount.access_times, mount.synchronous)
+        };
+        for (text, access_times, synchronous) in [
+            ("defaults", AccessTimes::Usual, None),
+            ("relatime,dirsync", AccessTimes::Relative, Some(Synchronous::Names)),
+            (
+                "nodiratime,dirsync,sync",
+                AccessTimes::RelativeOfFiles,
+                Some(Synchronous::Everything),
+            ),
+            ("noatime,nodiratime,sync,dirsync", AccessTimes::Never, Some(Synchronous::Everything)),
+            ("noatime,sync,atime,async", AccessTimes::Usual, None),
+        ] {
+            assert_eq!(parsed(text), (access_times, synchronous), "{text}");
+        }
+    }
+
+    #[test]
     fn times_take_units() {
         let options = parse("attr_timeout=0,entry_timeout=1.5s,idle_timeout=10m").unwrap();
         assert_eq!(options.mount.attr_timeout, Duration::ZERO);
@@ -191,6 +249,8 @@ mod tests {
             ("idle_timeout=soon", "'soon' is no time"),
             ("attr_timeout=-1s", "'-1s' is no time"),
             ("layer=nil", "unknown layer 'nil'"),
+            ("ro,strictatime", "mount option strictatime: reads that the kernel answers"),
+            ("lazytime", "mount option lazytime: times are written by"),
         ] {
             let message = format!("{:#}", parse(text).unwrap_err());
             assert!(message.contains(part), "{text}: {message}");

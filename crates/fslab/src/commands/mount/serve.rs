@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, Session, Unmounter};
-use fslab_layers::{LayerChoice, Stack, Surroundings};
+use fslab_layers::{LayerChoice, LeafOptions, Stack, Surroundings};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
-use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs::{FileSystem, SynchronousFs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
@@ -33,8 +33,14 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = signals.context("can't handle signals")?;
     let mut mount_options = options.mount;
     mount_options.source = stack.leaf.to_string();
-    let surroundings = crate::surroundings::of_program();
+    let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
+    let leaf_options = LeafOptions { read_only, access_times };
+    let surroundings = crate::surroundings::of_program().with_leaf_options(leaf_options);
     let file_system = build_when_free(&stack, dead.as_ref(), &surroundings, options.busy_timeout)?;
+    let file_system = match mount_options.synchronous {
+        Some(what) => Arc::new(SynchronousFs::new(file_system, what)),
+        None => file_system,
+    };
     say_cautions(&stack);
     // What may fail fails before there is a mount.
     let has_sockets = surroundings.has_reporters() || !surroundings.services().is_empty();
@@ -97,8 +103,9 @@ fn build(
     let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(surroundings)?) };
     let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());
     let beneath = dead.beneath().with_context(cant)?;
-    let leaf = HostFs::from_descriptor(beneath, &HostOptions::default()).with_context(cant)?;
-    Ok(stack.build_over(Arc::new(leaf), surroundings)?)
+    let leaf =
+        stack.leaf.open_directory(beneath, surroundings.leaf_options()).with_context(cant)?;
+    Ok(stack.build_over(leaf, surroundings)?)
 }
 
 fn say_cautions(stack: &Stack) {

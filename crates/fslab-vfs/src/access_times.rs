@@ -1,0 +1,40 @@
+//! Which uses of a file are recorded in its access time.
+
+use crate::types::{FileKind, Timestamp};
+
+/// Which uses of a file change its access time; the names are those of mount(8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// As the leaf does of its own accord: a directory of the host as it is mounted there, all
+    /// other leaves as with `relatime`.
+    #[default]
+    Usual,
+    /// `relatime`: a use changes the time only if the time is not newer than the last change of
+    /// the file, or is a day old.
+    Relative,
+    /// `relatime,nodiratime`: listing a directory changes nothing.
+    RelativeOfFiles,
+    /// `noatime`: no use changes anything.
+    Never,
+}
+
+impl AccessTimes {
+    /// Whether a use of a file now is to be recorded. `changed` is the later one of the times of
+    /// the last change of its contents and of its attributes.
+    #[must_use]
+    pub fn is_due(
+        self,
+        kind: FileKind,
+        accessed: Timestamp,
+        changed: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        const AGE_SECONDS: i64 = 24 * 60 * 60;
+        let is_old = || now.seconds.saturating_sub(accessed.seconds) >= AGE_SECONDS;
+        match self {
+            Self::Never => false,
+            Self::RelativeOfFiles if kind == FileKind::Directory => false,
+            _ => accessed <= changed || is_old(),
+        }
+    }
+}
