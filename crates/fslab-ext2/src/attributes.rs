@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use fslab_vfs::XattrMode;
 use fslab_vfs::rules::acl::{self, Acl};
 use fslab_vfs::rules::namespace::{Namespace, VALUE_BYTES_MAX};
-use fslab_vfs::rules::{self};
+use fslab_vfs::rules::{self, set_id};
 use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
 
 use crate::error::Result;
@@ -52,7 +52,7 @@ impl Volume {
             self.resize(request, no, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            self.change_owner(no, &mut inode, changes)?;
+            self.change_owner(request, no, &mut inode, changes)?;
         }
         if let Some(permissions) = changes.permissions {
             self.change_permissions(no, &mut inode, permissions)?;
@@ -79,16 +79,24 @@ impl Volume {
         // Blocks that were freed before a failure must not stay in the map.
         self.store_inode(no, inode)?;
         answer?;
-        self.drop_privileges(no, inode, kill_set_id)?;
+        self.drop_privileges(no, inode, request, kill_set_id)?;
         (inode.modified, inode.changed) = (request.now, request.now);
         Ok(())
     }
 
     /// A new owner does not get the set-id bits the old one gave; directories keep theirs, which
-    /// mean inheritance. This holds for every caller.
-    fn change_owner(&mut self, no: InodeNo, inode: &mut Inode, changes: &SetAttr) -> Result<()> {
+    /// mean inheritance.
+    fn change_owner(
+        &mut self,
+        request: &Request,
+        no: InodeNo,
+        inode: &mut Inode,
+        changes: &SetAttr,
+    ) -> Result<()> {
         if inode.kind != FileKind::Directory {
-            self.drop_privileges(no, inode, true)?;
+            self.drop_privileges(no, inode, request, false)?;
+            let before = inode.permissions;
+            inode.permissions = set_id::after_change_of_owner(before, inode.gid, request);
         }
         inode.uid = changes.uid.unwrap_or(inode.uid);
         inode.gid = changes.gid.unwrap_or(inode.gid);
@@ -124,13 +132,14 @@ impl Volume {
         &mut self,
         no: InodeNo,
         inode: &mut Inode,
+        request: &Request,
         kill_set_id: bool,
     ) -> Result<()> {
         if self.may_have_xattrs(no, inode)? {
             self.remove_xattr(no, inode, OsStr::new(rules::CAPABILITY))?;
         }
         if kill_set_id {
-            inode.permissions = inode.permissions.without_set_id();
+            inode.permissions = set_id::after_change(inode.permissions, inode.gid, request);
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use rustix::fs::MemfdFlags;
 
 use crate::anchor::Anchor;
 use crate::channel::Channel;
+use crate::notices;
 
 /// How the openings of each open inode read and write.
 #[derive(Debug)]
@@ -72,8 +73,27 @@ impl BackingFiles {
         inode.openings += 1;
         if mode.contains(OpenMode::READ_WRITE) {
             inode.writers.push(handle);
+            if inode.writers.len() == 1 && inode.backing.is_some() {
+                self.forget_attributes(ino);
+            }
         }
         inode.backing
+    }
+
+    /// From now on, stores through shared maps may change the times of a file, and the kernel does
+    /// not notice: it must not believe what it knows of them.
+    fn forget_attributes(&self, ino: Ino) {
+        if let Err(error) = notices::invalidate_attributes(&*self.channel, ino) {
+            tracing::warn!(%error, "times of a file may be shown late");
+        }
+    }
+
+    /// Whether the lower file of an inode may change without the kernel's or the daemon's notice:
+    /// it is mapped for writing by passthrough, or may be.
+    pub fn may_change_unseen(&self, ino: Ino) -> bool {
+        let is_written_below =
+            |inode: &OpenInode| inode.backing.is_some() && !inode.writers.is_empty();
+        self.open.lock().get(&ino).is_some_and(is_written_below)
     }
 
     /// Whether the kernel may hold bytes of an inode that the file system has not seen. With

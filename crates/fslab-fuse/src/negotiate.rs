@@ -20,8 +20,6 @@ const STACK_DEPTH: u32 = 1;
 /// Bytes of one read or write; what the kernel takes without its limit being raised.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-const PAGE_BYTES: u32 = 4096;
-
 /// What the kernel granted for one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
@@ -111,7 +109,7 @@ fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOu
         congestion_threshold: BACKGROUND_REQUESTS_MAX / 4 * 3,
         max_write: WRITE_BYTES_MAX,
         time_gran: 1,
-        max_pages: (WRITE_BYTES_MAX / PAGE_BYTES) as u16,
+        max_pages: pages_max(rustix::param::page_size()),
         map_alignment: 0,
         flags2: (features.bits() >> u32::BITS) as u32,
         max_stack_depth: if stacks { STACK_DEPTH } else { 0 },
@@ -120,9 +118,22 @@ fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOu
     }
 }
 
+/// Pages of the largest request, on a kernel with pages of this size. With more, the kernel would
+/// send larger reads than are answered, and take a short answer for the end of the file.
+fn pages_max(page_bytes: usize) -> u16 {
+    u16::try_from(WRITE_BYTES_MAX as usize / page_bytes).unwrap_or(u16::MAX).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_request_is_larger_than_is_answered_whatever_the_size_of_a_page_is() {
+        for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
+            assert_eq!(usize::from(pages_max(page_bytes)) * page_bytes, WRITE_BYTES_MAX as usize);
+        }
+    }
 
     /// `OVER_IO_URING`, `HAS_RESEND`, `ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`: offered by
     /// kernels and not served here.

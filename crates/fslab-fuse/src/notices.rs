@@ -4,6 +4,7 @@
 //! wait for one to be delivered.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -83,7 +84,7 @@ impl Pending {
 
 fn deliver(channel: &dyn Channel, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
     let sent = match notice {
-        Notice::Inode(ino) => invalidate_inode(channel, ino, 0),
+        Notice::Inode(ino) => invalidate_inode(channel, ino, 0, 0),
         Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name, entry_flags),
     };
     unless_forgotten(sent)
@@ -94,33 +95,37 @@ fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
     if sent == Err(Errno::NOENT) { Ok(()) } else { sent }
 }
 
-/// Has the kernel write an inode's dirty pages back from an offset on, which arrives as ordinary
-/// requests, and then runs `next`. By a thread of its own: it waits for whoever reads one of these
-/// pages, and nobody else shall.
+/// Has the kernel write the dirty pages of a range of an inode back, which arrives as ordinary
+/// requests, and drop all pages of the range. Waits for whoever reads one of these pages: for a
+/// thread that serves no request.
 ///
 /// # Errors
-/// There are no more threads to be had; `next` is not run.
-pub(crate) fn write_back_then(
-    channel: Arc<dyn Channel>,
+/// What the kernel answers; an inode that it does not know is none.
+pub(crate) fn write_back(
+    channel: &dyn Channel,
     ino: Ino,
-    offset: u64,
-    next: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
-    let work = move || {
-        // Dropping the pages of an inode makes the kernel write the dirty ones first.
-        if let Err(error) = unless_forgotten(invalidate_inode(&*channel, ino, offset)) {
-            tracing::warn!(%error, "the kernel did not write back");
-        }
-        next();
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let Some(len) = range.end.checked_sub(range.start).filter(|len| *len > 0) else {
+        return Ok(());
     };
-    std::thread::Builder::new().name("fslab-back".to_owned()).spawn(work).map(drop)
+    unless_forgotten(invalidate_inode(channel, ino, whole(range.start), whole(len)))
 }
 
-/// Drops the pages from an offset on.
-fn invalidate_inode(channel: &dyn Channel, ino: Ino, offset: u64) -> Result<(), Errno> {
-    let off = i64::try_from(offset).unwrap_or(i64::MAX);
-    let notice = NotifyInvalInode { ino: ino.0, off, len: 0 };
+/// Drops pages; those of a length of 0 reach to the end, and those behind -1 are none.
+fn invalidate_inode(channel: &dyn Channel, ino: Ino, off: i64, len: i64) -> Result<(), Errno> {
+    let notice = NotifyInvalInode { ino: ino.0, off, len };
     channel.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
+}
+
+/// Has the kernel ask for the attributes of an inode when they are wanted next. Waits for no page
+/// and no request, so that a request may wait for it.
+///
+/// # Errors
+/// What the kernel answers; an inode that it does not know is none.
+pub(crate) fn invalidate_attributes(channel: &dyn Channel, ino: Ino) -> Result<(), Errno> {
+    unless_forgotten(invalidate_inode(channel, ino, -1, 0))
 }
 
 fn invalidate_entry(

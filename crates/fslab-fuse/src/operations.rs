@@ -5,6 +5,7 @@ mod data;
 mod directories;
 mod names;
 mod open;
+mod seek;
 mod xattrs;
 
 use std::sync::Arc;

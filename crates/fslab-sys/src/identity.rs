@@ -206,10 +206,17 @@ fn groups_of(pid: u32) -> Option<Vec<u32>> {
     line.split_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a thread may keep set-id bits when it writes (has CAP_FSETID in effect).
+/// Whether a group is that in effect for a thread or one of its supplementary groups. Unknown
+/// threads belong to none.
 #[must_use]
-pub fn has_cap_fsetid(pid: u32) -> bool {
-    has_capability(pid, CapabilitySet::FSETID)
+pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let ids =
+        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+    // Real, effective, saved, and that of file systems, which counts.
+    let in_effect = ids("Gid:").split_whitespace().nth(3);
+    let mut groups = in_effect.into_iter().chain(ids("Groups:").split_whitespace());
+    groups.any(|group| group.parse() == Ok(gid))
 }
 
 /// Whether a capability is in effect for a thread. Unknown threads have none, nor has who has them
@@ -431,15 +438,18 @@ mod tests {
     #[test]
     fn capabilities_of_another_user_namespace_do_not_count() {
         let own = std::process::id();
-        assert_eq!(has_cap_fsetid(own), effective().contains(CapabilitySet::FSETID));
-        assert!(!has_cap_fsetid(0), "an unknown thread");
+        assert_eq!(
+            has_capability(own, CapabilitySet::FSETID),
+            effective().contains(CapabilitySet::FSETID)
+        );
+        assert!(!has_capability(0, CapabilitySet::FSETID), "an unknown thread");
         let mut stranger = Command::new("unshare").args(["--user", "sleep", "60"]).spawn().unwrap();
         let comm = format!("/proc/{}/comm", stranger.id());
         while fs::read_to_string(&comm).unwrap().trim_end() != "sleep" {
             assert!(stranger.try_wait().unwrap().is_none(), "no user namespace is to be had");
             thread::yield_now();
         }
-        let counts = has_cap_fsetid(stranger.id());
+        let counts = has_capability(stranger.id(), CapabilitySet::FSETID);
         stranger.kill().unwrap();
         stranger.wait().unwrap();
         assert!(!counts);

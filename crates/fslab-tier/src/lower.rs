@@ -193,8 +193,7 @@ impl OwnFile {
     /// What the file system below answers: it may be for root only to give.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
-        let may_be_gone = permissions.without_set_id() != *permissions;
-        if may_be_gone && self.attr()?.permissions != *permissions {
+        if permissions.has_set_id() && self.attr()?.permissions != *permissions {
             let changes = SetAttr { permissions: Some(*permissions), ..SetAttr::default() };
             self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes)?;
         }

@@ -107,7 +107,7 @@ impl Recorder {
         let path = writer.path().to_owned();
         let shared_too = Arc::clone(&shared);
         let scribe =
-            Scribe { shared: shared_too, writer, options, clock, failing: false, reason: None };
+            Scribe { shared: shared_too, writer, pushed: 0, options, clock, failing: false, reason: None };
         scribe.tell();
         let thread = std::thread::Builder::new()
             .name("fslab-trace".to_owned())
@@ -171,6 +171,8 @@ impl Drop for Recorder {
 struct Scribe {
     shared: Arc<Shared>,
     writer: TraceWriter,
+    /// Records that the writer was given.
+    pushed: u64,
     options: RecorderOptions,
     clock: Arc<dyn Clock>,
     /// The trace could not be written when last tried.
@@ -224,6 +226,7 @@ impl Scribe {
             anonymiser.apply(&mut record);
         }
         self.writer.push(&record);
+        self.pushed += 1;
         while self.writer.is_full() {
             match self.writer.finish_segment() {
                 Ok(()) => self.say_recovered(),
@@ -293,9 +296,6 @@ impl Scribe {
         state.lost = self.writer.lost();
         state.segments = self.writer.segments();
         state.bytes = self.writer.bytes();
-        let unsaved = self.writer.unsaved() as u64;
-        let waiting = self.shared.queue.lock();
-        let waiting_records = waiting.records.len() as u64;
-        state.saved = waiting.taken - waiting_records - unsaved - state.lost;
+        state.saved = self.pushed - self.writer.unsaved() as u64 - state.lost;
     }
 }

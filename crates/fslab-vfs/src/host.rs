@@ -40,7 +40,7 @@ use fslab_sys::mount_attributes::{AccessTimeChoice, copy_with_access_times};
 use parking_lot::Mutex;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom,
-    StatVfsMountFlags, Statx,
+    StatVfsMountFlags,
 };
 use rustix::io::ReadWriteFlags;
 use rustix::thread::CapabilitySet;
@@ -361,7 +361,7 @@ impl FileSystem for HostFs {
                 _ => Err(error),
             })?;
         // Only the daemon learns whether who writes may keep set-id bits.
-        let watched = mode.writes() && has_set_id(&attr::stat(&file)?);
+        let watched = mode.writes() && attr::permissions(&attr::stat(&file)?).has_set_id();
         let opened = self.opened(ino, Arc::new(file))?;
         Ok(Opened { backing: opened.backing.filter(|_| !watched), ..opened })
     }
@@ -434,7 +434,7 @@ impl FileSystem for HostFs {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: Ino,
         handle: Handle,
         offset: u64,
@@ -452,7 +452,7 @@ impl FileSystem for HostFs {
         };
         let count = rustix::io::retry_on_intr(write)?;
         if options.kill_set_id && count > 0 {
-            self.clear_set_id(ino)?;
+            self.clear_set_id(request, ino)?;
         }
         Ok(count)
     }
@@ -717,12 +717,6 @@ fn has_relative_access_times(root: &OwnedFd) -> Result<bool> {
 
 fn to_flags(mode: OpenMode) -> OFlags {
     OFlags::from_bits_retain((mode & LOWER_FLAGS).bits())
-}
-
-/// Whether a write by somebody without CAP_FSETID changes the mode.
-fn has_set_id(stat: &Statx) -> bool {
-    let permissions = Permissions::new(u32::from(stat.stx_mode));
-    permissions != permissions.without_set_id()
 }
 
 fn exclusive(mode: OpenMode) -> OFlags {

@@ -9,6 +9,7 @@ use crate::types::{FallocateMode, FileKind};
 pub mod acl;
 pub mod inherit;
 pub mod namespace;
+pub mod set_id;
 
 /// Most names of one file; ext4's bound.
 pub const LINKS_MAX: u32 = 65_000;

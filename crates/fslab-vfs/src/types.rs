@@ -139,16 +139,10 @@ impl Permissions {
         Self::new(self.bits() & !(umask & 0o777))
     }
 
-    /// What a write by a caller without CAP_FSETID leaves: no set-user-id, and no set-group-id
-    /// where the group may execute (without group execution the bit once meant mandatory locking,
-    /// and Linux keeps it).
+    /// Whether there is a set-user-id or a set-group-id bit; see [`crate::rules::set_id`].
     #[must_use]
-    pub fn without_set_id(self) -> Self {
-        let mut bits = self.bits() & !Self::SET_UID;
-        if bits & Self::GROUP_EXECUTE != 0 {
-            bits &= !Self::SET_GID;
-        }
-        Self::new(bits)
+    pub fn has_set_id(self) -> bool {
+        self.bits() & (Self::SET_UID | Self::SET_GID) != 0
     }
 }
 

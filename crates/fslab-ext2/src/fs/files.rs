@@ -1,6 +1,6 @@
 //! Open files: creating, opening, reading, writing, reserving, copying, closing.
 
-use fslab_vfs::rules::{self};
+use fslab_vfs::rules::{self, set_id};
 use fslab_vfs::{
     Entry, Errno, FallocateMode, FileKind, Handle, Name, OpenMode, Request, WriteOptions,
 };
@@ -53,7 +53,7 @@ impl Ext2 {
         check_opening(&inode, mode)?;
         if mode.contains(OpenMode::TRUNCATE) {
             volume.begin(request.now)?;
-            let kill_set_id = !is_privileged(request);
+            let kill_set_id = !set_id::may_keep(request);
             volume.resize(request, no, &mut inode, 0, kill_set_id)?;
             volume.store_inode(no, &inode)?;
         }
@@ -161,7 +161,7 @@ impl Ext2 {
         volume.store_inode(no, &inode)?;
         let written = answer?;
         if written > 0 {
-            volume.drop_privileges(no, &mut inode, options.kill_set_id)?;
+            volume.drop_privileges(no, &mut inode, request, options.kill_set_id)?;
             (inode.modified, inode.changed) = (request.now, request.now);
             volume.store_inode(no, &inode)?;
         }
@@ -205,7 +205,7 @@ impl Ext2 {
         if !keep_size && end > inode.size {
             volume.truncate(no, &mut inode, end)?;
         }
-        volume.drop_privileges(no, &mut inode, !privileged)?;
+        volume.drop_privileges(no, &mut inode, request, !set_id::may_keep(request))?;
         (inode.modified, inode.changed) = (request.now, request.now);
         volume.store_inode(no, &inode)
     }
@@ -235,7 +235,7 @@ impl Ext2 {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         let read = self.read_file(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: !is_privileged(request), append: false };
+        let options = WriteOptions { kill_set_id: !set_id::may_keep(request), append: false };
         let written = self.write_file(request, target.0, target.1, &buffer[..read], options)?;
         Ok(written as u64)
     }

@@ -15,11 +15,13 @@ use crate::server::Server;
 impl Server {
     /// How long attributes may be believed. Those of set-id programs not at all: the lower file
     /// system may clear the bits while the kernel writes, and they must not be honoured after. Nor
-    /// those of files whose size is not known: who can read them later must see it.
+    /// those of files whose size is not known: who can read them later must see it. Nor those of
+    /// files that are mapped for writing by passthrough: the kernel does not notice such stores.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
         let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;
-        if has_set_id || !attr.is_size_known { Duration::ZERO } else { self.options.attr_timeout }
+        let may_change = !attr.is_size_known || self.backing.may_change_unseen(attr.ino);
+        if has_set_id || may_change { Duration::ZERO } else { self.options.attr_timeout }
     }
 
     fn put_attr(&self, job: &mut Job<'_>, attr: &Attr) -> Answer {

@@ -1,17 +1,12 @@
 //! Requests about the bytes of open files.
 
-use std::sync::Arc;
-
-use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, Request, Result, SeekTo, WriteOptions};
+use fslab_vfs::{Errno, FallocateMode, Ino, Result, WriteOptions};
 use rustix::fs::OFlags;
 
 use super::{Answer, Job, handle};
-use crate::answer::answer_later;
-use crate::notices::write_back_then;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
-use crate::protocol::opcode::Opcode;
-use crate::protocol::reply::{CopyFileRangeOut, LseekOut, WriteOut};
-use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, ReadIn, WriteIn};
+use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
+use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};
 use crate::server::Server;
 
 /// The longest copy of one request; callers ask for the rest. No signal reaches a copy by the file
@@ -19,10 +14,7 @@ use crate::server::Server;
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the last page of the longest file ends.
-const POSITION_MAX: u64 = 1 << 63;
-
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
+pub(super) const POSITION_MAX: u64 = 1 << 63;
 
 impl Server {
     pub(super) fn read(&self, job: &mut Job<'_>) -> Result<Answer> {
@@ -88,28 +80,6 @@ impl Server {
         Ok(Answer::Now)
     }
 
-    /// Bytes that only the kernel's cache holds are data too: the kernel is made to write them
-    /// first, which needs this thread free.
-    pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let wanted: LseekIn = job.incoming.body.take()?;
-        let ino = job.ino();
-        if !self.backing.may_be_dirty(ino) {
-            let found = seek(&*self.file_system, &job.request, ino, &wanted)?;
-            job.output.put(&found);
-            return Ok(Answer::Now);
-        }
-        let (file_system, request) = (Arc::clone(&self.file_system), job.request.clone());
-        let (channel, header) = (Arc::clone(job.channel), job.incoming.header);
-        let offset = wanted.offset;
-        let next = move || {
-            let found = || seek(&*file_system, &request, ino, &wanted);
-            answer_later(&*channel, Opcode::Lseek, header, found);
-        };
-        let begun = write_back_then(Arc::clone(job.channel), ino, offset, next);
-        begun.inspect_err(|error| tracing::warn!(%error, "nobody can wait for a write-back"))?;
-        Ok(Answer::Later)
-    }
-
     pub(super) fn copy_file_range(&self, job: &mut Job<'_>) -> Result<Answer> {
         let count = self.copy(job)?;
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
@@ -148,23 +118,4 @@ fn some(count: usize) -> Result<usize> {
 pub(super) fn check_range(offset: u64, length: u64) -> Result<()> {
     let end = offset.checked_add(length).filter(|end| *end <= POSITION_MAX);
     end.map(drop).ok_or_else(|| Errno::INVAL.into())
-}
-
-fn seek(
-    file_system: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    wanted: &LseekIn,
-) -> Result<LseekOut> {
-    // Negative, for who called.
-    if wanted.offset >= POSITION_MAX {
-        return Err(Errno::NXIO.into());
-    }
-    let to = match wanted.whence {
-        SEEK_DATA => SeekTo::Data,
-        SEEK_HOLE => SeekTo::Hole,
-        _ => return Err(Errno::INVAL.into()),
-    };
-    let offset = file_system.lseek(request, ino, handle(wanted.fh), wanted.offset, to)?;
-    Ok(LseekOut { offset })
 }

@@ -1,6 +1,6 @@
 //! Requests about extended attributes.
 
-use fslab_sys::identity::has_cap_fsetid;
+use fslab_vfs::rules::set_id;
 use fslab_vfs::{Errno, Result, XattrMode};
 
 use super::{Answer, Job};
@@ -44,7 +44,7 @@ impl Server {
             return Ok(job.incoming.body.take()?);
         }
         let SetxattrInCompat { size, flags } = job.incoming.body.take()?;
-        let kill = !has_cap_fsetid(job.request.pid);
+        let kill = !set_id::may_keep(&job.request);
         let setxattr_flags = if kill { SETXATTR_ACL_KILL_SGID } else { 0 };
         Ok(SetxattrIn { size, flags, setxattr_flags, padding: 0 })
     }

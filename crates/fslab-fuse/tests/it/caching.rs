@@ -139,6 +139,51 @@ fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
     }
 }
 
+/// Only pages of holes are written back and dropped, not all behind the offset.
+#[test]
+fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
+    let test = "caching::pages_of_data_stay_cached_when_a_writer_looks_for_data";
+    for writeback in [false, true] {
+        let options = MountOptions { writeback, ..believing() };
+        let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
+            return;
+        };
+        let path = mounted.path().join("file");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        file.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap();
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(4096)), Ok(4096));
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(4096)), Ok(1 << 20));
+        assert_eq!(fslab_sys::residency::mincore(&file, 1 << 20), Ok(256), "{writeback}");
+        drop(file);
+        mounted.end();
+    }
+}
+
+/// A hole that turns out to be data is passed, and the next one is found behind it.
+#[test]
+fn holes_are_found_behind_pages_that_wait_to_be_written() {
+    let test = "caching::holes_are_found_behind_pages_that_wait_to_be_written";
+    let options = MountOptions { writeback: true, ..believing() };
+    let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else { return };
+    let path = mounted.path().join("file");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(64 << 10).unwrap();
+    for offset in [0, 8 << 10, 16 << 10] {
+        file.write_all_at(&[1; 4096], offset).unwrap();
+    }
+    file.sync_all().unwrap();
+    for offset in [4 << 10, 12 << 10] {
+        file.write_all_at(&[2; 4096], offset).unwrap();
+    }
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)), Ok(20 << 10));
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(20 << 10)), Err(rustix::io::Errno::NXIO));
+    file.write_all_at(&[3; 4096], 32 << 10).unwrap();
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(20 << 10)), Ok(32 << 10));
+    drop(file);
+    mounted.end();
+}
+
 #[test]
 fn birth_times_and_unnamed_files_are_served() {
     let test = "caching::birth_times_and_unnamed_files_are_served";

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fslab_vfs::rules::{CAPABILITY, acl};
+use fslab_vfs::rules::{CAPABILITY, acl, set_id};
 use fslab_vfs::{
     Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
     KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
@@ -203,7 +203,7 @@ impl Sca {
 
     fn emptied(&self, request: &Request, mode: OpenMode, file: &StoredFile) -> Result<()> {
         if mode.contains(OpenMode::TRUNCATE) {
-            return file.set_size(request, 0, request.credentials.uid != 0);
+            return file.set_size(request, 0, !set_id::may_keep(request));
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Sca {
     ) -> Result<u64> {
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         let count = source.file.read(request, source_offset, &mut buffer, None)?;
-        let options = WriteOptions { kill_set_id: request.credentials.uid != 0, append: false };
+        let options = WriteOptions { kill_set_id: !set_id::may_keep(request), append: false };
         let place = Place::At(target_offset);
         let copied = target.file.write(request, place, &buffer[..count], options)?;
         if target.mode.contains(OpenMode::DATA_SYNC) {
@@ -314,6 +314,10 @@ impl FileSystem for Sca {
     /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
+        // A kernel that unmounts drops the releases that nobody has read yet.
+        for (_, open) in &*self.handles.read() {
+            self.packer.offer(open.ino, &open.file);
+        }
         self.packer.finish();
         let files = self.access.files.all();
         let mut answers: Vec<_> = files.iter().map(|file| file.settle(&request)).collect();

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fslab_vfs::rules::CAPABILITY;
+use fslab_vfs::rules::{CAPABILITY, set_id};
 use fslab_vfs::{
     Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Permissions, Request, Result, SetAttr,
     SetTime, WriteOptions, XattrMode,
@@ -120,9 +120,9 @@ impl LowerFile {
     /// Records a change of the contents that changed no byte below.
     pub fn touch(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         if kill_set_id {
-            let permissions = self.attr(request)?.permissions;
-            let cleared = permissions.without_set_id();
-            let permissions = (cleared != permissions).then_some(cleared);
+            let attr = self.attr(request)?;
+            let cleared = set_id::after_change(attr.permissions, attr.gid, request);
+            let permissions = (cleared != attr.permissions).then_some(cleared);
             self.change(request, &SetAttr { permissions, ..SetAttr::default() })?;
         }
         let modified = Some(SetTime::Now);
@@ -163,7 +163,7 @@ impl LowerFile {
         permissions: Permissions,
         capabilities: Option<Vec<u8>>,
     ) -> Result<()> {
-        if permissions.without_set_id() != permissions {
+        if permissions.has_set_id() {
             let present = self.attr(request)?.permissions;
             let set_id = permissions.bits() & (Permissions::SET_UID | Permissions::SET_GID);
             let whole = Permissions::new(present.bits() | set_id);

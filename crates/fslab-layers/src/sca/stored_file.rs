@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fslab_vfs::rules::set_id;
 use fslab_vfs::{
     Claim, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
 };
@@ -347,7 +348,7 @@ impl StoredFile {
             let lower = &state.lower;
             return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
         }
-        let kill_set_id = request.credentials.uid != 0;
+        let kill_set_id = !set_id::may_keep(request);
         let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
         let before = state.stored_size();
         let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
-    Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SetAttr,
-    WriteOptions, XattrMode,
+    Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Permissions, Request, Result,
+    SetAttr, WriteOptions, XattrMode,
 };
 use parking_lot::Mutex;
 
@@ -38,7 +38,7 @@ impl Strict {
 
     fn strip(&self, request: &Request, ino: Ino) -> Result<()> {
         let before = self.memory.getattr(request, ino, None)?.permissions;
-        let permissions = Some(before.without_set_id());
+        let permissions = Some(Permissions::new(before.bits() & 0o1777));
         let changes = SetAttr { permissions, ..SetAttr::default() };
         self.memory.setattr(request, ino, None, &changes).map(drop)
     }

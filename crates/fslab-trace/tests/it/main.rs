@@ -220,6 +220,28 @@ fn a_trace_that_can_not_be_written_says_what_it_lost() {
     assert_eq!(recorder.state().lost, count);
 }
 
+/// Records that the writing thread has taken and can't write yet are not called saved.
+#[test]
+fn records_count_as_saved_only_when_they_are() {
+    let scratch = TempDir::new().unwrap();
+    let place = scratch.path().join("trace");
+    let recorder = recorder(&place, WhenFull::Wait, Arc::new(MonotonicClock));
+    recorder.record(numbered(1));
+    while recorder.state().saved == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs::remove_dir_all(&place).unwrap();
+    let count = ROWS_MAX as u64 + 10_000;
+    (0..count).for_each(|sequence| recorder.record(numbered(sequence)));
+    let mut most_saved = 0;
+    for _ in 0..150 {
+        most_saved = most_saved.max(recorder.state().saved);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(most_saved, 1);
+    recorder.finish().unwrap_err();
+}
+
 #[test]
 fn what_is_no_trace_is_named() {
     let scratch = TempDir::new().unwrap();

@@ -48,6 +48,10 @@ pub(super) fn device_of(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
+pub(super) fn permissions(stat: &Statx) -> Permissions {
+    Permissions::new(u32::from(stat.stx_mode))
+}
+
 pub(super) fn to_attr(ino: Ino, number: u64, stat: &Statx) -> Result<Attr> {
     let mode = u32::from(stat.stx_mode);
     let has_birth_time = stat.stx_mask & StatxFlags::BTIME.bits() != 0;

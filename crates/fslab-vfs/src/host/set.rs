@@ -3,12 +3,12 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid};
-use rustix::thread::CapabilitySet;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 
 use crate::error::{Errno, Result};
 use crate::host::claim::OpenFile;
-use crate::host::{HostFs, ITSELF, acting_as_caller, attr, has_capability, proc_path};
+use crate::host::{HostFs, ITSELF, acting_as_caller, attr, proc_path};
+use crate::rules::set_id;
 use crate::types::{Ino, Permissions, Request, SetAttr};
 
 impl HostFs {
@@ -25,11 +25,11 @@ impl HostFs {
                 None => rustix::fs::ftruncate(self.lower.open_file(ino, OFlags::WRONLY)?, size)?,
             }
             if changes.kill_set_id {
-                self.clear_set_id(ino)?;
+                self.clear_set_id(request, ino)?;
             }
         }
         let path = self.lower.path(ino)?;
-        set_owner(&path, changes)?;
+        set_owner(request, &path, changes)?;
         if let Some(permissions) = changes.permissions {
             set_permissions_as(request, &path, permissions)?;
         }
@@ -43,12 +43,11 @@ impl HostFs {
     /// Takes the set-id bits away where the caller may not keep them. For changes of data of which
     /// the sender of the request does not say so.
     pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
-        let path = self.lower.path(ino)?;
-        let before = Permissions::new(u32::from(attr::stat(&path)?.stx_mode));
-        if before == before.without_set_id() || has_capability(request, CapabilitySet::FSETID) {
+        let stat = attr::stat(self.lower.path(ino)?)?;
+        if !attr::permissions(&stat).has_set_id() || set_id::may_keep(request) {
             return Ok(());
         }
-        set_permissions(&path, before.without_set_id())
+        self.clear_set_id(request, ino)
     }
 
     /// Takes the set-group-id bit away, as an access ACL set by a stranger to the group does.
@@ -61,21 +60,34 @@ impl HostFs {
         set_permissions(&path, Permissions::new(before & !Permissions::SET_GID))
     }
 
-    /// Takes the set-id bits away, as a write by an unprivileged caller does.
-    pub(super) fn clear_set_id(&self, ino: Ino) -> Result<()> {
+    /// Takes the set-id bits away, as a write by a caller without CAP_FSETID does.
+    pub(super) fn clear_set_id(&self, request: &Request, ino: Ino) -> Result<()> {
         let path = self.lower.path(ino)?;
-        let before = Permissions::new(u32::from(attr::stat(&path)?.stx_mode));
-        let after = before.without_set_id();
+        let stat = attr::stat(&path)?;
+        let before = attr::permissions(&stat);
+        let after = set_id::after_change(before, stat.stx_gid, request);
         if after == before { Ok(()) } else { set_permissions(&path, after) }
     }
 }
 
-fn set_owner(path: &OwnedFd, changes: &SetAttr) -> Result<()> {
+/// The lower file system sees the daemon change the owner, who may keep more than the caller.
+fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());
     }
+    let stat = attr::stat(path)?;
     let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
-    Ok(rustix::fs::chownat(path, "", uid, gid, ITSELF)?)
+    rustix::fs::chownat(path, "", uid, gid, ITSELF)?;
+    let before = attr::permissions(&stat);
+    if !before.has_set_id() || FileType::from_raw_mode(stat.stx_mode.into()).is_dir() {
+        return Ok(());
+    }
+    let after = set_id::after_change_of_owner(before, stat.stx_gid, request);
+    if attr::permissions(&attr::stat(path)?) == after {
+        Ok(())
+    } else {
+        set_permissions(path, after)
+    }
 }
 
 /// Only members of a file's group, or who has CAP_FSETID, may set its set-group-id bit: the

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use crate::error::{Errno, Result};
 use crate::rules::acl::{self, Acl};
+use crate::rules::set_id;
 use crate::types::{Attr, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
 
 use super::node::Node;
@@ -18,7 +19,7 @@ impl Tree {
         }
         let node = self.node_mut(ino)?;
         if changes.uid.is_some() || changes.gid.is_some() {
-            change_owner(node, changes);
+            change_owner(request, node, changes);
         }
         if let Some(permissions) = changes.permissions {
             change_permissions(node, permissions)?;
@@ -41,7 +42,7 @@ impl Tree {
     ) -> Result<()> {
         let node = self.nodes.get_mut(&ino).ok_or(crate::Error::Stale { ino })?;
         node.data_mut()?.truncate(&mut self.space, size)?;
-        node.drop_privileges(kill_set_id);
+        node.drop_privileges(request, kill_set_id);
         node.touch_contents(request.now);
         Ok(())
     }
@@ -57,10 +58,11 @@ impl Tree {
 }
 
 /// A new owner does not get the set-id bits the old one gave; directories keep theirs, which mean
-/// inheritance. This holds for every caller.
-fn change_owner(node: &mut Node, changes: &SetAttr) {
+/// inheritance.
+fn change_owner(request: &Request, node: &mut Node, changes: &SetAttr) {
     if node.kind != FileKind::Directory {
-        node.drop_privileges(true);
+        node.drop_privileges(request, false);
+        node.permissions = set_id::after_change_of_owner(node.permissions, node.gid, request);
     }
     node.uid = changes.uid.unwrap_or(node.uid);
     node.gid = changes.gid.unwrap_or(node.gid);

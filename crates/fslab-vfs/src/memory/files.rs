@@ -1,7 +1,7 @@
 //! Open files: reading, writing, reserving, seeking and copying.
 
 use crate::error::{Errno, Error, Result};
-use crate::rules;
+use crate::rules::{self, set_id};
 use crate::types::{FallocateMode, FileKind, Handle, Ino, OpenMode, Request, SeekTo, WriteOptions};
 
 use super::data::MAX_SIZE;
@@ -21,7 +21,7 @@ impl Tree {
             _ => return Err(Errno::NXIO.into()),
         }
         if mode.contains(OpenMode::TRUNCATE) {
-            self.truncate(ino, 0, request, request.credentials.uid != 0)?;
+            self.truncate(ino, 0, request, !set_id::may_keep(request))?;
         }
         self.add_handle(Open::File { ino, mode })
     }
@@ -56,7 +56,7 @@ impl Tree {
         let offset = if options.append { file.size() } else { offset };
         let written = file.write(&mut self.space, offset, data)?;
         if written > 0 {
-            node.drop_privileges(options.kill_set_id);
+            node.drop_privileges(request, options.kill_set_id);
             node.touch_contents(request.now);
         }
         Ok(written)
@@ -85,7 +85,7 @@ impl Tree {
         if !mode.contains(FallocateMode::KEEP_SIZE) {
             file.extend(end);
         }
-        node.drop_privileges(request.credentials.uid != 0);
+        node.drop_privileges(request, !set_id::may_keep(request));
         node.touch_contents(request.now);
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Tree {
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
         self.read(request, source.0, source.1, &mut buffer)?;
-        let options = WriteOptions { kill_set_id: request.credentials.uid != 0, append: false };
+        let options = WriteOptions { kill_set_id: !set_id::may_keep(request), append: false };
         self.write(request, target.0, target.1, &buffer, options).map(|length| length as u64)
     }
 

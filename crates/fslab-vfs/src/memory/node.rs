@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Result};
-use crate::rules;
-use crate::types::{Attr, FileKind, Ino, Permissions, Timestamp};
+use crate::rules::{self, set_id};
+use crate::types::{Attr, FileKind, Ino, Permissions, Request, Timestamp};
 
 use super::data::{Data, PAGE_BYTES};
 use super::directory::Directory;
@@ -143,10 +143,10 @@ impl Node {
 
     /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
     /// callers who lack the right to keep them.
-    pub fn drop_privileges(&mut self, kill_set_id: bool) {
+    pub fn drop_privileges(&mut self, request: &Request, kill_set_id: bool) {
         self.xattrs.remove(std::ffi::OsStr::new(rules::CAPABILITY));
         if kill_set_id {
-            self.permissions = self.permissions.without_set_id();
+            self.permissions = set_id::after_change(self.permissions, self.gid, request);
         }
     }
 }

@@ -13,6 +13,7 @@ mod ext2_archives;
 mod fault;
 mod full_disk;
 mod kill;
+mod mapped_stores;
 mod mount_options;
 mod mounting;
 mod observe;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use fslab_vfs::testing::skip::skip;
-use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 
 use crate::support::{Place, require_mounting};
 
@@ -112,4 +112,122 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     }
     place.umount();
     assert_eq!(lost, [""; 0], "the bit is gone after these");
+}
+
+/// Who changes a file that belongs to the group [`GROUP`].
+struct Caller {
+    uid: u32,
+    gid: u32,
+    groups: &'static [u32],
+}
+
+const GROUP: u32 = 12_345;
+
+const CALLERS: [(&str, Caller); 4] = [
+    ("root", Caller { uid: 0, gid: 0, groups: &[] }),
+    ("a member", Caller { uid: 1001, gid: GROUP, groups: &[] }),
+    ("a member by a supplementary group", Caller { uid: 1001, gid: 1001, groups: &[7, GROUP] }),
+    ("a stranger", Caller { uid: 1001, gid: 1001, groups: &[7] }),
+];
+
+const MODES: [u32; 6] = [0o666, 0o2666, 0o2676, 0o4666, 0o6666, 0o6677];
+
+/// What changes an open file of 16 KiB; the other file has some bytes.
+type ChangeOfOpen = fn(&File, &File) -> rustix::io::Result<()>;
+
+const CHANGES_OF_OPEN: [(&str, ChangeOfOpen); 8] = [
+    ("write", |file, _| rustix::io::pwrite(file, b"x", 0).map(drop)),
+    ("truncate", |file, _| rustix::fs::ftruncate(file, 5)),
+    ("reserve", |file, _| reserve(file, FallocateFlags::empty())),
+    ("reserve behind the end", |file, _| reserve(file, FallocateFlags::KEEP_SIZE)),
+    ("punch", |file, _| reserve(file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE)),
+    ("zero", |file, _| reserve(file, FallocateFlags::ZERO_RANGE)),
+    ("copy", |file, other| {
+        rustix::fs::copy_file_range(other, Some(&mut 0), file, Some(&mut 0), 3).map(drop)
+    }),
+    ("chgrp", |file, _| rustix::fs::fchown(file, None, Some(Gid::from_raw(1001)))),
+];
+
+fn reserve(file: &File, mode: FallocateFlags) -> rustix::io::Result<()> {
+    rustix::fs::fallocate(file, mode, 0, 4096)
+}
+
+/// Runs something in a thread that acts as somebody else, for ever.
+fn as_caller<T: Send>(caller: &Caller, work: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        let groups: Vec<_> = caller.groups.iter().copied().map(Gid::from_raw).collect();
+        let (uid, gid) = (Uid::from_raw(caller.uid), Gid::from_raw(caller.gid));
+        rustix::thread::set_thread_groups(&groups).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+/// The mode that each change by each caller leaves of each mode.
+fn modes_left_below(root: &Path) -> Vec<String> {
+    let other = root.join("other");
+    fs::write(&other, "some bytes").unwrap();
+    let other = File::open(other).unwrap();
+    let mut left = Vec::new();
+    for (who, caller) in &CALLERS {
+        for (what, change) in CHANGES_OF_OPEN {
+            for mode in MODES {
+                let path = root.join("file");
+                fs::write(&path, [1; 16_384]).unwrap();
+                std::os::unix::fs::chown(&path, Some(1001), Some(GROUP)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+                let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                let answer = as_caller(caller, || change(&file, &other));
+                let after = fs::metadata(&path).unwrap().mode() & 0o7777;
+                left.push(format!("{what} by {who}: {mode:o}, {answer:?}, {after:o}"));
+                drop(file);
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+    left
+}
+
+#[test]
+fn set_id_bits_go_as_on_the_kernels_own_file_system() {
+    require_mounting!();
+    if !rustix::process::geteuid().is_root() {
+        return skip("set_id_bits_go_as_on_the_kernels_own_file_system", "not root");
+    }
+    let native = Place::on_disk();
+    let expected = modes_left_below(&native.lower);
+    let stacks = [
+        &["-l", "null"][..],
+        &["-l", "null:passthrough=off"],
+        &["-l", "zstd"],
+        &["-o", "writeback"],
+    ];
+    for arguments in stacks {
+        let place = Place::on_disk();
+        place.mount(arguments);
+        assert_same(&modes_left_below(&place.point), &expected, arguments);
+        place.umount();
+    }
+    for leaf in ["mem:", "ext2:"] {
+        let mut place = Place::on_disk();
+        place.lower = match leaf {
+            "mem:" => leaf.into(),
+            _ => format!("ext2:{}", crate::ext2::image(&place, "32MiB").display()).into(),
+        };
+        place.mount(&[]);
+        // The kernel's ext2 has no space behind the end of a file, and no more has the engine's.
+        let is_common = |line: &&String| !line.starts_with("reserve behind");
+        let common = |lines: &[String]| lines.iter().filter(is_common).cloned().collect::<Vec<_>>();
+        assert_same(&common(&modes_left_below(&place.point)), &common(&expected), &[leaf]);
+        place.umount();
+    }
+}
+
+#[track_caller]
+fn assert_same(found: &[String], expected: &[String], stack: &[&str]) {
+    let pairs = found.iter().zip(expected).filter(|(found, expected)| found != expected);
+    let wrong: Vec<_> = pairs.map(|(found, expected)| format!("{found} for {expected}")).collect();
+    assert!(wrong.is_empty() && found.len() == expected.len(), "{stack:?}: {wrong:#?}");
 }

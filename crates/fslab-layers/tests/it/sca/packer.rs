@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_layers::{LayerChoice, Surroundings};
-use fslab_vfs::SteppingClock;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Ino, OpenMode, SteppingClock};
 
 use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
 use super::piped;
@@ -38,6 +39,25 @@ fn what_waits_is_packed_at_the_end() {
         }
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
     }
+}
+
+/// A kernel that unmounts drops the release of a file that was closed just before.
+#[test]
+fn files_that_were_not_released_are_packed_at_the_end() {
+    let layer = "gzip:pack-after=1h";
+    let (below, data) = (Below::new(), mixed(300_000));
+    let fs = below.mount(layer);
+    {
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        for (number, piece) in data.chunks(PIECE).enumerate() {
+            file.write_all((number * PIECE) as u64, piece).unwrap();
+        }
+        fs.shutdown().unwrap();
+        let stored = below.bytes("file");
+        assert!(stored.len() <= least_bytes(layer, &data), "{} bytes", stored.len());
+    }
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
 /// Who unmounts is not kept waiting for longer than ten seconds, by a clock that goes six each time

@@ -1,0 +1,119 @@
+//! Requests for the next data or hole of an open file.
+//!
+//! Bytes that only the kernel's cache holds are data too. Where there may be such bytes, the kernel
+//! is made to write them back before the file system's word for a hole is taken. That drops their
+//! pages from the cache, so it is done for the hole alone.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, Request, Result, SeekTo};
+
+use super::data::POSITION_MAX;
+use super::{Answer, Job, handle};
+use crate::answer::answer_later;
+use crate::channel::Channel;
+use crate::notices::write_back;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::reply::LseekOut;
+use crate::protocol::request::LseekIn;
+use crate::server::Server;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Server {
+    pub(super) fn lseek(&self, job: &mut Job<'_>) -> Result<Answer> {
+        let wanted: LseekIn = job.incoming.body.take()?;
+        let to = match wanted.whence {
+            SEEK_DATA => SeekTo::Data,
+            SEEK_HOLE => SeekTo::Hole,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        // Negative, for the caller.
+        if wanted.offset >= POSITION_MAX {
+            return Err(Errno::NXIO.into());
+        }
+        let seeker = Seeker {
+            file_system: Arc::clone(&self.file_system),
+            channel: Arc::clone(job.channel),
+            request: job.request.clone(),
+            ino: job.ino(),
+            handle: handle(wanted.fh),
+        };
+        let found = seeker.seek(wanted.offset, to);
+        let is_data_here = to == SeekTo::Data && matches!(&found, Ok(at) if *at == wanted.offset);
+        if is_data_here || !self.backing.may_be_dirty(seeker.ino) {
+            job.output.put(&LseekOut { offset: found? });
+            return Ok(Answer::Now);
+        }
+        seeker.seek_later(job, wanted.offset, to)?;
+        Ok(Answer::Later)
+    }
+}
+
+/// Looks for data and holes of one file.
+struct Seeker {
+    file_system: Arc<dyn FileSystem>,
+    channel: Arc<dyn Channel>,
+    request: Request,
+    ino: Ino,
+    handle: Handle,
+}
+
+impl Seeker {
+    /// What the file system answers.
+    fn seek(&self, offset: u64, to: SeekTo) -> Result<u64> {
+        self.file_system.lseek(&self.request, self.ino, self.handle, offset, to)
+    }
+
+    /// Answers the request from a thread of its own: pages are written back by ordinary requests,
+    /// which the threads of the mount must be free for.
+    fn seek_later(self, job: &Job<'_>, offset: u64, to: SeekTo) -> Result<()> {
+        let (channel, header) = (Arc::clone(&self.channel), job.incoming.header);
+        let look = move || Ok(LseekOut { offset: self.seek_written_back(offset, to)? });
+        let work = move || answer_later(&*channel, Opcode::Lseek, header, look);
+        let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);
+        begun.inspect_err(|error| tracing::warn!(%error, "no thread to write pages back"))?;
+        Ok(())
+    }
+
+    fn seek_written_back(&self, offset: u64, to: SeekTo) -> Result<u64> {
+        match to {
+            SeekTo::Data => {
+                self.write_back(offset..self.data_from(offset)?);
+                self.seek(offset, SeekTo::Data)
+            }
+            SeekTo::Hole => self.hole_from(offset),
+        }
+    }
+
+    /// The first hole at or behind an offset in which no pages wait to be written.
+    fn hole_from(&self, offset: u64) -> Result<u64> {
+        let mut start = self.seek(offset, SeekTo::Hole)?;
+        loop {
+            let end = self.data_from(start)?;
+            self.write_back(start..end);
+            let found = self.seek(offset, SeekTo::Hole)?;
+            // Behind it nothing is known yet: all of this hole turned out to be data.
+            if found < end {
+                return Ok(found);
+            }
+            start = found;
+        }
+    }
+
+    /// Where the next data begins; the end of the longest file where there is none.
+    fn data_from(&self, offset: u64) -> Result<u64> {
+        match self.seek(offset, SeekTo::Data) {
+            Err(error) if error.errno() == Errno::NXIO => Ok(POSITION_MAX),
+            found => found,
+        }
+    }
+
+    fn write_back(&self, range: Range<u64>) {
+        if let Err(error) = write_back(&*self.channel, self.ino, range) {
+            tracing::warn!(%error, "the kernel did not write back");
+        }
+    }
+}
