@@ -1,5 +1,6 @@
 //! What is asked about files and recalls.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,15 @@ impl Tier {
             .iter()
             .map(|run| (run.end * BLOCK_BYTES).min(size).saturating_sub(run.start * BLOCK_BYTES));
         Ok(size - offline.sum::<u64>().min(size))
+    }
+
+    /// Blocks of a range of a file in use that are offline.
+    pub(crate) fn offline_blocks(&self, file: &TieredFile, blocks: &Range<u64>) -> Result<u64> {
+        let state = self.state(file)?;
+        let mut offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        offline.cut(blocks.end);
+        offline.remove(0..blocks.start);
+        Ok(offline.count())
     }
 
     /// Whether a block of a file in use is here.

@@ -163,7 +163,7 @@ enum Served {
 }
 
 /// What became of a block that was asked for.
-enum Fetched {
+pub(super) enum Fetched {
     /// Its bytes.
     Block(Vec<u8>),
     /// All archives are away that hold it.
@@ -478,7 +478,12 @@ impl Tier {
 
     /// A block from the first archive that is here and has it right, or of what several have of it.
     /// Whether one is away that holds it counts only where none that is said to hold it failed.
-    fn fetch(&self, file: &TieredFile, version: &Version, block: u64) -> Result<Fetched> {
+    pub(super) fn fetch(
+        &self,
+        file: &TieredFile,
+        version: &Version,
+        block: u64,
+    ) -> Result<Fetched> {
         let holders = self.may_hold(version);
         // Before it is asked for: it may be back in between.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());

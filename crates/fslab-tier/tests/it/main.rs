@@ -17,6 +17,7 @@ mod encryption;
 mod ending;
 mod expiring;
 mod failing;
+mod full_disk;
 mod golden;
 mod gone;
 mod hindered;
