@@ -19,12 +19,15 @@ pub mod key;
 mod lease;
 pub mod memory;
 pub mod sealed;
+mod timed;
+mod workers;
 mod writer;
 
 pub use away::AwayArchive;
 pub use directory::DirectoryArchive;
 pub use key::Key;
 pub use sealed::SealedArchive;
+pub(crate) use timed::TimedArchive;
 pub use writer::Writer;
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.

@@ -22,6 +22,7 @@ mod golden;
 mod gone;
 mod hindered;
 mod hostile;
+mod hung;
 mod identity;
 mod limits;
 mod looking;
