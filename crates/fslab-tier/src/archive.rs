@@ -28,7 +28,7 @@ pub use directory::DirectoryArchive;
 pub use key::Key;
 pub use sealed::SealedArchive;
 pub(crate) use timed::TimedArchive;
-pub use writer::Writer;
+pub use writer::{Openings, Writer};
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,6 +54,11 @@ pub trait Archive: Send + Sync {
     /// may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// Whether nobody without its key can have written what it answers.
+    fn is_authentic(&self) -> bool {
+        false
     }
 
     /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.

@@ -215,6 +215,10 @@ impl Archive for TimedArchive {
         self.archive.refusal()
     }
 
+    fn is_authentic(&self) -> bool {
+        self.archive.is_authentic()
+    }
+
     fn why_away(&self) -> Option<String> {
         self.calls.why_late().or_else(|| self.archive.why_away())
     }

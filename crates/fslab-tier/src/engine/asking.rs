@@ -126,13 +126,16 @@ impl Tier {
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
+        // What this tree did not archive itself was found in an archive, where others may write.
+        let is_trusting = row.inode != Id::default()
+            || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
         // The directory that it is in must be durable, too.
         self.has_acted.store(true, Ordering::SeqCst);
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,
             self.settings.tier,
-            &attributes,
+            (&attributes, is_trusting),
             (row.file, row.version.clone()),
         )
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
+use fslab_tier::rebuild::Options;
 use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request};
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::{Moving, picture};
-use crate::support::{Bench, Counted, MIB, TIER, noise, open_over};
+use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 
 /// Identities, the maker of which archives the tree at some moment.
 struct Meddling {
@@ -99,8 +100,15 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
         let (again, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
         let (archives, of) = (bench.tier.archives(), (&bench.around, TIER));
         let request = own_request();
-        let report =
-            rebuild::rebuild_before(time, &again, &archives, &catalogue, of, &request).unwrap();
+        let report = rebuild::rebuild_with(
+            Options { before: time, ..TRUST },
+            &again,
+            &archives,
+            &catalogue,
+            of,
+            &request,
+        )
+        .unwrap();
         assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
         (fresh_over(&bench, again), report.earlier)
     };
@@ -132,7 +140,14 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     let (catalogue, archives) = (Catalogue::in_memory().unwrap(), bench.tier.archives());
     let (again, of) = (empty_tree(), (&bench.around, TIER));
     let (before, request) = (Some(time), own_request());
-    let report = rebuild::rebuild_before(before, &again, &archives, &catalogue, of, &request);
+    let report = rebuild::rebuild_with(
+        Options { before, ..TRUST },
+        &again,
+        &archives,
+        &catalogue,
+        of,
+        &request,
+    );
     assert_eq!(report.unwrap().lost, ["changed"]);
 }
 
