@@ -5,7 +5,7 @@
 //! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
 //! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
 //! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
-//! more. `uses`: whether catalogue and tree are of one day. `attached`, `takers`: which archives
+//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one day. `attached`, `takers`: which archives
 //! are here, and which of them take copies. `scrubbing`, `copying`: whether copies are whole, and
 //! making those that are missing. `ending`: the end of it all.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
@@ -68,6 +68,7 @@ mod showing;
 mod syncing;
 mod takers;
 mod tree_copies;
+mod unserved;
 mod uses;
 mod walk;
 
@@ -183,6 +184,8 @@ pub struct Tier {
     has_leased: AtomicBool,
     /// From here on nobody moves bytes, or says where they are.
     is_ending: AtomicBool,
+    /// Programs use the tree through the engine.
+    is_served: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
     has_acted: AtomicBool,
 }
@@ -211,7 +214,9 @@ impl Tier {
         check_mark(&*lower, settings.tier, around.marks)?;
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
-        let movers = settings.movers.max(archives.len());
+        // Tests have none: nothing is recalled then.
+        let least = if settings.movers == 0 { 0 } else { archives.len() };
+        let movers = settings.movers.max(least);
         let queue = Arc::new(Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock)));
         let timed = |archive| timed(archive, &settings, &around, &queue, movers);
         let archives: Vec<_> = archives.into_iter().map(timed).collect();
@@ -242,6 +247,7 @@ impl Tier {
             lacks_leases: AtomicBool::new(false),
             has_leased: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            is_served: AtomicBool::new(false),
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;

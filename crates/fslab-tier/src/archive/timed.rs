@@ -141,11 +141,11 @@ impl Calls {
             {
                 return outcome;
             }
-            if self.is_late(call) {
+            let has_waited = call.returned.wait_for(&mut state, LOOK_EVERY).timed_out();
+            if has_waited && matches!(*state, State::UnderWay) && self.is_late(call) {
                 *state = State::Gone;
                 return Err(self.one_is_late());
             }
-            call.returned.wait_for(&mut state, LOOK_EVERY);
         }
     }
 
