@@ -10,7 +10,7 @@ use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::rebuild::Options;
 use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request};
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request, Timestamp};
 use parking_lot::Mutex;
 
 use crate::parts::{empty_tree, fresh_over, rebuild_in};
@@ -97,18 +97,8 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     client.unlink(Ino::ROOT, "removed").unwrap();
     bench.tier.archive_tree(&own_request()).unwrap();
     let made = |time| {
-        let (again, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
-        let (archives, of) = (bench.tier.archives(), (&bench.around, TIER));
-        let request = own_request();
-        let report = rebuild::rebuild_with(
-            Options { before: time, ..TRUST },
-            &again,
-            &archives,
-            &catalogue,
-            of,
-            &request,
-        )
-        .unwrap();
+        let again = empty_tree();
+        let report = made_before(&bench, &again, time);
         assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
         (fresh_over(&bench, again), report.earlier)
     };
@@ -137,18 +127,19 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     };
     bench.tier.catalogue().for_each(&mut note).unwrap();
     bench.archives[0].delete(ContainerKind::Files, earlier[0]).unwrap();
+    assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
+}
+
+/// Makes a tree as it was at some time.
+fn made_before(
+    bench: &Bench,
+    again: &Arc<dyn FileSystem>,
+    before: Option<Timestamp>,
+) -> rebuild::Rebuilt {
     let (catalogue, archives) = (Catalogue::in_memory().unwrap(), bench.tier.archives());
-    let (again, of) = (empty_tree(), (&bench.around, TIER));
-    let (before, request) = (Some(time), own_request());
-    let report = rebuild::rebuild_with(
-        Options { before, ..TRUST },
-        &again,
-        &archives,
-        &catalogue,
-        of,
-        &request,
-    );
-    assert_eq!(report.unwrap().lost, ["changed"]);
+    let (options, of) = (Options { before, ..TRUST }, (&bench.around, TIER));
+    let request = own_request();
+    rebuild::rebuild_with(options, again, &archives, &catalogue, of, &request).unwrap()
 }
 
 /// What a tree knows of two directories, of which one is walked first, when somebody moves things
