@@ -5,9 +5,10 @@
 //! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
 //! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
 //! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
-//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one day. `attached`, `takers`: which archives
-//! are here, and which of them take copies. `scrubbing`, `copying`: whether copies are whole, and
-//! making those that are missing. `ending`: the end of it all.
+//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one
+//! day. `attached`, `takers`: which archives are here, and which of them take copies. `scrubbing`,
+//! `copying`: whether copies are whole, and making those that are missing. `ending`: the end of it
+//! all.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.

@@ -1,5 +1,5 @@
-//! What releases have freed, as the file system tells it: blocks that a snapshot or a reflink shares
-//! stay in use when a file gives them back, and a file system that compresses has less of them.
+//! What releases have freed, as the file system tells it: blocks that a snapshot or a reflink
+//! shares stay in use when a file gives them back, and a file system that compresses has fewer.
 
 use fslab_vfs::{FileSystem, Ino};
 

@@ -1,5 +1,5 @@
-//! Which archives threads are busy with. Each archive has a thread reserved, so that one whose calls
-//! hang holds up its own files only.
+//! Which archives threads are busy with. Each archive has a thread reserved, so that one whose
+//! calls hang holds up its own files only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
