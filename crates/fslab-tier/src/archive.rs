@@ -19,13 +19,16 @@ pub mod key;
 mod lease;
 pub mod memory;
 pub mod sealed;
+mod timed;
+mod workers;
 mod writer;
 
 pub use away::AwayArchive;
 pub use directory::DirectoryArchive;
 pub use key::Key;
 pub use sealed::SealedArchive;
-pub use writer::Writer;
+pub(crate) use timed::TimedArchive;
+pub use writer::{Openings, Writer};
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +54,11 @@ pub trait Archive: Send + Sync {
     /// may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// Whether nobody without its key can have written what it answers.
+    fn is_authentic(&self) -> bool {
+        false
     }
 
     /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.

@@ -368,7 +368,7 @@ pub fn execute(
 }
 
 /// Whether to go on: nobody listens any more otherwise.
-fn go_on(heard: bool) -> Result<()> {
+pub(crate) fn go_on(heard: bool) -> Result<()> {
     if heard { Ok(()) } else { Err(Error::Interrupted) }
 }
 

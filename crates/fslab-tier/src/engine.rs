@@ -5,9 +5,10 @@
 //! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
 //! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
 //! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
-//! more. `uses`: whether catalogue and tree are of one day. `attached`, `takers`: which archives
-//! are here, and which of them take copies. `scrubbing`, `copying`: whether copies are whole, and
-//! making those that are missing. `ending`: the end of it all.
+//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one
+//! day. `attached`, `takers`: which archives are here, and which of them take copies. `scrubbing`,
+//! `copying`: whether copies are whole, and making those that are missing. `ending`: the end of it
+//! all.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
@@ -21,7 +22,7 @@ use std::time::Duration;
 use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
 use parking_lot::{Mutex, RwLock};
 
-use crate::archive::Archive;
+use crate::archive::{Archive, TimedArchive};
 use crate::catalogue::Catalogue;
 use crate::deny::Deny;
 use crate::error::{Error, Result};
@@ -68,6 +69,7 @@ mod showing;
 mod syncing;
 mod takers;
 mod tree_copies;
+mod unserved;
 mod uses;
 mod walk;
 
@@ -108,8 +110,10 @@ pub struct Settings {
     pub deny: Deny,
     /// In which order recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Threads that recall.
+    /// Threads that recall; one an archive at least.
     pub movers: usize,
+    /// How long a call of an archive may take, beside the time that its bytes take.
+    pub call_limit: Duration,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
     /// Bytes a second that archiving writes and reads back; 0 for any.
@@ -137,6 +141,7 @@ impl Settings {
             deny: Deny::default(),
             order: Arc::new(Fifo),
             movers: 4,
+            call_limit: Duration::from_secs(60),
             ahead: 4,
             archive_rate: 0,
             recall_rate: 0,
@@ -180,6 +185,8 @@ pub struct Tier {
     has_leased: AtomicBool,
     /// From here on nobody moves bytes, or says where they are.
     is_ending: AtomicBool,
+    /// Programs use the tree through the engine.
+    is_served: AtomicBool,
     /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
     has_acted: AtomicBool,
 }
@@ -208,8 +215,12 @@ impl Tier {
         check_mark(&*lower, settings.tier, around.marks)?;
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
-        let movers = settings.movers;
+        // Tests have none: nothing is recalled then.
+        let least = if settings.movers == 0 { 0 } else { archives.len() };
+        let movers = settings.movers.max(least);
         let queue = Arc::new(Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock)));
+        let timed = |archive| timed(archive, &settings, &around, &queue, movers);
+        let archives: Vec<_> = archives.into_iter().map(timed).collect();
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
         let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
         let tier = Arc::new_cyclic(|me| Self {
@@ -237,6 +248,7 @@ impl Tier {
             lacks_leases: AtomicBool::new(false),
             has_leased: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            is_served: AtomicBool::new(false),
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;
@@ -325,6 +337,8 @@ impl Tier {
 
     /// Attaches one more archive.
     pub fn attach(&self, archive: Arc<dyn Archive>) {
+        let movers = self.movers.lock().len();
+        let archive = timed(archive, &self.settings, &self.around, &self.queue, movers);
         self.archives.write().push(archive);
     }
 
@@ -388,16 +402,15 @@ impl Tier {
             let (queue, tier) = (Arc::clone(&self.queue), Arc::downgrade(self));
             let limit = self.recall_limit.clone();
             // Waits before it chooses: who comes meanwhile may be more urgent.
-            let next = move || {
+            let next = move |queue: &Queue| {
                 limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
                 queue.next()
             };
             let work = move || {
-                while let Some(recall) = next() {
-                    match tier.upgrade() {
-                        Some(tier) => tier.serve(&recall),
-                        None => return,
-                    }
+                while let Some(recall) = next(&queue) {
+                    let Some(tier) = tier.upgrade() else { return };
+                    tier.serve(&recall);
+                    queue.served(&recall);
                 }
             };
             let thread = std::thread::Builder::new().name(format!("fslab-mover-{number}"));
@@ -420,6 +433,21 @@ impl std::fmt::Debug for Tier {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Tier").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// An archive whose calls have a time limit, with a thread reserved of so many that recall.
+fn timed(
+    archive: Arc<dyn Archive>,
+    settings: &Settings,
+    around: &Surroundings,
+    queue: &Arc<Queue>,
+    movers: usize,
+) -> Arc<dyn Archive> {
+    queue.reserve(archive.id(), movers);
+    let (limit, queue) = ((Arc::clone(&around.clock), settings.call_limit), Arc::downgrade(queue));
+    // What was put off for it goes on.
+    let returned = move || queue.upgrade().iter().for_each(|queue| queue.bring_back());
+    Arc::new(TimedArchive::new(archive, limit, Box::new(returned)))
 }
 
 /// Claims a tree for the one who moves its files.

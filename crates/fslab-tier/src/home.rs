@@ -549,7 +549,7 @@ impl Home {
         claim(&*tree)?;
         check_mark(&*tree, self.description.tier, around.marks)?;
         private::warn_if_open(&self.path, &[CATALOGUE]);
-        let writer = writing::writer_of(&*tree, &around)?;
+        let writer = writing::writer_of(&tree, &around)?;
         let archives = self.archives(writer.as_ref(), &around)?;
         self.warn_if_catalogue_is_lost();
         Tier::open(tree, settings, archives, self.catalogue()?, around)

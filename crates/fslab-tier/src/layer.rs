@@ -42,6 +42,7 @@ impl TierFs {
     /// The file system over an engine.
     #[must_use]
     pub fn new(tier: Arc<Tier>) -> Self {
+        tier.is_served_from_now_on();
         let lower = Arc::clone(tier.lower());
         Self { tier, lower, handles: RwLock::default() }
     }

@@ -4,8 +4,8 @@
 //! while the file system is fuller than `high`, those that were not used for longest first, until
 //! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
 //!
-//! `rules`: reading them. `facts`: what is asked about a file and the file system. `run`: doing
-//! what they say.
+//! `rules`: reading them. `facts`: what is asked about a file and the file system. `freed`: whether
+//! releases free anything. `run`: doing what they say.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde::Deserialize;
 mod candidates;
 mod choosing;
 mod facts;
+mod freed;
 mod rules;
 mod run;
 

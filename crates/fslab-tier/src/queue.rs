@@ -6,6 +6,8 @@
 //! that of what has waited for longest, whatever class, user and place, so that nothing waits for
 //! ever.
 //!
+//! Each archive has a thread reserved: while others wait for one that hangs, its files are served.
+//!
 //! What waits for an archive that is away is put off for a while, and is in nobody's way meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,8 +18,12 @@ use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Recall;
+use crate::id::Id;
 
+mod lanes;
 mod order;
+
+use lanes::Lanes;
 
 pub use order::{Fifo, Order, Position, Sweep};
 
@@ -63,6 +69,7 @@ pub struct Queue {
 }
 
 struct Pending {
+    lanes: Lanes,
     order: Arc<dyn Order>,
     /// By class and user.
     recalls: BTreeMap<Class, Users>,
@@ -86,10 +93,22 @@ impl Queue {
         Self { waiting: Mutex::new(waiting), came: Condvar::new(), clock }
     }
 
+    /// Reserves a thread for an archive, of so many that serve all.
+    pub(crate) fn reserve(&self, archive: Id, threads: usize) {
+        self.waiting.lock().lanes.reserve(archive, threads);
+    }
+
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
-        self.came.notify_one();
+        // Any one of those that wait may be too many for the archive.
+        self.came.notify_all();
+    }
+
+    /// A recall that was answered as the next one is served: its thread is free.
+    pub(crate) fn served(&self, recall: &Recall) {
+        self.waiting.lock().lanes.leave(recall.position.archive);
+        self.came.notify_all();
     }
 
     /// Puts a recall off that was begun, until some time by the clock; `false` once the queue is
@@ -119,7 +138,7 @@ impl Queue {
             pending.push(Arc::clone(recall));
         } else if class != Class::Ahead && pending.take_put_off(recall) {
             pending.push(Arc::clone(recall));
-            self.came.notify_one();
+            self.came.notify_all();
         }
     }
 
@@ -185,7 +204,8 @@ impl Queue {
 impl Pending {
     fn new(order: Arc<dyn Order>) -> Self {
         let (recalls, put_off) = (BTreeMap::new(), Vec::new());
-        Self { order, recalls, put_off, turns: 0, last: None, is_closed: false }
+        let lanes = Lanes::default();
+        Self { lanes, order, recalls, put_off, turns: 0, last: None, is_closed: false }
     }
 
     fn push(&mut self, recall: Arc<Recall>) {
@@ -202,16 +222,21 @@ impl Pending {
         let next = if is_for_oldest { self.oldest()? } else { self.in_turn()? };
         self.turns += 1;
         self.last = Some(next.position);
+        self.lanes.enter(next.position.archive);
         Some(next)
     }
 
     fn in_turn(&mut self) -> Option<Arc<Recall>> {
-        let users = self.recalls.values_mut().find(|users| !users.is_empty())?;
-        let (user, mut recalls) = users.pop_front()?;
-        let mut positions = recalls.iter().map(|recall| recall.position);
+        let may_go = |recall: &Arc<Recall>| self.lanes.may_enter(recall.position.archive);
+        let turn = |users: &Users| users.iter().position(|(_, of)| of.iter().any(may_go));
+        let mut classes = self.recalls.values_mut();
+        let (turn, users) = classes.find_map(|users| Some((turn(users)?, users)))?;
+        let (user, mut recalls) = users.remove(turn)?;
+        let open: Vec<usize> = (0..recalls.len()).filter(|at| may_go(&recalls[*at])).collect();
+        let mut positions = open.iter().map(|at| recalls[*at].position);
         let index = self.order.next(&mut positions, self.last);
         // An order that names none is taken to mean the last.
-        let next = recalls.remove(index.min(recalls.len().saturating_sub(1)));
+        let next = recalls.remove(open[index.min(open.len().saturating_sub(1))]);
         if !recalls.is_empty() {
             users.push_back((user, recalls));
         }
@@ -220,7 +245,8 @@ impl Pending {
 
     fn oldest(&mut self) -> Option<Arc<Recall>> {
         let all = self.recalls.values().flatten().flat_map(|(_, recalls)| recalls);
-        let oldest = Arc::clone(all.min_by_key(|recall| recall.asked_ns)?);
+        let may_go = |recall: &&Arc<Recall>| self.lanes.may_enter(recall.position.archive);
+        let oldest = Arc::clone(all.filter(may_go).min_by_key(|recall| recall.asked_ns)?);
         self.take(&oldest);
         Some(oldest)
     }

@@ -50,8 +50,10 @@ pub(crate) use reading::{check, listed, open_whole, order};
 pub struct Rebuilt {
     /// Directories.
     pub directories: u64,
-    /// Files whose bytes an archive has.
+    /// Files of the archived tree whose bytes an archive has.
     pub files: u64,
+    /// Files of which the archived tree does not tell: all, where there was none.
+    pub added: u64,
     /// Symbolic links, pipes, sockets and device nodes.
     pub others: u64,
     /// Further names of files.
@@ -70,6 +72,9 @@ pub struct Rebuilt {
     pub problems: Vec<String>,
     /// Files that are younger than the archived tree.
     pub younger: u64,
+    /// Set-id bits, capabilities and devices that were left out: whoever can write to an archive
+    /// that is not encrypted can plant them.
+    pub left_out: Vec<String>,
     /// The archived tree had been made so, in seconds since 1970; nothing where there was none.
     pub tree_made: Option<i64>,
 }
@@ -80,6 +85,8 @@ struct Rebuilder<'a> {
     archives: &'a [Arc<dyn Archive>],
     around: &'a Surroundings,
     tier: Id,
+    /// Whether archives are believed what gives programs and users more rights.
+    is_trusting: bool,
     notes: Notes<'a>,
     rebuilt: Rebuilt,
     /// Objects above it are younger than the tree.
@@ -107,6 +114,17 @@ type Latest = (u64, Id);
 /// Rows written in one transaction.
 const BATCH: usize = 500;
 
+/// How a tree is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// As it was at some time, as far as archives go back: what was archived later is as if it had
+    /// been removed.
+    pub before: Option<Timestamp>,
+    /// With set-id bits, capabilities and devices also where an archive is not encrypted: whoever
+    /// can write to it can have planted them.
+    pub trust: bool,
+}
+
 /// Makes a tree in a directory. The catalogue is filled with what archives hold; what it said
 /// before was about another tree.
 ///
@@ -121,16 +139,15 @@ pub fn rebuild(
     tier: Id,
     request: &Request,
 ) -> Result<Rebuilt> {
-    rebuild_before(None, lower, archives, catalogue, (around, tier), request)
+    rebuild_with(Options::default(), lower, archives, catalogue, (around, tier), request)
 }
 
-/// The same as it was at some time, as far as archives go back: what was archived later is as if it
-/// had been removed.
+/// The same in some way.
 ///
 /// # Errors
 /// As [`rebuild`].
-pub fn rebuild_before(
-    time: Option<Timestamp>,
+pub fn rebuild_with(
+    options: Options,
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
     catalogue: &Catalogue,
@@ -142,7 +159,8 @@ pub fn rebuild_before(
     catalogue.forget_uses()?;
     let notes = Notes::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
-    rebuilder.until = time.map_or(u64::MAX, sequence_at);
+    rebuilder.until = options.before.map_or(u64::MAX, sequence_at);
+    rebuilder.is_trusting = options.trust || archives.iter().all(|archive| archive.is_authentic());
     let tree = rebuilder.last_tree(request)?;
     rebuilder.look_around(request)?;
     if let Some(tree) = &tree {
@@ -165,14 +183,17 @@ pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
     around: &Surroundings,
     tier: Id,
-    attributes: &Attributes,
+    (attributes, is_trusting): (&Attributes, bool),
     archived: (Id, Version),
 ) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
     let notes = Notes::of_no_run(&catalogue);
     let mut rebuilder = Rebuilder::new(lower, &[], around, tier, notes);
+    rebuilder.is_trusting = is_trusting;
     rebuilder.make_stub(attributes, Some(archived))?;
-    Ok((rebuilder.notes.into_rows().next(), rebuilder.rebuilt.problems))
+    let Rebuilt { mut problems, left_out, .. } = rebuilder.rebuilt;
+    problems.extend(left_out);
+    Ok((rebuilder.notes.into_rows().next(), problems))
 }
 
 impl<'a> Rebuilder<'a> {
@@ -188,6 +209,7 @@ impl<'a> Rebuilder<'a> {
             archives,
             around,
             tier,
+            is_trusting: false,
             notes,
             rebuilt: Rebuilt::default(),
             since: 0,

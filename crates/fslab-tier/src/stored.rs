@@ -19,5 +19,5 @@ pub mod writer;
 
 pub use attributes::{Attributes, TreeEntry};
 pub use format::BLOCK_BYTES;
-pub use marks::{Marks, TreeMark, WriterMark};
+pub use marks::{Marks, Opening, TreeMark, WriterMark};
 pub use residency::{Location, Residency, Version};

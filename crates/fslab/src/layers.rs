@@ -64,6 +64,13 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
             value: ValueKind::Count { least: 1, most: 64 },
         },
         OptionSpec {
+            name: "call-limit",
+            help: "how long a call of an archive may take, beside a second for each MiB: one that \
+                   does not answer is unavailable until it does; 0s for no limit",
+            default: "60s",
+            value: ValueKind::Duration,
+        },
+        OptionSpec {
             name: "ahead",
             help: "blocks of 1 MiB recalled ahead of a program that reads in order",
             default: "4",
@@ -125,8 +132,9 @@ fn open(
     };
     let mut home = Home::read(&home)?;
     home.key = options.path("key").map(Path::to_owned);
-    let wait = options.duration("wait");
+    let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let settings = Settings {
+        call_limit: if call_limit.is_zero() { Duration::MAX } else { call_limit },
         patience: (!wait.is_zero()).then_some(wait),
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
         deny: home.deny(Arc::new(Running))?,

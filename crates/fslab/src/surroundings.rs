@@ -1,25 +1,44 @@
 //! What layers get from the program: a clock, and numbers that nobody can guess.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_layers::{Draws, Surroundings};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A keyed hash of a count; the key comes from the kernel.
-#[derive(Default)]
-struct KeyedDraws {
-    key: RandomState,
-    count: AtomicU64,
-}
+/// Numbers from the kernel's random source.
+struct KernelDraws;
 
-impl Draws for KeyedDraws {
+impl Draws for KernelDraws {
     fn draw(&self) -> u64 {
-        self.key.hash_one(self.count.fetch_add(1, Ordering::Relaxed))
+        let mut bytes = [0; 8];
+        loop {
+            match getrandom(&mut bytes, GetRandomFlags::empty()) {
+                Ok(count) if count == bytes.len() => return u64::from_ne_bytes(bytes),
+                Ok(_) | Err(Errno::INTR) => {}
+                // Up to 256 bytes are always given since Linux 3.17, once the kernel has started.
+                Err(error) => unreachable!("the kernel gives no random numbers: {error}"),
+            }
+        }
     }
 }
 
 /// Those of this program.
 pub fn of_program() -> Surroundings {
-    Surroundings::default().with_draws(Arc::new(KeyedDraws::default()))
+    Surroundings::default().with_draws(Arc::new(KernelDraws))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn drawn_numbers_differ_in_all_their_bytes() {
+        let drawn: HashSet<u64> = (0..1000).map(|_| KernelDraws.draw()).collect();
+        assert_eq!(drawn.len(), 1000);
+        let (all, none) = drawn.iter().fold((u64::MAX, 0), |(and, or), one| (and & one, or | one));
+        assert_eq!((all, none), (0, u64::MAX));
+    }
 }

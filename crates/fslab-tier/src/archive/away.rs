@@ -237,6 +237,10 @@ impl Archive for AwayArchive {
         self.shared.present().ok()?.refusal()
     }
 
+    fn is_authentic(&self) -> bool {
+        self.shared.present().is_ok_and(|archive| archive.is_authentic())
+    }
+
     fn why_away(&self) -> Option<String> {
         match &self.shared.place.lock().state {
             State::Here(_) => None,

@@ -18,6 +18,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
@@ -212,7 +213,20 @@ impl DirectoryArchive {
         Self::describe_own(root, owner)?;
         check_directories(root, Missing::IsWrong)?;
         let _lease = take_lease(root)?;
-        writer::record(root, writer)
+        writer::take_over(root, writer)
+    }
+
+    /// Who writes to an archive, since when, and when anything was written to it last.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn holder(root: &Path) -> Result<String> {
+        let holder = writer::holder(root)?;
+        let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
+        let written = last_write(root).map_err(Error::file(root))?;
+        let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let written = writer::date(i64::try_from(seconds).unwrap_or(i64::MAX));
+        Ok(format!("{holder}, last written to at {written}"))
     }
 
     /// Why a tree only reads an archive; nothing where it may write.
@@ -288,6 +302,25 @@ impl DirectoryArchive {
 
 fn directories() -> [&'static str; 3] {
     [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
+}
+
+/// When a container came or went last: its directory was changed then.
+fn last_write(root: &Path) -> io::Result<SystemTime> {
+    let mut last = SystemTime::UNIX_EPOCH;
+    let mut places: Vec<PathBuf> = directories().iter().map(|name| root.join(name)).collect();
+    while let Some(place) = places.pop() {
+        let found = fs::symlink_metadata(&place)?;
+        last = last.max(found.modified()?);
+        if place.ends_with(directory_of(ContainerKind::Files)) {
+            for entry in fs::read_dir(&place)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    places.push(entry.path());
+                }
+            }
+        }
+    }
+    Ok(last)
 }
 
 /// What a directory that is not there is to who opens an archive.
@@ -656,7 +689,8 @@ mod tests {
         use crate::stored::WriterMark;
         let writer = |number| {
             let mark = WriterMark { id: Id([number; 16]), is_rebuilt: false, root: Id([9; 16]) };
-            Writer { mark, tree: Some(format!("/tree{number}").into()), since: Default::default() }
+            let tree = Some(format!("/tree{number}").into());
+            Writer { mark, tree, since: Default::default(), openings: None }
         };
         let (_scratch, archive) = made();
         let (root, owner) = (archive.root.clone(), Id([2; 16]));

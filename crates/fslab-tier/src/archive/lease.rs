@@ -40,7 +40,7 @@ pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
     if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
         return Ok(Right::Reads(refusal));
     }
-    writer.map_or(Ok(()), |writer| writer::record_first(root, writer))?;
+    writer.map_or(Ok(()), |writer| writer::record_opening(root, writer))?;
     Ok(Right::Writes(lease))
 }
 

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::Request;
+use fslab_vfs::{FileSystem, Ino, Request};
 
 use super::{Tell, each_file, go_on, tell_done};
 use crate::command::Event;
 use crate::engine::{FileUse, Place, Tier};
 use crate::error::{Error, Result, shown};
 use crate::limit::Limit;
-use crate::lower::Found;
+use crate::lower::{Found, own_request};
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
@@ -94,7 +94,34 @@ impl Round<'_> {
         let (used, size) = (self.tier.enter(found.ino()), found.attr.size);
         let resident_before = self.tier.resident_bytes(&used.file, size).map_err(below())?;
         let path = place.path.to_vec();
+        self.check_room(&used, &path)?;
         Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
+    }
+
+    /// Fails where a file, with all that was asked for before, does not fit into the file system
+    /// below: a recall that fills it up would have other programs fail.
+    fn check_room(&self, used: &FileUse, path: &[u8]) -> Result<()> {
+        let below = || Error::below(path);
+        let wanted = self.tier.offline_blocks(&used.file, &self.blocks).map_err(below())?;
+        let stat = self.tier.lower().statfs(&own_request(), Ino::ROOT).map_err(below())?;
+        let free = stat.blocks_available.saturating_mul(stat.fragment_size.into());
+        let awaited = self.waiting * BLOCK_BYTES;
+        if wanted == 0 || wanted * BLOCK_BYTES + awaited <= free {
+            return Ok(());
+        }
+        let wanted = wanted * BLOCK_BYTES;
+        let others = if awaited == 0 {
+            String::new()
+        } else {
+            format!(", of which {awaited} are for files that are being recalled")
+        };
+        let path = shown(path);
+        Err(Error::Refused {
+            what: format!(
+                "{path}: recalling it takes {wanted} bytes, and the file system below has {free} \
+                 free{others}; release other files first, or recall a part with --range"
+            ),
+        })
     }
 
     /// Waits for the file that was asked for first. What goes wrong with it is told.

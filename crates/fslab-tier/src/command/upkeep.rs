@@ -29,6 +29,11 @@ pub(super) fn scan(tier: &Arc<Tier>, request: &Request, tell: &mut Tell<'_>) -> 
         let what = format!("{files} damaged files may name any object: none is taken for unneeded");
         go_on(tell(Event::Problem { what }))?;
     }
+    if scanned.is_overtaken {
+        let what = "files were moved, made or removed during the scan of a tree that is not \
+                    mounted: no object is taken for unneeded; scan again while nobody changes it";
+        go_on(tell(Event::Problem { what: what.to_owned() }))?;
+    }
     total(tell, &figures_of_scan(&scanned))
 }
 

@@ -1,4 +1,4 @@
-//! Copying files into archives.
+//! Copying files into archives. Blocks that are offline are read from archives and stay offline.
 //!
 //! 1. The catalogue says that an object is on its way: whatever happens, it is found again.
 //! 2. The file is copied to as many archives as copies are asked for, and read back from each.
@@ -6,6 +6,7 @@
 //!    began to change it meanwhile.
 //! 4. The catalogue says that the object is a file's last version, and the one before is not.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request};
@@ -13,6 +14,8 @@ use parking_lot::MutexGuard;
 
 use super::copies::{Copies, failed, verify};
 use super::file::{FileState, Known, TieredFile};
+use super::marks::PIECES_MAX;
+use super::recall::Fetched;
 use super::walk::is_gone;
 use super::{FileUse, Tier};
 use crate::archive::{Archive, ContainerKind};
@@ -58,6 +61,8 @@ pub(super) struct Job {
     pub(super) attr: Attr,
     identity: Id,
     before: Option<Residency>,
+    /// Blocks that were offline when it began.
+    offline: Runs,
 }
 
 impl Job {
@@ -137,12 +142,16 @@ impl Tier {
             if is_done {
                 return Ok(None);
             }
-            if state.has_offline() {
-                drop(state);
+            let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+            if !offline.is_empty() {
                 // Other files are not held up until an archive is back.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
-                self.recall_in_bulk(file, path, 0..u64::MAX, request)?;
-                continue;
+                let mixed = self.offline_with_data(file.ino(), &offline).map_err(below())?;
+                if let Some(blocks) = mixed {
+                    drop(state);
+                    self.recall_in_bulk(file, path, blocks, request)?;
+                    continue;
+                }
             }
             let attr = self.attr_below(file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
@@ -151,7 +160,7 @@ impl Tier {
             if !self.around.marks.are_believed(&attr) {
                 return Err(Error::Foreign { path: crate::error::shown(path) });
             }
-            if let Some(why) = too_large(&attr) {
+            if let Some(why) = too_large(&attr, &offline) {
                 return Err(not_now(why));
             }
             state.is_archiving = true;
@@ -159,8 +168,24 @@ impl Tier {
             drop(state);
             let identity = before.as_ref().map(|before| before.file);
             let identity = identity.unwrap_or_else(|| self.around.identities.make());
-            return Ok(Some(Job { used, path: path.to_vec(), changes, attr, identity, before }));
+            let path = path.to_vec();
+            return Ok(Some(Job { used, path, changes, attr, identity, before, offline }));
         }
+    }
+
+    /// Offline blocks that somebody wrote to below: what they hold is only known once they are
+    /// recalled.
+    fn offline_with_data(&self, ino: Ino, offline: &Runs) -> fslab_vfs::Result<Option<Range<u64>>> {
+        let own = self.open_own(ino, false)?;
+        for run in offline.iter() {
+            let Some(data) = own.next_data(run.start * BLOCK_BYTES)? else { break };
+            let first = data / BLOCK_BYTES;
+            if first < run.end {
+                let hole = own.next_hole(data)?.unwrap_or(u64::MAX);
+                return Ok(Some(first..hole.div_ceil(BLOCK_BYTES).clamp(first + 1, run.end)));
+            }
+        }
+        Ok(None)
     }
 
     /// What an archive holds that is away is not archived again for that: it will be back. Nor is
@@ -267,7 +292,7 @@ impl Tier {
         }
     }
 
-    /// Reads a file from its beginning to its end.
+    /// Reads a file from its beginning to its end, without recalling any of it.
     pub(super) fn each_block(
         &self,
         job: &Job,
@@ -281,6 +306,13 @@ impl Tier {
             self.check_going(request)?;
             let offset = block * BLOCK_BYTES;
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
+            if job.offline.contains(block) {
+                let mut bytes = self.offline_block(job, block)?;
+                // The file may have been cut off within it.
+                bytes.resize(length as usize, 0);
+                visit(Block::Bytes(&bytes))?;
+                continue;
+            }
             if !own.has_data(offset, offset + length).map_err(below())? {
                 visit(Block::Zeros(length))?;
                 continue;
@@ -292,6 +324,15 @@ impl Tier {
             visit(Block::Bytes(&buffer))?;
         }
         Ok(())
+    }
+
+    /// A block of the version before, from an archive that holds it.
+    fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
+        let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
+        match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
+            Fetched::Block(bytes) => Ok(bytes),
+            Fetched::Away => Err(self.no_copy(&before.version)),
+        }
     }
 
     /// The file is what was copied: from here on it is archived.
@@ -311,6 +352,8 @@ impl Tier {
     pub(super) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
         self.check_open()?;
+        // All of the file is in the new version: what is here may be said to be offline, too.
+        let offline = state.known().map(|known| known.offline.joined(PIECES_MAX));
         let residency = Residency {
             tier: self.settings.tier,
             file: row.file,
@@ -319,7 +362,7 @@ impl Tier {
             moving: false,
             touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
             version: row.version.clone(),
-            offline: Runs::new(),
+            offline: offline.unwrap_or_default(),
         };
         let marked = self.mark_archived(job.file(), &mut state, residency);
         marked.map_err(Error::below(&job.path))
@@ -392,12 +435,13 @@ pub(super) fn delete_from(archives: &[Arc<dyn Archive>], container: Id) -> Resul
 
 /// Why no archive takes a file of such a size. Holes are free, but not the table that says that
 /// they are there: it would fill disks and archives of whoever has nothing to keep in them.
-fn too_large(attr: &Attr) -> Option<&'static str> {
+fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     let blocks = blocks_of(attr.size);
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
+    let data_bytes = attr.blocks.saturating_mul(SECTOR_BYTES) + offline.count() * BLOCK_BYTES;
     if blocks > PAGES_MAX * PAGE_ENTRIES {
         Some("is larger than an archive takes (2 PiB)")
-    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(attr.blocks.saturating_mul(SECTOR_BYTES)) {
+    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(data_bytes) {
         Some("has so many holes that what says where they are would be larger than what is not")
     } else {
         None

@@ -1,5 +1,6 @@
 //! What is asked about files and recalls.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,15 @@ impl Tier {
             .iter()
             .map(|run| (run.end * BLOCK_BYTES).min(size).saturating_sub(run.start * BLOCK_BYTES));
         Ok(size - offline.sum::<u64>().min(size))
+    }
+
+    /// Blocks of a range of a file in use that are offline.
+    pub(crate) fn offline_blocks(&self, file: &TieredFile, blocks: &Range<u64>) -> Result<u64> {
+        let state = self.state(file)?;
+        let mut offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        offline.cut(blocks.end);
+        offline.remove(0..blocks.start);
+        Ok(offline.count())
     }
 
     /// Whether a block of a file in use is here.
@@ -116,13 +126,16 @@ impl Tier {
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
+        // What this tree did not archive itself was found in an archive, where others may write.
+        let is_trusting = row.inode != Id::default()
+            || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
         // The directory that it is in must be durable, too.
         self.has_acted.store(true, Ordering::SeqCst);
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,
             self.settings.tier,
-            &attributes,
+            (&attributes, is_trusting),
             (row.file, row.version.clone()),
         )
     }

@@ -2,6 +2,7 @@
 //! waits for blocks of his own range only.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
@@ -163,7 +164,7 @@ enum Served {
 }
 
 /// What became of a block that was asked for.
-enum Fetched {
+pub(super) enum Fetched {
     /// Its bytes.
     Block(Vec<u8>),
     /// All archives are away that hold it.
@@ -416,10 +417,17 @@ impl Tier {
     /// Does one recall; called by threads of the engine.
     pub(super) fn serve(&self, recall: &Arc<Recall>) {
         recall.is_begun.store(true, Ordering::SeqCst);
-        let outcome = match self.fetch_and_apply(recall) {
-            Ok(Served::Away) => return self.put_off(recall),
-            Ok(Served::Done) => Ok(()),
-            Err(error) => Err(error),
+        let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
+        let outcome = match served {
+            Ok(Ok(Served::Away)) => return self.put_off(recall),
+            Ok(Ok(Served::Done)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            // Whoever waits is answered, and the thread goes on with other files.
+            Err(_) => {
+                let name = self.name_of_block(&recall.file, recall.block);
+                tracing::error!("{name}: recalling it panicked; please report this");
+                Err(Errno::IO.into())
+            }
         };
         self.counted.recalled(&outcome);
         // Who reads what has landed waits for what he finds in flight, and for nothing else.
@@ -478,7 +486,12 @@ impl Tier {
 
     /// A block from the first archive that is here and has it right, or of what several have of it.
     /// Whether one is away that holds it counts only where none that is said to hold it failed.
-    fn fetch(&self, file: &TieredFile, version: &Version, block: u64) -> Result<Fetched> {
+    pub(super) fn fetch(
+        &self,
+        file: &TieredFile,
+        version: &Version,
+        block: u64,
+    ) -> Result<Fetched> {
         let holders = self.may_hold(version);
         // Before it is asked for: it may be back in between.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());

@@ -14,7 +14,12 @@ use crate::error::{Error, Result};
 use crate::lower::SECTOR_BYTES;
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
+use crate::stored::reader::{BlockSum, ObjectReader};
 use crate::stored::{BLOCK_BYTES, Residency, Version};
+
+/// Blocks that are compared and freed at once: whoever uses the file waits for so many, and the
+/// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
+const SLICE_BLOCKS: usize = 64;
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,22 +44,69 @@ impl Tier {
             self.may_release(file, &state, path)?
         };
         // An archive may hang: whoever uses the file meanwhile does not wait for that.
-        self.have_copies(&version)?;
+        let copies = self.whole_copies(&version)?;
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
+        let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
+        loop {
+            let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
+            if blocks.is_empty() {
+                return Ok(released);
+            }
+            let archived = archived(&copies, &blocks)?;
+            let slice = self.release_slice(file, path, &version, &archived)?;
+            released.bytes += slice.bytes;
+            released.freed += slice.freed;
+        }
+    }
+
+    /// Frees blocks that archives hold, while nobody else uses the file: none of them unless its
+    /// bytes are those that were archived.
+    fn release_slice(
+        &self,
+        file: &TieredFile,
+        path: &[u8],
+        version: &Version,
+        archived: &[(u64, BlockSum)],
+    ) -> Result<Released> {
+        let below = || Error::below(path);
         let (mut state, _alone) = self.lock_alone(file, path, version.object)?;
-        let present = state.known().map_or(0, |known| known.offline.pieces());
-        let wanted: Runs = wanted.iter().take(PIECES_MAX.saturating_sub(present)).collect();
+        let wanted = fitting(&state, archived);
         if wanted.is_empty() {
             return Ok(Released::default());
         }
-        let bytes = (wanted.count() * BLOCK_BYTES).min(version.size);
-        let before = self.attr_below(ino, None).map_err(below())?.blocks;
+        let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
+        if !self.are_archived(file, &mut state, freed).map_err(below())? {
+            // No later release may take the present time of modification for that of the version.
+            self.mark_changed(file, &mut state).map_err(below())?;
+            return Err(changed_behind(path));
+        }
+        let bytes = wanted.iter().flatten().map(|block| length_of(block, version.size)).sum();
+        let before = self.attr_below(file.ino(), None).map_err(below())?.blocks;
         self.make_offline(file, &mut state, &wanted).map_err(below())?;
-        let after = self.attr_below(ino, None).map_err(below())?.blocks;
+        let after = self.attr_below(file.ino(), None).map_err(below())?.blocks;
         // A file system that tells no blocks may have freed all of it.
         let freed = if before == 0 { bytes } else { before.saturating_sub(after) * SECTOR_BYTES };
         self.counted.released(freed);
         Ok(Released { bytes, freed })
+    }
+
+    /// Whether blocks have the bytes that archives have of them. Size and time of modification
+    /// don't tell: stores through a mapping reach the time late, and programs set it back.
+    fn are_archived<'a>(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        archived: impl Iterator<Item = &'a (u64, BlockSum)>,
+    ) -> fslab_vfs::Result<bool> {
+        let own = state.own(self, file.ino())?;
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        for (block, sum) in archived {
+            let count = own.read(block * BLOCK_BYTES, &mut buffer)?;
+            if !sum.is_of(&buffer[..count]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The version that archives are said to hold, if the file may lose its bytes.
@@ -77,7 +129,7 @@ impl Tier {
         let attr = attr.map_err(Error::below(path))?;
         let is_same = (attr.size, attr.modified) == (version.size, version.modified);
         if attr.kind != FileKind::Regular || !is_same {
-            return Err(not_now("was changed behind the mount since it was archived"));
+            return Err(changed_behind(path));
         }
         if !known.is_in_order() {
             return Err(Error::busy(path, "is being recalled"));
@@ -85,23 +137,28 @@ impl Tier {
         Ok(version.clone())
     }
 
-    /// Whether enough archives hold a version now: each is asked for its description and table.
-    fn have_copies(&self, version: &Version) -> Result<()> {
+    /// The copies of a version in archives of this tree, each of which is asked for its description
+    /// and table.
+    ///
+    /// # Errors
+    /// Where fewer archives answer than must hold it.
+    fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
         self.look_for_archives();
-        let (mut whole, mut problem) = (0, None);
+        let (mut whole, mut problem) = (Vec::new(), None);
         for archive in self.own_holders(version) {
             archive.forget(ContainerKind::Files, version.location.container);
-            match crate::stored::reader::ObjectReader::open(&archive, version) {
-                Ok(_) => whole += 1,
+            match ObjectReader::open(&archive, version) {
+                Ok(reader) => whole.push(reader),
                 Err(error) => problem = Some(error),
             }
         }
-        if whole >= self.settings.copies {
-            return Ok(());
+        if whole.len() >= self.settings.copies {
+            return Ok(whole);
         }
         self.holders(version).iter().try_for_each(check_own)?;
         let (wanted, missing) = (self.settings.copies, self.missing_holders(version));
-        Err(problem.unwrap_or(Error::TooFewCopies { wanted, found: whole, missing }))
+        let found = whole.len();
+        Err(problem.unwrap_or(Error::TooFewCopies { wanted, found, missing }))
     }
 
     /// The runs of blocks that are here and not mere holes, not many more than a residency can
@@ -152,6 +209,49 @@ impl Tier {
         // Whatever was not freed is recalled like the rest.
         punched
     }
+}
+
+/// What the first copy whose table can be read says of blocks.
+///
+/// # Errors
+/// What the last one answers.
+fn archived(copies: &[ObjectReader], blocks: &[u64]) -> Result<Vec<(u64, BlockSum)>> {
+    let sums = |copy: &ObjectReader| {
+        let sums = blocks.iter().map(|block| Ok((*block, copy.block_sum(*block)?)));
+        sums.collect::<Result<Vec<_>>>()
+    };
+    let mut problem = Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
+    for copy in copies {
+        match sums(copy) {
+            Ok(sums) => return Ok(sums),
+            Err(error) => problem = error,
+        }
+    }
+    Err(problem)
+}
+
+/// Blocks that are not offline yet, as far as a residency can name them.
+fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
+    let (mut wanted, Some(known)) = (Runs::new(), state.known()) else { return Runs::new() };
+    let mut offline = known.offline.clone();
+    for (block, _) in archived {
+        let mut next = offline.clone();
+        next.insert(*block..block + 1);
+        if next.pieces() <= PIECES_MAX && !offline.contains(*block) {
+            wanted.insert(*block..block + 1);
+            offline = next;
+        }
+    }
+    wanted
+}
+
+/// Bytes of a block of a file.
+fn length_of(block: u64, size: u64) -> u64 {
+    size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES)
+}
+
+fn changed_behind(path: &[u8]) -> Error {
+    not_now(path)("was changed behind the mount since it was archived")
 }
 
 fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {

@@ -11,6 +11,7 @@ use super::Tier;
 use super::copies::failed;
 use super::file::TieredFile;
 use super::scrubbing::Heard;
+use super::unserved::Directories;
 use super::walk::{Closed, Place, Visit};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
@@ -39,8 +40,17 @@ pub struct Scanned {
     pub unneeded: u64,
     /// Archives that are not attached, or away, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
+    /// Names changed behind the scan, where nobody told of them: nothing is said to be unneeded.
+    pub is_overtaken: bool,
     /// Files or directories of others were walked past: who needs what can't be told of all.
     is_partly_hidden: bool,
+}
+
+impl Scanned {
+    /// Whether all objects that files name were met.
+    fn has_met_all(&self) -> bool {
+        self.unknown == 0 && !self.is_overtaken
+    }
 }
 
 /// Rows written in one transaction.
@@ -85,7 +95,9 @@ impl Tier {
         let number = self.catalogue.begin_scan()?;
         let mut scanned = Scanned::default();
         let (mut changes, mut foreign) = (BTreeMap::new(), HashSet::new());
+        let mut directories = Directories::default();
         let closed = self.walk_all(request, &mut |place| {
+            directories.add(&place.found.attr, self.around.tell);
             if place.found.attr.kind == FileKind::Regular {
                 scanned.files += 1;
                 if self.around.marks.are_believed(&place.found.attr) {
@@ -102,6 +114,13 @@ impl Tier {
             Ok(Visit::Into)
         })?;
         self.catalogue.put_where_still(changes.values())?;
+        scanned.is_overtaken = !self.has_met_all(directories, request)?;
+        if scanned.is_overtaken {
+            tracing::warn!(
+                "files were moved, made or removed while the tree, which is not mounted, was \
+                 scanned: no object is taken for unneeded"
+            );
+        }
         self.retire_unseen(number, &closed, &foreign, &mut scanned)?;
         self.note_ended(number, &scanned)?;
         // What has no row may be needed where it can't be looked.
@@ -117,8 +136,12 @@ impl Tier {
         Ok(scanned)
     }
 
-    /// Every file was looked at. Where one could not tell what it names, that may be any object.
+    /// The tree was walked. Where a file could not tell what it names, that may be any object; and
+    /// so may what a file names that moved behind the walk.
     fn note_ended(&self, number: u64, scanned: &Scanned) -> Result<()> {
+        if scanned.is_overtaken {
+            return Ok(());
+        }
         if scanned.unknown == 0 {
             self.count_scan()?;
             self.catalogue.end_scan(number)?;
@@ -249,7 +272,7 @@ impl Tier {
         foreign: &HashSet<Id>,
         scanned: &mut Scanned,
     ) -> Result<()> {
-        if scanned.unknown > 0 {
+        if !scanned.has_met_all() {
             return Ok(());
         }
         let is_unseen = |row: &ObjectRow| {
@@ -395,7 +418,7 @@ impl Tier {
                 Err(error) => scanned.damaged.push(error.to_string()),
             }
         }
-        if scanned.unknown > 0 || scanned.is_partly_hidden {
+        if !scanned.has_met_all() || scanned.is_partly_hidden {
             return Ok(());
         }
         scanned.unneeded += rows.len() as u64;

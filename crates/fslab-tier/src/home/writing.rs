@@ -1,11 +1,12 @@
 //! Which tree of its tier one is: archives that another one writes to are only read.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use fslab_vfs::{Errno, FileSystem, Ino};
 
 use super::{Attached, Home, refused};
-use crate::archive::{DirectoryArchive, Writer};
+use crate::archive::{DirectoryArchive, Openings, Writer};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
@@ -55,7 +56,8 @@ fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
 ///
 /// # Errors
 /// What the tree answers.
-pub fn writer_of(tree: &dyn FileSystem, around: &Surroundings) -> Result<Option<Writer>> {
+pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Option<Writer>> {
+    let (openings, tree) = (Openings::of(tree, around), &**tree);
     let known = around.marks.read_writer(tree, &own_request()).map_err(Error::below(b""))?;
     let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;
     let mark = match known {
@@ -74,7 +76,7 @@ pub fn writer_of(tree: &dyn FileSystem, around: &Surroundings) -> Result<Option<
         Err(error) => return Err(Error::below(b"")(error)),
     };
     let (tree, since) = (tree.path_below(Ino::ROOT), around.calendar.now());
-    Ok(Some(Writer { mark, tree, since }))
+    Ok(Some(Writer { mark, tree, since, openings: Some(openings) }))
 }
 
 fn takes_no_xattr(errno: Errno) -> bool {
@@ -105,7 +107,7 @@ impl Home {
     pub fn take_over(
         &self,
         archive: &Path,
-        tree: &dyn FileSystem,
+        tree: &Arc<dyn FileSystem>,
         around: &Surroundings,
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {

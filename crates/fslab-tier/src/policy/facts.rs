@@ -82,7 +82,7 @@ pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
     if full.share() <= high {
         return Ok(0);
     }
-    Ok((full.used - low * full.all) as u64)
+    Ok(full.above(low))
 }
 
 /// Bytes of the file system below.
@@ -95,6 +95,16 @@ impl Fullness {
     /// Used space, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         if self.all > 0.0 { self.used / self.all } else { 0.0 }
+    }
+
+    /// Bytes above a share.
+    pub(super) fn above(&self, share: f64) -> u64 {
+        (self.used - share * self.all) as u64
+    }
+
+    /// Bytes that are free now and were not before.
+    pub(super) fn freed_since(&self, before: &Self) -> u64 {
+        (before.used - self.used) as u64
     }
 }
 

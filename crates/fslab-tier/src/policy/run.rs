@@ -10,16 +10,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fslab_vfs::{Ino, Request};
+use fslab_vfs::Request;
 
 use super::candidates::{Candidate, Candidates};
 use super::choosing::{Chosen, Met};
 use super::facts::{bytes_wanted, fullness, here_for};
+use super::freed::{Freed, Measured};
 use super::{Policy, Watermarks};
-use crate::command::{Tell, tell_problem, total};
+use crate::command::{Event, Tell, go_on, tell_problem, total};
 use crate::engine::{Archived, Archiver, Outcome, Place, Released, Tier, Visit, is_gone};
 use crate::error::{Error, Result, shown};
-use crate::lower::{Found, own_request};
+use crate::lower::Found;
 
 /// Candidates that are remembered at once.
 const CANDIDATES_MAX: usize = 100_000;
@@ -52,6 +53,10 @@ struct Run<'a> {
     begun: u64,
     /// Bytes of space that are to be freed.
     wanted: u64,
+    /// What was freed of that, where there are watermarks.
+    freed: Option<Freed>,
+    /// Releasing files frees nothing.
+    is_in_vain: bool,
     has_walked: bool,
     /// It was told that files have copies only in archives that another tree writes to.
     has_told_others: bool,
@@ -85,6 +90,8 @@ pub(crate) fn run(
         archiver: tier.archiver(request, None, policy.bundled),
         policy,
         dry_run,
+        freed: None,
+        is_in_vain: false,
         request,
         on_their_way: HashMap::new(),
         has_walked: false,
@@ -166,11 +173,6 @@ impl Run<'_> {
         if self.dry_run {
             return Ok(0);
         }
-        if self.tally.released > 0 {
-            // There are file systems that tell what was freed only once they have noted it.
-            let synced = self.tier.lower().syncfs(&own_request(), Ino::ROOT);
-            synced.map_err(Error::below(b""))?;
-        }
         bytes_wanted(self.tier, &self.policy)
     }
 
@@ -181,7 +183,10 @@ impl Run<'_> {
         fits: &dyn Fn(&Run<'_>, &Place<'_>, &Chosen) -> bool,
     ) -> Result<()> {
         let mut candidates = Candidates::of(CANDIDATES_MAX);
-        while self.wanted > 0 {
+        let watermarks = self.policy.watermarks.filter(|_| !self.dry_run);
+        let begin = |watermarks| Freed::begin(self.tier, watermarks, self.wanted);
+        self.freed = watermarks.map(begin).transpose()?;
+        while self.wanted > 0 && !self.is_in_vain {
             self.each_file(tell, &mut |run, place, chosen, _| {
                 if chosen.may_go() && fits(run, place, &chosen) {
                     candidates.add(chosen.candidate);
@@ -200,11 +205,33 @@ impl Run<'_> {
     fn release_some(&mut self, next: &[Candidate], tell: &mut Tell<'_>) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
-                break;
+                // What files have given back need not be free.
+                self.measure(tell)?;
+            }
+            if self.wanted == 0 || self.is_in_vain {
+                return Ok(());
             }
             self.release(candidate, tell)?;
         }
-        Ok(())
+        self.measure(tell)
+    }
+
+    /// Has the file system tell what is wanted still, and whether releases free anything.
+    fn measure(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+        let Some(freed) = &mut self.freed else { return Ok(()) };
+        let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
+        self.wanted = measured.wanted;
+        self.is_in_vain = measured.is_in_vain();
+        if !self.is_in_vain {
+            return Ok(());
+        }
+        let Measured { released, freed, .. } = measured;
+        let what = format!(
+            "released {released} bytes, and the file system below has {freed} more free: \
+             snapshots or reflinks may share the blocks, or other programs fill it; nothing more \
+             is released in this run"
+        );
+        go_on(tell(Event::Problem { what }))
     }
 
     /// Walks the tree, and does something with each file that is to be archived or may go. What
@@ -312,7 +339,8 @@ impl Run<'_> {
                 self.tally.released += u64::from(bytes > 0);
                 self.tally.released_bytes += freed;
                 self.wanted = self.wanted.saturating_sub(freed);
-                Ok(())
+                let is_due = self.freed.as_mut().is_some_and(|sum| sum.add(freed));
+                if is_due { self.measure(tell) } else { Ok(()) }
             }
             Err(error) => self.pass_over(&error, tell),
         }

@@ -1,5 +1,6 @@
 //! What an inode gets beside its bytes: owner, xattrs, permissions and times, as archived.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,9 +12,13 @@ use crate::error::{Error, Result, shown};
 use crate::lower::xattr_names;
 use crate::stored::{Attributes, marks};
 
+/// The bits that have a program run as the owner or the group of its file.
+const SET_ID: u32 = 0o6000;
+
 impl Rebuilder<'_> {
     /// Gives an inode its owner, xattrs, permissions and times, in the order in which they last.
     pub(super) fn dress(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
+        let attributes = &*self.believed(attributes);
         let request = self.request();
         let owner =
             SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
@@ -29,6 +34,24 @@ impl Rebuilder<'_> {
         let rest = SetAttr { permissions, ..times_of(attributes) };
         let set = self.lower.setattr(&request, ino, None, &rest);
         set.map(drop).map_err(Error::below(&attributes.path))
+    }
+
+    /// What of attributes an archive is believed: not what gives whoever runs a file more rights,
+    /// where anybody may have planted that.
+    fn believed<'a>(&mut self, attributes: &'a Attributes) -> Cow<'a, Attributes> {
+        let is_file = attributes.kind() == Some(FileKind::Regular);
+        let has_set_id = attributes.mode & SET_ID != 0;
+        let is_capability = |(name, _): &(Vec<u8>, Vec<u8>)| name == CAPABILITY.as_bytes();
+        let has_capability = attributes.xattrs.iter().any(is_capability);
+        if self.is_trusting || !is_file || !(has_set_id || has_capability) {
+            return Cow::Borrowed(attributes);
+        }
+        let path = shown(&attributes.path);
+        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were left out"));
+        let mut believed = attributes.clone();
+        believed.mode &= !SET_ID;
+        believed.xattrs.retain(|xattr| !is_capability(xattr));
+        Cow::Owned(believed)
     }
 
     /// An archive names no mark of a tier, unless somebody else wrote it.

@@ -203,6 +203,12 @@ impl Rebuilder<'_> {
     fn make_other(&mut self, entry: &TreeEntry) -> Result<()> {
         let attributes = &entry.attributes;
         let path = &attributes.path;
+        let is_device =
+            matches!(attributes.kind(), Some(FileKind::BlockDevice | FileKind::CharDevice));
+        if is_device && !self.is_trusting {
+            self.rebuilt.left_out.push(format!("{}: a device was left out", shown(path)));
+            return Ok(());
+        }
         let (parent, name) = self.parent(path)?;
         let name = named(name, path)?;
         let (request, parent) = (self.request(), parent.ino());

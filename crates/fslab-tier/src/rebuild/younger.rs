@@ -177,6 +177,7 @@ impl Rebuilder<'_> {
             Err(error) if error.errno() == Errno::NOENT => {
                 self.make_stub(attributes, Some((file, version.clone())))?;
                 self.rebuilt.younger += 1;
+                self.rebuilt.added += 1;
                 return Ok(true);
             }
             Err(error) if error.errno() == Errno::NOTDIR => {

@@ -22,6 +22,10 @@ pub const USER_USES_NAME: &str = "user.fslab.tier.uses";
 pub const TRUSTED_WRITER_NAME: &str = "trusted.fslab.tier.writer";
 /// The same where it is an ordinary user's.
 pub const USER_WRITER_NAME: &str = "user.fslab.tier.writer";
+/// The xattr on the root of a tree that tells it from its copies, such as clones and snapshots.
+pub const TRUSTED_OPENINGS_NAME: &str = "trusted.fslab.tier.openings";
+/// The same where it is an ordinary user's.
+pub const USER_OPENINGS_NAME: &str = "user.fslab.tier.openings";
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 

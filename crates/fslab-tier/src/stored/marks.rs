@@ -9,15 +9,18 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
 use super::format::{
-    TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME, TRUSTED_WRITER_NAME,
-    USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME, USER_WRITER_NAME,
+    TRUSTED_OPENINGS_NAME, TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME,
+    TRUSTED_WRITER_NAME, USER_OPENINGS_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME,
+    USER_WRITER_NAME,
 };
 use super::residency::{self, Residency, Unreadable};
 use crate::id::Id;
 use crate::lower::with_leave;
 
+mod openings;
 mod writing;
 
+pub use openings::Opening;
 pub use writing::WriterMark;
 
 /// The xattrs of a tier, by whose it is.
@@ -284,6 +287,8 @@ const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root b
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
     let ours = [
+        TRUSTED_OPENINGS_NAME,
+        USER_OPENINGS_NAME,
         TRUSTED_RESIDENCY_NAME,
         TRUSTED_TREE_NAME,
         TRUSTED_USES_NAME,

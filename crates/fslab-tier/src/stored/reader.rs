@@ -18,7 +18,7 @@ use super::format::{
     TailRecord, VERSION, blocks_of, crc_of,
 };
 use super::residency::{Location, Version};
-use super::writer::Heading;
+use super::writer::{Heading, is_zero};
 use crate::archive::{Archive, ContainerKind};
 use crate::error::Error;
 use crate::id::Id;
@@ -36,6 +36,21 @@ pub struct ObjectReader {
     page_hashes: Vec<u8>,
     /// The page that was read last, checked.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+/// The length of a block and the hash of its bytes, as the table of its object has them.
+pub(crate) struct BlockSum {
+    length: usize,
+    /// Nothing for zeros.
+    hash: Option<[u8; 32]>,
+}
+
+impl BlockSum {
+    /// Whether these are the bytes of the block.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
+        let is_same = |hash: [u8; 32]| *blake3::hash(bytes).as_bytes() == hash;
+        bytes.len() == self.length && self.hash.map_or_else(|| is_zero(bytes), is_same)
+    }
 }
 
 /// Reads from one archive and says which it was when that fails.
@@ -206,6 +221,16 @@ impl ObjectReader {
     /// As [`Self::block`].
     pub fn is_zeros(&self, number: u64) -> crate::Result<bool> {
         Ok(self.entry(number)?.form == FORM_ZEROS)
+    }
+
+    /// What tells the bytes of a block from any others.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(crate) fn block_sum(&self, number: u64) -> crate::Result<BlockSum> {
+        let entry = self.entry(number)?;
+        let hash = (entry.form != FORM_ZEROS).then_some(entry.hash);
+        Ok(BlockSum { length: entry.length.get() as usize, hash })
     }
 
     /// Where a block lies in the container; nowhere where it is zeros.

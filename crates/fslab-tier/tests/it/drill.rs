@@ -21,7 +21,7 @@ use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, MonotonicClock, OpenMode};
 use tempfile::TempDir;
 
 use crate::rebuilding::picture;
-use crate::support::{Counted, Dates, MIB, TIER, noise};
+use crate::support::{Counted, Dates, MIB, TIER, TRUST, noise};
 
 /// Files where nobody asks for more.
 const FILES: u64 = 80;
@@ -136,8 +136,15 @@ fn rebuilt(drill: &Drill, tree: &Arc<dyn FileSystem>) {
     Marks::Trusted.write_tree(&**tree, &own_request(), &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = (drill.archives(), drill.catalogue("catalogue again"));
     let request = own_request();
-    let report =
-        rebuild::rebuild(tree, &archives, &catalogue, &drill.around(), TIER, &request).unwrap();
+    let report = rebuild::rebuild_with(
+        TRUST,
+        tree,
+        &archives,
+        &catalogue,
+        (&drill.around(), TIER),
+        &request,
+    )
+    .unwrap();
     let nothing: [String; 0] = [];
     assert_eq!((&report.lost[..], &report.problems[..]), (&nothing[..], &nothing[..]));
 }

@@ -9,7 +9,7 @@ use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Id, Settings, Tier, own_request};
+use fslab_tier::{Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
@@ -52,6 +52,47 @@ fn an_object_that_a_file_of_another_name_needs_never_expires() {
     let expired = expire(&bench);
     assert_eq!((expired.objects, expired.containers), (0, 0));
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
+}
+
+/// Nobody tells a scan of an unmounted tree that a file moves from where it has not been to where
+/// it was already. That it misses the file twice would cost the only copy.
+#[test]
+fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
+    let (lower, bench) = Meddled::bench();
+    let client = bench.client();
+    let [first, last] = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+    let ino = client.file(last, "file", &noise(CONTENTS, MIB)).unwrap();
+    bench.archive(ino, "last/file").unwrap();
+    bench.release(ino, "last/file").unwrap();
+    bench.tier.shutdown().unwrap();
+    let (archives, around) = (vec![bench.archives[0].clone() as Arc<dyn Archive>], &bench.around);
+    let (catalogue, below) = (Catalogue::in_memory().unwrap(), bench.lower.clone());
+    let settings = bench.tier.settings().clone();
+    let tier = Tier::open(below, settings, archives, catalogue, around.clone()).unwrap();
+    assert!(!tier.scan(&own_request()).unwrap().is_overtaken);
+    for _ in 0..2 {
+        let moving = Arc::clone(&bench.lower);
+        lower.at(last, move || {
+            Client::new(&*moving).rename(last, "file", first, "file").unwrap();
+        });
+        let scanned = tier.scan(&own_request()).unwrap();
+        assert!(scanned.is_overtaken, "{scanned:?}");
+        assert_eq!(scanned.unneeded, 0, "{scanned:?}");
+        bench.below().rename(first, "file", last, "file").unwrap();
+        bench.dates.0.fetch_add(31 * 24 * 3600, Ordering::SeqCst);
+        let moving = Arc::clone(&bench.lower);
+        lower.at(last, move || {
+            Client::new(&*moving).rename(last, "file", first, "file").unwrap();
+        });
+        assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
+        // It scans only where something may expire.
+        if bench.below().exists(first, "file").unwrap() {
+            bench.below().rename(first, "file", last, "file").unwrap();
+        }
+    }
+    let fs = TierFs::new(tier);
+    let found = Client::new(&fs).lookup(last, "file").unwrap();
+    assert!(Client::new(&fs).contents(found.ino).unwrap() == noise(CONTENTS, MIB));
 }
 
 /// A scan meets it, and can't tell what it names.

@@ -190,7 +190,7 @@ fn what_says_who_writes_to_an_archive_is_a_file_in_it() {
     drop(archive);
     symlink(scratch.victim(), scratch.root.join("writer.new")).unwrap();
     let mark = WriterMark { id: Id([5; 16]), is_rebuilt: false, root: Id([9; 16]) };
-    let writer = Writer { mark, tree: None, since: Default::default() };
+    let writer = Writer { mark, tree: None, since: Default::default(), openings: None };
     let (root, taker) = (scratch.root.clone(), writer.clone());
     at_once(move || DirectoryArchive::take_over(&root, TIER, &taker).unwrap());
     assert!(fs::symlink_metadata(&record).unwrap().is_file());

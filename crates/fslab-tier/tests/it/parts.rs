@@ -15,7 +15,7 @@ use fslab_vfs::{FileSystem, Ino, MemFs};
 use crate::bundles::{
     all_are_right, bundled, contents, do_all, ino_of, place_of, release_all, two_copies,
 };
-use crate::support::{Bench, TIER};
+use crate::support::{Bench, TIER, TRUST};
 
 /// Makes a tree of the archives in a file system below.
 pub fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
@@ -30,7 +30,8 @@ pub fn rebuild_noted(
 ) -> rebuild::Rebuilt {
     let archives: Vec<_> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
-    rebuild::rebuild(lower, &archives, catalogue, &bench.around, TIER, &own_request()).unwrap()
+    rebuild::rebuild_with(TRUST, lower, &archives, catalogue, (&bench.around, TIER), &own_request())
+        .unwrap()
 }
 
 /// A directory in memory in which a tree can be made.

@@ -6,11 +6,14 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
+use fslab_tier::rebuild::Options;
 use fslab_tier::{own_request, rebuild};
+use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
 
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::parts::empty_tree;
+use crate::support::{Bench, MIB, TIER, TRUST, noise};
 
 #[test]
 fn a_lost_catalogue_is_found_in_the_tree() {
@@ -122,7 +125,52 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
     let archives: Vec<Arc<dyn Archive>> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let catalogue = Catalogue::in_memory().unwrap();
-    rebuild::rebuild(lower, &archives, &catalogue, &bench.around, TIER, &own_request()).unwrap()
+    rebuild::rebuild_with(
+        TRUST,
+        lower,
+        &archives,
+        &catalogue,
+        (&bench.around, TIER),
+        &own_request(),
+    )
+    .unwrap()
+}
+
+/// Whoever can write to such an archive would have them by the next rebuild.
+#[test]
+fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
+    const DEVICE: u32 = 0x0103;
+    let bench = Bench::new();
+    let client = bench.client();
+    let program = |name: &str| {
+        let ino = client.file(Ino::ROOT, name, b"code").unwrap();
+        client.chmod(ino, 0o6755).unwrap();
+        client.setxattr(ino, CAPABILITY, b"may").unwrap();
+    };
+    program("program");
+    client.mknod(Ino::ROOT, "device", 0o020_600, DEVICE).unwrap();
+    archive_all(&bench, Ino::ROOT, "");
+    bench.tier.archive_tree(&own_request()).unwrap();
+    program("younger");
+    archive_all(&bench, Ino::ROOT, "");
+    let archives = bench.tier.archives();
+    for trust in [false, true] {
+        let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
+        let (options, of) = (Options { before: None, trust }, (&bench.around, TIER));
+        let request = own_request();
+        let made = rebuild::rebuild_with(options, &lower, &archives, &catalogue, of, &request);
+        let made = made.unwrap();
+        let again = Client::new(&*lower);
+        for name in ["program", "younger"] {
+            let attr = again.lookup(Ino::ROOT, name).unwrap();
+            let bits = if trust { 0o6755 } else { 0o755 };
+            assert_eq!(attr.permissions.bits(), bits, "{name}");
+            assert_eq!(again.getxattr(attr.ino, CAPABILITY).is_ok(), trust, "{name}");
+        }
+        assert_eq!(again.exists(Ino::ROOT, "device").unwrap(), trust);
+        assert_eq!(made.left_out.len(), if trust { 0 } else { 3 }, "{made:?}");
+        assert_eq!((made.files, made.added, made.problems.len()), (1, 1, 0), "{made:?}");
+    }
 }
 
 #[test]

@@ -158,3 +158,73 @@ fn of_many_pieces_as_many_go_as_can_be_written_down() {
     assert_eq!(bench.offline_blocks(ino), offline);
     assert_eq!(bench.release(ino, "file").unwrap().bytes, 0);
 }
+
+/// Changes a file below and sets its time of modification back, as `touch -r` does.
+fn change_unseen(bench: &Bench, ino: Ino, offset: u64, data: &[u8]) {
+    let below = bench.below();
+    let modified = below.attr(ino).unwrap().modified;
+    let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(offset, data).unwrap();
+    file.close().unwrap();
+    let back = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
+    below.set(ino, &back).unwrap();
+}
+
+#[test]
+fn release_keeps_bytes_that_no_archive_has() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let mut data = noise(93, MIB);
+    let ino = client.file(Ino::ROOT, "file", &data).unwrap();
+    bench.archive(ino, "file").unwrap();
+    change_unseen(&bench, ino, 77, b"later");
+    data[77..82].copy_from_slice(b"later");
+    let refused = bench.release(ino, "file").unwrap_err().to_string();
+    assert_eq!(refused, "file: was changed behind the mount since it was archived");
+    assert!(bench.offline_blocks(ino).is_empty() && bench.is_changed(ino));
+    bench.archive(ino, "file").unwrap();
+    assert_eq!(bench.release(ino, "file").unwrap().bytes, MIB);
+    assert!(client.contents(ino).unwrap() == data);
+}
+
+/// A large file is compared and released piece by piece: only pieces that archives have go.
+#[test]
+fn change_at_the_end_of_a_large_file_stays() {
+    const BLOCKS: u64 = 70;
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &[]).unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for block in 0..BLOCKS {
+        file.write_all(block * MIB, &[block as u8 + 1]).unwrap();
+    }
+    file.close().unwrap();
+    bench.archive(ino, "file").unwrap();
+    change_unseen(&bench, ino, (BLOCKS - 1) * MIB, b"c");
+    assert!(bench.release(ino, "file").is_err());
+    let offline = bench.offline_blocks(ino);
+    assert!(!offline.contains(&(BLOCKS - 1)), "{offline:?}");
+    bench.archive(ino, "file").unwrap();
+    bench.release(ino, "file").unwrap();
+    assert_eq!(bench.offline_blocks(ino).len() as u64, BLOCKS);
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    for block in 0..BLOCKS {
+        let expected = if block == BLOCKS - 1 { b'c' } else { block as u8 + 1 };
+        assert_eq!(file.read(block * MIB, 1).unwrap(), [expected], "block {block}");
+    }
+    file.close().unwrap();
+}
+
+#[test]
+fn data_in_an_archived_hole_is_no_part_of_the_archive() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &[]).unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(MIB, b"second block").unwrap();
+    file.close().unwrap();
+    bench.archive(ino, "file").unwrap();
+    change_unseen(&bench, ino, 5, b"first block");
+    bench.release(ino, "file").unwrap_err();
+    assert!(client.contents(ino).unwrap()[5..16] == *b"first block");
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use fslab_tier::archive::Archive;
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
+use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
     Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
@@ -18,6 +19,9 @@ use rand::{Rng, SeedableRng};
 
 pub const TIER: Id = Id([0x77; 16]);
 pub const MIB: u64 = 1 << 20;
+
+/// A rebuild that leaves out nothing.
+pub const TRUST: Options = Options { before: None, trust: true };
 
 /// A date that a test can move.
 pub struct Dates(pub AtomicU64);

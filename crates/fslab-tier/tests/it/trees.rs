@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
+use fslab_tier::rebuild::Options;
 use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request};
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request, Timestamp};
 use parking_lot::Mutex;
 
 use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::{Moving, picture};
-use crate::support::{Bench, Counted, MIB, TIER, noise, open_over};
+use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 
 /// Identities, the maker of which archives the tree at some moment.
 struct Meddling {
@@ -96,11 +97,8 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     client.unlink(Ino::ROOT, "removed").unwrap();
     bench.tier.archive_tree(&own_request()).unwrap();
     let made = |time| {
-        let (again, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
-        let (archives, of) = (bench.tier.archives(), (&bench.around, TIER));
-        let request = own_request();
-        let report =
-            rebuild::rebuild_before(time, &again, &archives, &catalogue, of, &request).unwrap();
+        let again = empty_tree();
+        let report = made_before(&bench, &again, time);
         assert_eq!((report.lost.len(), report.problems.len()), (0, 0), "{report:?}");
         (fresh_over(&bench, again), report.earlier)
     };
@@ -129,11 +127,19 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     };
     bench.tier.catalogue().for_each(&mut note).unwrap();
     bench.archives[0].delete(ContainerKind::Files, earlier[0]).unwrap();
+    assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
+}
+
+/// Makes a tree as it was at some time.
+fn made_before(
+    bench: &Bench,
+    again: &Arc<dyn FileSystem>,
+    before: Option<Timestamp>,
+) -> rebuild::Rebuilt {
     let (catalogue, archives) = (Catalogue::in_memory().unwrap(), bench.tier.archives());
-    let (again, of) = (empty_tree(), (&bench.around, TIER));
-    let (before, request) = (Some(time), own_request());
-    let report = rebuild::rebuild_before(before, &again, &archives, &catalogue, of, &request);
-    assert_eq!(report.unwrap().lost, ["changed"]);
+    let (options, of) = (Options { before, ..TRUST }, (&bench.around, TIER));
+    let request = own_request();
+    rebuild::rebuild_with(options, again, &archives, &catalogue, of, &request).unwrap()
 }
 
 /// What a tree knows of two directories, of which one is walked first, when somebody moves things

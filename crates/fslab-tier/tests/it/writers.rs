@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fslab_tier::archive::DirectoryArchive;
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Id, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, MemFs};
+use fslab_vfs::{Attr, FileKind, FileSystem, Ino, MemFs, SetAttr, SetTime};
 
 use crate::support::{Bench, MIB, noise};
 
@@ -38,7 +39,11 @@ struct Tree {
 impl World {
     /// Answers the first tree, too.
     fn new() -> (Self, Tree) {
-        let world = Self { scratch: tempfile::tempdir().unwrap(), bench: Bench::new() };
+        Self::of(Bench::new())
+    }
+
+    fn of(bench: Bench) -> (Self, Tree) {
+        let world = Self { scratch: tempfile::tempdir().unwrap(), bench };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let wish = Wish::usual(vec![world.path("archive")], None);
         let home = Home::init(&world.path("home"), &*lower, &wish, &world.bench.around).unwrap();
@@ -85,8 +90,34 @@ impl World {
         Tree { lower, home }
     }
 
+    /// Copies a tree with its home, as a clone of the volumes that they are on.
+    fn cloned(&self, tree: &Tree, home: &str) -> Tree {
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let path = self.path(home);
+        let (from, to) = (Client::new(&*tree.lower), Client::new(&*lower));
+        let copy_xattrs = |source, target| {
+            for name in from.listxattr(source).unwrap() {
+                to.setxattr(target, &name, &from.getxattr(source, &name).unwrap()).unwrap();
+            }
+        };
+        copy_xattrs(Ino::ROOT, Ino::ROOT);
+        for name in NAMES {
+            let source = from.lookup(Ino::ROOT, name).unwrap();
+            let target = to.file(Ino::ROOT, name, &[]).unwrap();
+            to.truncate(target, source.size).unwrap();
+            copy_xattrs(source.ino, target);
+            let modified = Some(SetTime::To(source.modified));
+            to.set(target, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+        }
+        fs::create_dir(&path).unwrap();
+        for name in ["tier.toml", "catalogue.redb"] {
+            fs::copy(tree.home.path().join(name), path.join(name)).unwrap();
+        }
+        Tree { lower: Arc::clone(&lower), home: Home::read(&path).unwrap() }
+    }
+
     fn take_over(&self, tree: &Tree) -> fslab_tier::Result<()> {
-        tree.home.take_over(&self.path("archive"), &*tree.lower, &self.bench.around)
+        tree.home.take_over(&self.path("archive"), &tree.lower, &self.bench.around)
     }
 
     /// Everything in the archive that is not said of who uses it.
@@ -188,6 +219,67 @@ fn a_tree_that_is_made_again_takes_nothing_from_the_one_that_lives_on() {
     assert_eq!(refusal(&tier), None);
     all_are_right(&tiered);
     tier.shutdown().unwrap();
+}
+
+/// What a clone keeps of each inode.
+fn by_size(attr: &Attr) -> Id {
+    Id(u128::from(if attr.kind == FileKind::Directory { 0 } else { attr.size }).to_le_bytes())
+}
+
+/// Opens a tree, has it write if it may, and answers why it may not.
+fn written_by(world: &World, tree: &Tree) -> Option<String> {
+    let (tier, tiered) = world.open(tree);
+    let refusal = refusal(&tier);
+    all_are_right(&tiered);
+    let client = Client::new(&tiered);
+    if !client.exists(Ino::ROOT, "more").unwrap() {
+        client.file(Ino::ROOT, "more", b"than before").unwrap();
+    }
+    if refusal.is_some() {
+        is_refused(archive_all(&tier));
+        is_refused(tier.expire(&own_request()));
+    } else {
+        archive_all(&tier).unwrap();
+        tier.expire(&own_request()).unwrap();
+    }
+    tier.shutdown().unwrap();
+    refusal
+}
+
+#[test]
+fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
+    let mut bench = Bench::new();
+    bench.around.tell = by_size;
+    let (world, first) = World::of(bench);
+    let second = world.cloned(&first, "second");
+    // Whichever of them comes first.
+    assert_eq!(written_by(&world, &second), None);
+    for _ in 0..2 {
+        let refused = written_by(&world, &first).expect("a clone opened it since");
+        assert!(refused.contains("another copy of this tree"), "{refused}");
+        assert!(refused.contains("fslab tier attach --take-over"), "{refused}");
+    }
+    assert_eq!(written_by(&world, &second), None);
+    world.take_over(&first).unwrap();
+    let holder = DirectoryArchive::holder(&world.path("archive")).unwrap();
+    for part in ["is held by ", ", opened last at ", ", last written to at "] {
+        assert!(holder.contains(part), "{holder}");
+    }
+    assert!(written_by(&world, &second).is_some());
+    assert_eq!(written_by(&world, &first), None);
+}
+
+/// A snapshot of the tree that is rolled back is a copy of what it was then.
+#[test]
+fn tree_that_was_rolled_back_only_reads() {
+    let mut bench = Bench::new();
+    bench.around.tell = by_size;
+    let (world, first) = World::of(bench);
+    let snapshot = world.cloned(&first, "snapshot");
+    for _ in 0..3 {
+        assert_eq!(written_by(&world, &first), None);
+    }
+    assert!(written_by(&world, &snapshot).is_some());
 }
 
 #[test]

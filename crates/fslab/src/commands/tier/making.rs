@@ -76,6 +76,13 @@ impl Init {
         let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
         say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
+        let (copies, archives) = (wish.copies, wish.archives.len());
+        if archives > copies {
+            say!(
+                "each file goes to {copies} of {archives} archives: the others take copies only \
+                 where one is full or fails; for a copy in each, use --copies {archives}"
+            );
+        }
         self.wanted.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
     }
 }
@@ -143,10 +150,11 @@ impl Attach {
         }
         // Whatever is wrong with the archive was found: the other tree only reads from here on.
         if self.take_over {
-            home.take_over(&self.archive, &*tree, &around)?;
+            say!("{} {}", self.archive.display(), DirectoryArchive::holder(&self.archive)?);
+            home.take_over(&self.archive, &tree, &around)?;
         }
         self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
-        if let Some(refusal) = refusal(&self.archive, &*tree, &around)? {
+        if let Some(refusal) = refusal(&self.archive, &tree, &around)? {
             say!("{} {refusal}", self.archive.display());
         }
         if self.in_place_of.is_some() || self.copies.is_some() {
@@ -158,7 +166,11 @@ impl Attach {
 }
 
 /// Why a tree only reads an archive, and what to do about it.
-fn refusal(archive: &Path, tree: &dyn FileSystem, around: &Surroundings) -> Result<Option<String>> {
+fn refusal(
+    archive: &Path,
+    tree: &Arc<dyn FileSystem>,
+    around: &Surroundings,
+) -> Result<Option<String>> {
     Ok(DirectoryArchive::refusal(archive, writer_of(tree, around)?.as_ref())?)
 }
 
@@ -197,6 +209,10 @@ pub struct Rebuild {
     /// it does not need expires. Else they are only read, until `fslab tier attach --take-over`
     #[arg(long)]
     take_over: bool,
+    /// Make set-id bits, capabilities and devices also of archives that are not encrypted: whoever
+    /// can write to such an archive can have planted them
+    #[arg(long)]
+    trust: bool,
     /// The directory in which the tree is made, and which is made where it is not there; what is
     /// in it already stays
     tree: PathBuf,
@@ -220,7 +236,8 @@ impl Rebuild {
             nanoseconds: u32::try_from(time.subsec_nanosecond()).unwrap_or(0),
         });
         let of = (&around, remains.tier);
-        let made = rebuild::rebuild_before(before, &tree, archives, &catalogue, of, &request);
+        let options = rebuild::Options { before, trust: self.trust };
+        let made = rebuild::rebuild_with(options, &tree, archives, &catalogue, of, &request);
         let mut made = made?;
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.
@@ -229,12 +246,15 @@ impl Rebuild {
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
         for Attached { path, .. } in remains.attached.iter().filter(|_| takes_over) {
-            let taken = home.take_over(path, &*tree, &around);
+            if !json {
+                say!("{} {}", path.display(), DirectoryArchive::holder(path)?);
+            }
+            let taken = home.take_over(path, &tree, &around);
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
         for Attached { path, .. } in &home.description.archives {
-            match refusal(path, &*tree, &around) {
+            match refusal(path, &tree, &around) {
                 Ok(refusal) => refusals.extend(refusal.map(|refusal| (path.clone(), refusal))),
                 Err(error) => made.problems.push(error.to_string()),
             }
@@ -287,10 +307,12 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -
         ("in no archive", &made.lost),
         ("something else is in its place", &made.unplaced),
         ("problem", &made.problems),
+        ("not trusted", &made.left_out),
     ];
     if json {
         let value = serde_json::json!({
-            "directories": made.directories, "files": made.files, "others": made.others,
+            "directories": made.directories, "files": made.files, "added": made.added,
+            "others": made.others, "left_out": made.left_out,
             "links": made.links, "kept": made.kept, "younger": made.younger,
             "earlier": made.earlier, "tree_made": made.tree_made, "older": made.older,
             "lost": made.lost, "unplaced": made.unplaced, "problems": made.problems,
@@ -302,18 +324,19 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -
             list.iter().for_each(|line| say!("{what}: {}", harmless(line)));
         }
         if made.tree_made.is_none() {
-            say!("no archived tree was found: attributes of directories are not known");
+            say!(
+                "no archived tree was found: files are where they were when they were archived, \
+                 and attributes of directories are not known"
+            );
         }
-        say!(
-            "made {} files, {} directories, {} others and {} further names; {} younger than the \
-             archived tree; {} were there and stay",
-            made.files,
-            made.directories,
-            made.others,
-            made.links,
-            made.younger,
-            made.kept
-        );
+        say!("{}", figures(made));
+        if !made.left_out.is_empty() {
+            say!(
+                "set-id bits, capabilities and devices were left out, because whoever can write \
+                 to an archive that is not encrypted can plant them; to have them, rebuild into \
+                 an empty directory with --trust"
+            );
+        }
         if made.earlier > 0 {
             let earlier = made.earlier;
             say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
@@ -323,6 +346,20 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -
         }
     }
     told(made)
+}
+
+/// What was made, in one line.
+fn figures(made: &rebuild::Rebuilt) -> String {
+    let rebuild::Rebuilt { directories, others, links, younger, kept, .. } = made;
+    let files = made.files + made.added;
+    let younger = match made.tree_made {
+        Some(_) => format!("; {younger} younger than the archived tree"),
+        None => String::new(),
+    };
+    format!(
+        "made {files} files, {directories} directories, {others} others and {links} further \
+         names{younger}; {kept} were there and stay"
+    )
 }
 
 /// Fails where something is not as it was.

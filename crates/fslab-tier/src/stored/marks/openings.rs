@@ -1,0 +1,112 @@
+//! The xattr by which copies of one tree are told from each other: a clone of its volume, or a
+//! snapshot that was rolled back, has all its xattrs, and the inode of its root.
+//!
+//! Each opening of an archive to write has a number of its own, drawn at random, which the tree and
+//! the archive both keep. The tree keeps the one before, too: a crash leaves the archive with
+//! either.
+
+use fslab_vfs::{FileSystem, Ino, Request};
+
+use super::{Marks, get, write_durably};
+use crate::id::Id;
+use crate::stored::format::{COPIES_MAX, TRUSTED_OPENINGS_NAME, USER_OPENINGS_NAME};
+
+/// Bytes of what is said of an archive.
+const LENGTH: usize = 48;
+
+/// What a tree knows of an archive that it opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The archive.
+    pub archive: Id,
+    /// The opening before the last one.
+    pub before: Id,
+    /// The last one.
+    pub last: Id,
+}
+
+impl Opening {
+    fn encode(self) -> [u8; LENGTH] {
+        let mut value = [0; LENGTH];
+        for (place, id) in value.chunks_exact_mut(16).zip([self.archive, self.before, self.last]) {
+            place.copy_from_slice(&id.0);
+        }
+        value
+    }
+
+    fn decode(value: &[u8; LENGTH]) -> Self {
+        let (ids, _) = value.as_chunks::<16>();
+        Self { archive: Id(ids[0]), before: Id(ids[1]), last: Id(ids[2]) }
+    }
+}
+
+impl Marks {
+    fn openings_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_OPENINGS_NAME,
+            Self::Own(_) => USER_OPENINGS_NAME,
+        }
+    }
+
+    /// What a tree knows of archives that it opened; nothing where its root says nothing that can
+    /// be read.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn read_openings(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+    ) -> fslab_vfs::Result<Vec<Opening>> {
+        let value = get(fs, request, Ino::ROOT, self.openings_name())?.unwrap_or_default();
+        let (entries, rest) = value.as_chunks::<LENGTH>();
+        let is_whole = rest.is_empty();
+        Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
+    }
+
+    /// Notes durably that a tree opens an archive. Of the archives that it opened before, those
+    /// are forgotten first that it opened the longest ago.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn write_opening(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        opening: Opening,
+    ) -> fslab_vfs::Result<()> {
+        let mut known = self.read_openings(fs, request)?;
+        known.retain(|other| other.archive != opening.archive);
+        known.push(opening);
+        let surplus = known.len().saturating_sub(COPIES_MAX);
+        let value: Vec<u8> = known[surplus..].iter().flat_map(|known| known.encode()).collect();
+        write_durably(fs, request, self.openings_name(), &value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::MemFs;
+
+    use super::*;
+    use crate::lower::own_request;
+
+    fn opening(number: u8) -> Opening {
+        Opening { archive: Id([number; 16]), before: Id([7; 16]), last: Id([8; 16]) }
+    }
+
+    #[test]
+    fn openings_survive_being_written_down() {
+        let (fs, request, marks) = (MemFs::default(), own_request(), Marks::Trusted);
+        let write = |opening| marks.write_opening(&fs, &request, opening).unwrap();
+        let read = || marks.read_openings(&fs, &request).unwrap();
+        assert_eq!(read(), []);
+        [opening(1), opening(2)].into_iter().for_each(write);
+        let again = Opening { last: Id([9; 16]), ..opening(1) };
+        write(again);
+        assert_eq!(read(), [opening(2), again]);
+        (0..COPIES_MAX as u8).for_each(|number| write(opening(10 + number)));
+        assert_eq!(read()[0], opening(10));
+        assert_eq!(read().len(), COPIES_MAX);
+    }
+}

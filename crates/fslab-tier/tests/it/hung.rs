@@ -1,0 +1,206 @@
+//! Archives that do not answer, and archives whose code panics.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::{Archived, Id, Settings};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, Ino, MemFs};
+
+use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
+
+/// How long a test waits before it counts a read as hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lets an archive answer again, also where the test fails.
+struct Resumes<'a>(&'a MemoryArchive);
+
+impl Drop for Resumes<'_> {
+    fn drop(&mut self) {
+        self.0.faults().resume();
+    }
+}
+
+#[track_caller]
+fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Offline files: `slow0` to `slow7` in the first archive alone, `fast` in the second alone.
+fn two_archives(clock: Arc<Hands>) -> (Bench, Vec<Ino>, Ino) {
+    let settings = Settings { ahead: 0, bundled: 0, ..Settings::of(TIER) };
+    let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, clock);
+    let offline = |name: &str, seed| bench.offline(&bench.client(), name, &noise(seed, MIB));
+    let slow = (0..8).map(|number| offline(&format!("slow{number}"), number)).collect();
+    bench.archives[0].faults().full.store(true, Ordering::SeqCst);
+    let fast = offline("fast", 50);
+    bench.archives[0].faults().full.store(false, Ordering::SeqCst);
+    (bench, slow, fast)
+}
+
+#[test]
+fn hung_archive_delays_only_its_own_files() {
+    let (bench, slow, fast) = two_archives(Arc::default());
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let resumes = Resumes(&bench.archives[0]);
+        let (fs, bench) = (&*bench.fs, &bench);
+        let readers = slow.iter().map(|ino| scope.spawn(|| Client::new(fs).contents(*ino)));
+        let readers: Vec<_> = readers.collect();
+        // Every thread that may serve these does.
+        until(|| bench.archives[0].faults().blocked.load(Ordering::SeqCst) >= 3);
+        let (done, is_done) = mpsc::channel();
+        scope.spawn(move || done.send(Client::new(fs).contents(fast)).unwrap_or_default());
+        let read = is_done.recv_timeout(PATIENCE);
+        drop(resumes);
+        assert!(read.expect("a file in another archive waits").unwrap() == noise(50, MIB));
+        for (number, reader) in readers.into_iter().enumerate() {
+            assert!(reader.join().unwrap().unwrap() == noise(number as u64, MIB));
+        }
+    });
+}
+
+/// Does something while the first archive hangs and the clock passes the limit of its calls.
+fn while_it_hangs<T: Send>(bench: &Bench, hands: &Hands, work: impl FnOnce() -> T + Send) -> T {
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let _resumes = Resumes(&bench.archives[0]);
+        let working = scope.spawn(work);
+        until(|| faults.blocked.load(Ordering::SeqCst) > 0);
+        hands.turn(bench.tier.settings().call_limit);
+        until(|| working.is_finished());
+        working.join().unwrap()
+    })
+}
+
+#[test]
+fn another_copy_is_read_when_a_call_is_late() {
+    let hands = Arc::new(Hands::default());
+    let settings = Settings { copies: 2, ahead: 0, ..Settings::of(TIER) };
+    let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());
+    let ino = bench.offline(&bench.client(), "file", &noise(60, MIB));
+    let is_available = || bench.tier.archives().len() == 2;
+    let read = while_it_hangs(&bench, &hands, || Client::new(&*bench.fs).contents(ino));
+    assert!(read.unwrap() == noise(60, MIB));
+    until(is_available);
+}
+
+#[test]
+fn reader_of_a_late_archive_waits_until_it_answers_again() {
+    let hands = Arc::new(Hands::default());
+    let (bench, slow, _) = two_archives(hands.clone());
+    let faults = bench.archives[0].faults();
+    *faults.stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let resumes = Resumes(&bench.archives[0]);
+        let reader = scope.spawn(|| Client::new(&*bench.fs).contents(slow[0]));
+        until(|| faults.blocked.load(Ordering::SeqCst) > 0);
+        hands.turn(bench.tier.settings().call_limit);
+        until(|| bench.tier.archives().len() == 1);
+        let states = bench.tier.archive_states().unwrap();
+        let why = states[0].away.as_deref();
+        assert_eq!(why, Some("it has not answered within 60 seconds"));
+        // It is put off, and no thread waits for it.
+        until(|| bench.tier.queue().list().len() == 1);
+        assert!(!reader.is_finished());
+        drop(resumes);
+        assert!(reader.join().unwrap().unwrap() == noise(0, MIB));
+    });
+}
+
+#[test]
+fn archiving_moves_on_from_an_archive_that_hangs() {
+    let hands = Arc::new(Hands::default());
+    let memory = Arc::new(MemFs::default());
+    let bench = Bench::by_clock(memory, Settings::of(TIER), 2, hands.clone());
+    let ino = bench.client().file(Ino::ROOT, "new", &noise(61, MIB)).unwrap();
+    let archived = while_it_hangs(&bench, &hands, || bench.archive(ino, "new"));
+    assert_eq!(archived.unwrap(), Archived::Now { bytes: MIB });
+    assert_eq!(bench.archives[1].containers(), 1);
+}
+
+/// An archive that panics when it is read, while it is told to.
+struct Panicking {
+    archive: Arc<MemoryArchive>,
+    panics: AtomicBool,
+}
+
+impl Archive for Panicking {
+    fn id(&self) -> Id {
+        self.archive.id()
+    }
+
+    fn label(&self) -> &str {
+        self.archive.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.archive.begin(kind, container)
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        assert!(!self.panics.load(Ordering::SeqCst), "planted by a test");
+        self.archive.read(kind, container, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.archive.length(kind, container)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.archive.list(kind, visit)
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.archive.delete(kind, container)
+    }
+
+    fn position(&self, container: Id, offset: u64) -> (u64, u64) {
+        self.archive.position(container, offset)
+    }
+}
+
+#[test]
+fn panic_in_a_mover_ends_its_recall_with_an_error() {
+    let bench = Bench::new();
+    let inos: Vec<_> = (0..6)
+        .map(|number| bench.offline(&bench.client(), &format!("f{number}"), &noise(number, MIB)))
+        .collect();
+    let (settings, around) = (bench.tier.settings().clone(), bench.around.clone());
+    bench.tier.shutdown().unwrap();
+    let archive = Arc::clone(&bench.archives[0]);
+    let archive = Arc::new(Panicking { archive, panics: AtomicBool::new(true) });
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (_tier, fs) = open_over(&bench.lower, &settings, vec![archive.clone()], catalogue, &around);
+    // More files than there are threads that recall.
+    for ino in &inos {
+        let (done, is_done) = mpsc::channel();
+        let (fs, ino) = (Arc::clone(&fs), *ino);
+        // Not joined: before the panic was caught, it never ended.
+        std::thread::spawn(move || done.send(Client::new(&*fs).contents(ino)).unwrap_or_default());
+        let read = is_done.recv_timeout(PATIENCE).expect("a reader waits for ever");
+        assert_eq!(read.unwrap_err().errno(), Errno::IO);
+    }
+    archive.panics.store(false, Ordering::SeqCst);
+    for (number, ino) in inos.iter().enumerate() {
+        assert!(Client::new(&*fs).contents(*ino).unwrap() == noise(number as u64, MIB));
+    }
+}
