@@ -137,7 +137,7 @@ impl Volume {
     }
 
     /// Takes an inode and fills it. Where that fails, nothing is taken.
-    fn make_inode(
+    pub(crate) fn make_inode(
         &mut self,
         request: &Request,
         parent: InodeNo,
@@ -263,7 +263,7 @@ impl Volume {
     }
 
     /// Gives back an inode that was taken and will not be used.
-    fn abandon(&mut self, no: InodeNo) {
+    pub(crate) fn abandon(&mut self, no: InodeNo) {
         let unnamed = self.inode(no).and_then(|mut inode| {
             inode.links = 0;
             self.store_inode(no, &inode)

@@ -6,7 +6,7 @@ use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
 use crate::dir;
 use crate::directory::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
-use crate::names::is_privileged;
+use crate::names::{New, is_privileged};
 use crate::numbers::InodeNo;
 use crate::volume::Volume;
 
@@ -28,7 +28,7 @@ struct Subject {
 }
 
 impl Volume {
-    /// Moves a name as `renameat2(2)` does; whiteouts are not supported (`EINVAL`).
+    /// Moves a name as `renameat2(2)` does.
     pub(crate) fn rename(
         &mut self,
         request: &Request,
@@ -36,8 +36,8 @@ impl Volume {
         to: NamePlace<'_>,
         mode: RenameMode,
     ) -> Result<()> {
-        let known = RenameMode::NO_REPLACE | RenameMode::EXCHANGE;
-        if !known.contains(mode) || mode == known {
+        let replacing = RenameMode::NO_REPLACE | RenameMode::WHITEOUT;
+        if !replacing.contains(mode) && mode != RenameMode::EXCHANGE {
             return Err(Errno::INVAL.into());
         }
         self.begin(request.now)?;
@@ -56,8 +56,17 @@ impl Volume {
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {
                 self.exchange(from, source, to, target)
             }
-            target => self.replace(request, from, source, to, target),
+            target if mode.contains(RenameMode::WHITEOUT) => {
+                let whiteout = self.make_whiteout(request, from.parent)?;
+                self.replace(request, from, source, to, target, Some(whiteout))
+            }
+            target => self.replace(request, from, source, to, target, None),
         }
+    }
+
+    /// What overlay file systems take for a removed name: a character device of number 0.
+    fn make_whiteout(&mut self, request: &Request, parent: InodeNo) -> Result<InodeNo> {
+        self.make_inode(request, parent, &New::of_kind(FileKind::CharDevice, 0), 1)
     }
 
     fn subject(&self, place: NamePlace<'_>) -> Result<Option<Subject>> {
@@ -125,6 +134,31 @@ impl Volume {
         source: Subject,
         to: NamePlace<'_>,
         target: Option<Subject>,
+        whiteout: Option<InodeNo>,
+    ) -> Result<()> {
+        let moved = self.move_name(request, from, source, to, target, whiteout);
+        moved.inspect_err(|_| whiteout.into_iter().for_each(|no| self.abandon(no)))?;
+        let change = |subject: Subject| i32::from(subject.kind == FileKind::Directory);
+        let (gains, loses) = (change(source), target.map_or(0, change));
+        let answer = self
+            .touch_directory(from.parent, -gains)
+            .and_then(|()| self.touch_directory(to.parent, gains - loses))
+            .and_then(|()| target.map_or(Ok(()), |target| self.drop_link(target.no)))
+            .and_then(|()| self.moved(source, from.parent, to.parent));
+        let no = source.no;
+        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} was moved"), error))
+    }
+
+    /// Makes the new name and takes the old one away, or gives it to a whiteout. Where that fails,
+    /// both names are what they were.
+    fn move_name(
+        &mut self,
+        request: &Request,
+        from: NamePlace<'_>,
+        source: Subject,
+        to: NamePlace<'_>,
+        target: Option<Subject>,
+        whiteout: Option<InodeNo>,
     ) -> Result<()> {
         if let Some(target) = target {
             self.check_replaceable(source, target)?;
@@ -146,17 +180,8 @@ impl Volume {
                 self.add_new_name(to.parent, to.name, source.no, source.kind, privileged)?;
             }
         }
-        if let Err(error) = self.remove_after_move(from, to) {
-            self.take_back(to, target);
-            return Err(error);
-        }
-        let answer = self
-            .touch_directory(from.parent, -gains)
-            .and_then(|()| self.touch_directory(to.parent, gains - loses))
-            .and_then(|()| target.map_or(Ok(()), |target| self.drop_link(target.no)))
-            .and_then(|()| self.moved(source, from.parent, to.parent));
-        let no = source.no;
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} was moved"), error))
+        let left = self.leave_old_name(from, to, whiteout);
+        left.inspect_err(|_| self.take_back(to, target))
     }
 
     /// Makes a new name what it was, where the old one had to stay: two names that one link is
@@ -185,15 +210,23 @@ impl Volume {
         if links < fslab_vfs::rules::LINKS_MAX { Ok(()) } else { Err(Errno::MLINK.into()) }
     }
 
-    /// Takes the old name away, so that a power cut never leaves neither.
-    fn remove_after_move(&mut self, from: NamePlace<'_>, to: NamePlace<'_>) -> Result<()> {
+    /// Takes the old name away or gives it to a whiteout, so that a power cut never leaves neither.
+    fn leave_old_name(
+        &mut self,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        whiteout: Option<InodeNo>,
+    ) -> Result<()> {
         let old = self.block_of_name(from.parent, from.name)?;
         let new = self.block_of_name(to.parent, to.name)?;
         let (Some(old), Some(new)) = (old, new) else { return Err(Errno::NOENT.into()) };
         if old != new {
             self.order_move(from.parent, old, new)?;
         }
-        self.remove_name(from.parent, from.name)
+        match whiteout {
+            Some(no) => self.replace_name(from.parent, from.name, no, FileKind::CharDevice),
+            None => self.remove_name(from.parent, from.name),
+        }
     }
 
     /// Nothing orders the two names on the device (see [`crate::order`]).

@@ -101,11 +101,7 @@ fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// What the kernel answers; an inode that it does not know is none.
-pub(crate) fn write_back(
-    channel: &dyn Channel,
-    ino: Ino,
-    range: Range<u64>,
-) -> Result<(), Errno> {
+pub(crate) fn write_back(channel: &dyn Channel, ino: Ino, range: Range<u64>) -> Result<(), Errno> {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let Some(len) = range.end.checked_sub(range.start).filter(|len| *len > 0) else {
         return Ok(());

@@ -137,11 +137,20 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it changes what users see of the tree: names, contents or attributes. Copies and
-    /// bytes that come and go are not seen.
+    /// Whether it changes nothing of the tree, its archives and what is known of them.
     #[must_use]
-    pub fn changes_tree(&self) -> bool {
-        matches!(self, Self::Pin { .. } | Self::Undelete { .. } | Self::UndeleteAll { .. })
+    pub fn only_asks(&self) -> bool {
+        matches!(
+            self,
+            Self::Wait { .. }
+                | Self::State { .. }
+                | Self::Du { .. }
+                | Self::Queue
+                | Self::Cancel { .. }
+                | Self::Versions { .. }
+                | Self::Archives
+                | Self::Policy { dry_run: true, .. }
+        )
     }
 }
 

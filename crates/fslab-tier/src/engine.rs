@@ -56,6 +56,7 @@ mod moves;
 mod namespace;
 mod opening;
 mod patching;
+mod read_through;
 mod readers;
 mod reading;
 mod recall;
@@ -94,6 +95,8 @@ pub use walk::{Closed, Place, Visit};
 pub struct Settings {
     /// Its identity.
     pub tier: Id,
+    /// Nothing of the tree is changed: what is recalled stays in memory.
+    pub read_only: bool,
     /// Archives that must hold a file before its bytes may be released.
     pub copies: usize,
     /// Level of zstd for what is archived; 0 for none.
@@ -132,6 +135,7 @@ impl Settings {
     pub fn of(tier: Id) -> Self {
         Self {
             tier,
+            read_only: false,
             copies: 1,
             level: 3,
             bundled: 64 << 10,
@@ -166,6 +170,7 @@ pub struct Tier {
     files: file::Files,
     queue: Arc<Queue>,
     readers: readers::Readers,
+    in_memory: read_through::BlocksInMemory,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     resting: takers::Resting,
     counted: counts::Counted,
@@ -235,6 +240,7 @@ impl Tier {
             files: file::Files::default(),
             queue,
             readers: readers::Readers::default(),
+            in_memory: read_through::BlocksInMemory::default(),
             movers: Mutex::default(),
             resting: takers::Resting::default(),
             counted: counts::Counted::default(),
@@ -252,10 +258,14 @@ impl Tier {
             has_acted: AtomicBool::new(false),
         });
         tier.start_movers(movers)?;
-        tier.compare_uses()?;
+        if !tier.settings.read_only {
+            tier.compare_uses()?;
+        }
         tier.catalogue.begin_use()?;
         tier.in_doubt.store(tier.catalogue.is_in_doubt()?, Ordering::SeqCst);
-        tier.settle_pending()?;
+        if !tier.settings.read_only {
+            tier.settle_pending()?;
+        }
         Ok(tier)
     }
 

@@ -106,8 +106,15 @@ impl Recorder {
         });
         let path = writer.path().to_owned();
         let shared_too = Arc::clone(&shared);
-        let scribe =
-            Scribe { shared: shared_too, writer, pushed: 0, options, clock, failing: false, reason: None };
+        let scribe = Scribe {
+            shared: shared_too,
+            writer,
+            pushed: 0,
+            options,
+            clock,
+            failing: false,
+            reason: None,
+        };
         scribe.tell();
         let thread = std::thread::Builder::new()
             .name("fslab-trace".to_owned())

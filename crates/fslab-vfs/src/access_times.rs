@@ -38,3 +38,25 @@ impl AccessTimes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_is_recorded_once_a_change_or_a_day() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let is_due = |choice: AccessTimes, kind, accessed, changed, now| {
+            choice.is_due(kind, at(accessed), at(changed), at(now))
+        };
+        let (file, directory) = (FileKind::Regular, FileKind::Directory);
+        for choice in [AccessTimes::Usual, AccessTimes::Relative, AccessTimes::RelativeOfFiles] {
+            assert!(is_due(choice, file, 10, 10, 20));
+            assert!(!is_due(choice, file, 11, 10, 20));
+            assert!(is_due(choice, file, 11, 10, 11 + 24 * 60 * 60));
+            let is_of_directories = choice != AccessTimes::RelativeOfFiles;
+            assert_eq!(is_due(choice, directory, 10, 10, 20), is_of_directories);
+        }
+        assert!(!is_due(AccessTimes::Never, file, 10, 10, i64::MAX));
+    }
+}

@@ -133,7 +133,9 @@ fn open(
     let mut home = Home::read(&home)?;
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
+    let read_only = surroundings.leaf_options().read_only;
     let settings = Settings {
+        read_only,
         call_limit: if call_limit.is_zero() { Duration::MAX } else { call_limit },
         patience: (!wait.is_zero()).then_some(wait),
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
@@ -150,7 +152,7 @@ fn open(
     };
     let tier = home.open(inner, settings, around(surroundings))?;
     let every = options.duration("every");
-    if !every.is_zero() {
+    if !every.is_zero() && !read_only {
         tier.start_rounds(every)?;
     }
     Ok(tier)

@@ -25,7 +25,7 @@ const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 const SECTOR_BYTES: u64 = 512;
 
 /// A file that is looked at.
-struct Look<'a> {
+pub(super) struct Look<'a> {
     own: &'a OwnFile,
     size: u64,
     page_bytes: u64,
@@ -34,7 +34,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency) -> Self {
+    pub(super) fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency) -> Self {
         let page_bytes = u64::from(attr.block_size).clamp(PAGE_BYTES.start, PAGE_BYTES.end);
         Self { own, size: attr.size, page_bytes, archived: residency.version.size }
     }
@@ -202,7 +202,7 @@ impl Tier {
     }
 
     /// What must stay of a block; nothing where holes can't be told from data.
-    fn pieces_of(&self, look: &Look<'_>, block: u64) -> Result<Vec<Range<u64>>> {
+    pub(super) fn pieces_of(&self, look: &Look<'_>, block: u64) -> Result<Vec<Range<u64>>> {
         let pieces = match look.pieces(block) {
             Err(error) if is_not_told(&error) => return Ok(Vec::new()),
             pieces => pieces?,

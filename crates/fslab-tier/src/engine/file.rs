@@ -234,11 +234,17 @@ impl Tier {
         }
         // First that no block comes back: of a file that is said to have changed nobody looks again
         // whether all of it is new.
-        self.record_rewritten(ino, &mut known)?;
+        if !self.settings.read_only {
+            self.record_rewritten(ino, &mut known)?;
+        }
         match self.repair_times(ino, &attr, &mut known) {
             // Where nothing can be written any more, a file that lacks nothing is read as it is.
             Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
                 Ok(Loaded::Plain)
+            }
+            // A kill left it with the time at which a block was put into it.
+            Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
+                Ok(Loaded::Tiered(Box::new(known)))
             }
             repaired => repaired.map(|()| Loaded::Tiered(Box::new(known))),
         }

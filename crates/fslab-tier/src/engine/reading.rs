@@ -74,6 +74,14 @@ impl Tier {
                 self.recall_and_ask_ahead(file, blocks.clone(), ahead, request, Class::Waiting)?;
             }
             let count = self.lower.read(request, file.ino(), handle, offset, buffer)?;
+            if self.settings.read_only {
+                let state = self.state(file)?;
+                let Some(known) = state.known() else { return Ok(count) };
+                if self.show_from_memory(known, offset, &mut buffer[..count]) {
+                    return Ok(count);
+                }
+                continue;
+            }
             if !self.state(file)?.has_lost(blocks.clone()) {
                 return Ok(count);
             }

@@ -212,7 +212,7 @@ impl Tier {
             let wanted = {
                 let mut state = self.state(file)?;
                 let Some(known) = state.known() else { return Ok(()) };
-                let Some(first) = known.offline.first_in(blocks.clone()) else {
+                let Some(first) = self.first_missing(known, blocks.clone()) else {
                     let landed = state.landed(&blocks);
                     if let Err(error) = self.ask_ahead(file, &mut state, ahead, request) {
                         tracing::debug!(%error, "nothing is asked for ahead");
@@ -321,7 +321,7 @@ impl Tier {
         class: Class,
     ) -> Result<()> {
         let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return Ok(()) };
-        let wanted: Vec<u64> = blocks.filter(|block| known.offline.contains(*block)).collect();
+        let wanted: Vec<u64> = blocks.filter(|block| self.is_missing(known, *block)).collect();
         for block in wanted {
             if let Some(recall) = state.flight.get(&block) {
                 self.queue.hurry(recall, class);
@@ -573,6 +573,9 @@ impl Tier {
             return Ok(());
         }
         self.check_open().or(Err(Errno::INTR))?;
+        if self.settings.read_only {
+            return self.keep_in_memory(file, state, block, bytes);
+        }
         let kept = self.kept_of(file, state, block, &bytes)?;
         self.mark_moving(file, state)?;
         let own = state.own(self, file.ino())?;

@@ -1,10 +1,15 @@
 //! ext2 images: the tools without a mount, and images mounted beneath layers.
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::conformance::run_all;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use tempfile::TempDir;
 
 use crate::support::{Place, fslab, is_mounted, require_mounting, run};
 
@@ -589,4 +594,70 @@ fn an_image_with_a_journal_is_read_and_otherwise_refused() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     place.umount();
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+}
+
+/// An overlay needs renames that leave a whiteout, and keeps what it removes in whiteouts.
+#[test]
+fn an_image_serves_as_the_upper_directory_of_an_overlay() {
+    require_mounting!();
+    let (place, image) = mounted("32MiB", &[]);
+    let scratch = TempDir::new().unwrap();
+    let [lower, shown] = ["lower", "shown"].map(|name| scratch.path().join(name));
+    let [upper, work] = ["upper", "work"].map(|name| place.point.join(name));
+    for directory in [&lower, &shown, &upper, &work] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    for name in ["removed", "renamed", "kept"] {
+        std::fs::write(lower.join(name), name).unwrap();
+    }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let overlay = Mount::new(Path::new("overlay"), &shown, "overlay", &options).unwrap();
+    std::fs::remove_file(shown.join("removed")).unwrap();
+    std::fs::rename(shown.join("renamed"), shown.join("new")).unwrap();
+    let mut names: Vec<_> =
+        std::fs::read_dir(&shown).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["kept", "new"]);
+    assert_eq!(std::fs::read_to_string(shown.join("new")).unwrap(), "renamed");
+    drop(overlay);
+    for name in ["removed", "renamed"] {
+        let whiteout = std::fs::symlink_metadata(upper.join(name)).unwrap();
+        assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0, "{name}");
+    }
+    place.umount();
+    check(&image);
+}
+
+#[test]
+fn a_rename_leaves_a_whiteout_where_one_is_asked_for() {
+    require_mounting!();
+    let (place, image) = mounted("32MiB", &[]);
+    let path = |name: &str| place.point.join(name);
+    for (name, kind) in [("file", "file"), ("directory", "directory"), ("target", "file")] {
+        match kind {
+            "file" => std::fs::write(path(name), name).unwrap(),
+            _ => std::fs::create_dir(path(name)).unwrap(),
+        }
+    }
+    let rename = |from: &str, to: &str, flags| {
+        rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags)
+    };
+    let whiteout = RenameFlags::WHITEOUT;
+    rename("file", "target", whiteout).unwrap();
+    rename("directory", "moved", whiteout | RenameFlags::NOREPLACE).unwrap();
+    assert_eq!(rename("target", "moved", whiteout | RenameFlags::EXCHANGE), Err(Errno::INVAL));
+    assert_eq!(std::fs::read_to_string(path("target")).unwrap(), "file");
+    assert!(path("moved").is_dir());
+    for name in ["file", "directory"] {
+        let left = std::fs::symlink_metadata(path(name)).unwrap();
+        assert!(left.file_type().is_char_device() && left.rdev() == 0 && left.nlink() == 1);
+        assert_eq!(left.mode() & 0o7777, 0);
+    }
+    place.umount();
+    check(&image);
 }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ext2;
 use crate::support::{Place, is_mounted, require_mounting};
+use crate::tiering::Tiered;
 
 /// Layers of each kind: observers, and each codec.
 const LAYERS: [&str; 7] = ["null", "stats", "copy", "uuencode", "gzip", "zstd", "lz4"];
@@ -261,4 +262,39 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         place.umount();
         assert!(unused(look(&image)) == before, "{layers:?}");
     }
+}
+
+/// Files that are in archives only are shown, with what was written into them behind the mount.
+#[test]
+fn a_read_only_tier_shows_archived_files_and_brings_none_back() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let mut content: Vec<u8> = (0..3_500_000_u64).map(|at| mixed(at) as u8).collect();
+    for name in ["gone", "here"] {
+        fs::write(tiered.path(name), &content).unwrap();
+        tiered.of("archive", name);
+    }
+    tiered.of("release", "gone");
+    tiered.umount();
+    let gone = OpenOptions::new().write(true).open(tiered.tree().join("gone")).unwrap();
+    gone.write_all_at(&[7; 4096], 1_572_864).unwrap();
+    gone.sync_all().unwrap();
+    drop(gone);
+    let before = tree(tiered.tree());
+    tiered.place().mount(&["-o", "ro", "-l", "tier"]);
+    assert!(fs::read(tiered.path("here")).unwrap() == content);
+    content[1_572_864..1_572_864 + 4096].fill(7);
+    assert!(fs::read(tiered.path("gone")).unwrap() == content);
+    let gone = File::open(tiered.path("gone")).unwrap();
+    let mut piece = vec![0; 3000];
+    gone.read_exact_at(&mut piece, 2_096_000).unwrap();
+    assert!(piece == content[2_096_000..2_099_000], "across the border of two blocks");
+    drop(gone);
+    std::thread::sleep(idle_time());
+    tiered.umount();
+    let after = tree(tiered.tree());
+    for (path, found) in &before {
+        assert!(after.get(path) == Some(found), "{} changed", path.display());
+    }
+    assert_eq!(after.len(), before.len());
 }

@@ -78,9 +78,9 @@ impl Access {
     /// Asks, and calls `told` with each thing that is told; `false` ends it.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
-            Self::Mounted(root, mount) if mount.is_read_only && command.changes_tree() => {
+            Self::Mounted(root, mount) if mount.is_read_only && !command.only_asks() => {
                 let root = root.display();
-                Err(bad(format!("{root} is mounted read-only: pins and names stay as they are")))
+                Err(bad(format!("{root} is mounted read-only: nothing of the tier is changed")))
             }
             Self::Mounted(root, mount) => ask_daemon(root, mount, command, told),
             Self::Directory(root) => ask_here(root, command, told),
