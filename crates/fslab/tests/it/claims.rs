@@ -200,14 +200,15 @@ fn a_mount_over_a_mount_has_a_lock_of_its_own() {
     require_mounting!();
     let (lower, mut upper) = (Place::mounted(&["-l", "gzip"]), Place::new());
     upper.lower.clone_from(&lower.point);
-    upper.mount(&["-l", "zstd"]);
+    let upper_layer = ["-l", "zstd:size-xattr=off", "-o", "busy_timeout=0"];
+    upper.mount(&upper_layer);
     fs::write(upper.point.join("file"), "data").unwrap();
     assert_eq!(names(&upper.point), ["file"]);
-    is_refused(beside(&upper).try_mount(&["-l", "zstd", "-o", "busy_timeout=0"]));
+    is_refused(beside(&upper).try_mount(&upper_layer));
     upper.umount();
     lower.umount();
     lower.mount(&["-l", "gzip"]);
-    upper.mount(&["-l", "zstd"]);
+    upper.mount(&upper_layer);
     assert_eq!(fs::read(upper.point.join("file")).unwrap(), b"data");
     upper.umount();
     lower.umount();
@@ -288,8 +289,7 @@ fn conversion_leaves_lock_files_alone() {
 fn a_mount_says_that_it_waits_and_gives_up_in_one_line() {
     require_mounting!();
     let place = Place::mounted(&["-l", "zstd"]);
-    let (code, message) =
-        beside(&place).try_mount(&["-l", "zstd", "-o", "busy_timeout=1100ms"]);
+    let (code, message) = beside(&place).try_mount(&["-l", "zstd", "-o", "busy_timeout=1100ms"]);
     let lines: Vec<_> = message.lines().collect();
     assert_eq!((code, lines.len()), (3, 2), "{message}");
     assert!(lines[0].contains("waiting up to 1.1 s"), "{message}");
