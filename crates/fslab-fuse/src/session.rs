@@ -217,8 +217,18 @@ impl Unmounter {
     /// Unmounts wherever the file system is mounted by now: it may have been moved, or mounted
     /// once more elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
-        let places = self.places().map_err(|source| Error::Mounts { source })?;
-        places.iter().try_for_each(|place| self.unmount_place(place, flags))
+        loop {
+            let places = self.places().map_err(|source| Error::Mounts { source })?;
+            let answers: Vec<_> =
+                places.iter().map(|place| self.unmount_place(place, flags)).collect();
+            let is_progress = answers.iter().any(Result::is_ok);
+            match answers.into_iter().find_map(Result::err) {
+                None => return Ok(()),
+                // One place may have covered another.
+                Some(_) if is_progress => {}
+                Some(error) => return Err(error),
+            }
+        }
     }
 
     /// Where the file system is mounted, the innermost place first.

@@ -307,13 +307,15 @@ pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().find(|mount| mount.id == number))
 }
 
-/// All mounts of one file system, the innermost first: one that lies on another comes before it.
+/// All mounts of one file system, the innermost first: one that lies on another comes before it, and
+/// of others the last mounted.
 ///
 /// # Errors
 /// Where /proc/self/mountinfo can't be read.
 pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
     let all = list()?;
-    let mut mounts: Vec<_> = all.iter().filter(|mount| mount.device == device).cloned().collect();
+    let own = all.iter().rev().filter(|mount| mount.device == device);
+    let mut mounts: Vec<_> = own.cloned().collect();
     mounts.sort_by_cached_key(|mount| std::cmp::Reverse(depth(mount, &all)));
     Ok(mounts)
 }

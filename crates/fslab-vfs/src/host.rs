@@ -24,6 +24,8 @@ pub(crate) mod open_table;
 mod set;
 mod xattr;
 
+pub use claim::is_lock_file_name;
+
 pub use attr::encode_device;
 
 use std::ffi::{OsStr, OsString};

@@ -49,6 +49,12 @@ const NETWORK: [u32; 10] = [
     0xfe53_4d42,
 ];
 
+/// Whether a name in a directory is that of lock files, which are no part of what a tree holds.
+#[must_use]
+pub fn is_lock_file_name(name: &OsStr) -> bool {
+    NAMES.iter().any(|lock| name == *lock)
+}
+
 /// What a claim holds; released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Locks {

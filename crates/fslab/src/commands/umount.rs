@@ -2,9 +2,10 @@
 
 mod daemon;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::{self, MountEntry};
@@ -15,6 +16,11 @@ use rustix::mount::UnmountFlags;
 pub(super) use daemon::Daemon;
 
 use crate::exit::{Code, Coded};
+
+/// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
+/// lsof) uses one for a moment, and so does one that is being started while a file is open.
+const BUSY_WAIT_MAX: Duration = Duration::from_millis(200);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Arguments of `fslab umount`.
 #[derive(Debug, clap::Args)]
@@ -31,8 +37,9 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Waits up to 30 s for the daemon of this file system to write back and end; with --lazy, or where the
-file system is mounted elsewhere too, it does not wait. If the daemon fails, umount fails and prints why.";
+Waits up to 30 s for the daemon of this file system to write back and end. It does not wait with
+--lazy, or where the file system is mounted elsewhere too. If the daemon fails, umount fails and
+prints why.";
 
 impl Args {
     /// Unmounts.
@@ -52,7 +59,8 @@ impl Args {
         let mut flags = UnmountFlags::empty();
         flags.set(UnmountFlags::DETACH, self.lazy);
         flags.set(UnmountFlags::FORCE, self.force);
-        let Err(error) = mounts::unmount_entry(mount, flags) else { return Ok(()) };
+        let attempt = || mounts::unmount_entry(mount, flags);
+        let Err(error) = while_busy(BUSY_WAIT_MAX, attempt) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(Errno::BUSY) => {
                 Err(bad(format!("{} is in use; end what uses it, or use --lazy", path.display())))
@@ -60,6 +68,20 @@ impl Args {
             Some(Errno::PERM) => unmount_by_helper(path, self.lazy),
             _ => Err(error).with_context(|| format!("can't unmount {}", path.display())),
         }
+    }
+}
+
+/// Tries again while a mount is in use, for at most so long.
+fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::BUSY)
+                    && start.elapsed() < patience => {}
+            done => return done,
+        }
+        std::thread::sleep(BUSY_PAUSE);
     }
 }
 
@@ -107,7 +129,7 @@ fn bad(message: String) -> anyhow::Error {
 /// Opens a place without asking what is mounted there, as its daemon may be dead.
 fn open(path: &Path) -> Result<OwnedFd> {
     match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(error) if std::io::Error::from(error).kind() == ErrorKind::NotFound => {
+        Err(error) if io::Error::from(error).kind() == ErrorKind::NotFound => {
             Err(bad(format!("{} does not exist", path.display())))
         }
         place => place.with_context(|| format!("can't find {}", path.display())),
@@ -127,4 +149,22 @@ fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     }
     let reason = String::from_utf8_lossy(&output.stderr);
     Err(bad(format!("can't unmount {}: {}", path.display(), reason.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_momentary_use_is_waited_for_and_nothing_else() {
+        let answers = |errors: &[Errno]| {
+            let mut left = errors.to_vec().into_iter();
+            move || left.next().map_or(Ok(()), |errno| Err(errno.into()))
+        };
+        let long = Duration::from_secs(60);
+        while_busy(long, answers(&[Errno::BUSY, Errno::BUSY])).unwrap();
+        let refused = while_busy(long, answers(&[Errno::BUSY, Errno::PERM])).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
+        while_busy(Duration::ZERO, answers(&[Errno::BUSY])).unwrap_err();
+    }
 }

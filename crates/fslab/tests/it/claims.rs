@@ -66,7 +66,7 @@ fn a_lock_on_a_stored_file_refuses_no_use_of_it() {
     fs::write(place.point.join("file"), "other").unwrap();
     place.umount();
     let path = place.lower.join("file");
-    assert_eq!(run(&["sca", "verify", path.to_str().unwrap()]).0, 0);
+    assert_eq!(run(&["sca", "check", path.to_str().unwrap()]).0, 0);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn tools_are_refused_while_a_tree_is_mounted_and_leave_no_lock_file() {
     fs::write(place.point.join("directory/file"), vec![7; 100_000]).unwrap();
     let directory = place.lower.join("directory");
     let stored = directory.join("file");
-    let actions = ["check", "verify", "compact"];
+    let actions = ["stat", "check", "pack"];
     let act = |action: &str| run(&["sca", action, stored.to_str().unwrap()]);
     for action in actions {
         assert_eq!(act(action).0, 3, "{action}");

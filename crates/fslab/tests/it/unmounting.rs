@@ -240,23 +240,23 @@ const WITH_HELPER: &str = r#"
     mount -t tmpfs -o mode=755 none /run
     mkdir "$SCRATCH/low" "$SCRATCH/m"
     fslab() { "$SCRATCH/program/fslab" "$@"; }
-    # Nothing is left to be waited for.
-    ended() { ! grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | grep -v "/$$/"; }
 "#;
 
 /// Mounts each stack anew at once after each form of umount(8).
 const ROUNDS: &str = r#"
     "$SCRATCH/program/fslab" ext2 mkfs "$SCRATCH/image" 16MiB
-    fslab tier init --archive "$SCRATCH/archive" --home "$SCRATCH/home" "$SCRATCH/tree" || exit 1
+    fslab tier init --archive "$SCRATCH/archive" --home "$SCRATCH/home" "$SCRATCH/tree" \
+        > "$SCRATCH/said" 2>&1
     for stack in null gzip zstd tier ext2; do
+        layer="-l $stack" lower="$SCRATCH/$stack"
         case $stack in
-            ext2) set -- "ext2:$SCRATCH/image" ;;
-            tier) set -- -l tier "$SCRATCH/tree" ;;
-            *) mkdir "$SCRATCH/$stack"; set -- -l $stack "$SCRATCH/$stack" ;;
+            ext2) layer="" lower="ext2:$SCRATCH/image" ;;
+            tier) lower="$SCRATCH/tree" ;;
+            *) mkdir "$lower" ;;
         esac
         for form in "umount" "umount -c"; do
             for round in $ROUNDS; do
-                fslab mount -o busy_timeout=0 -l 'fault:rules=syncfs delay 100ms' "$@" "$SCRATCH/m"
+                fslab mount -o busy_timeout=0 $layer "-lfault:rules=syncfs delay 200ms" "$lower" "$SCRATCH/m"
                 echo $form $round > "$SCRATCH/m/file"
                 $form "$SCRATCH/m"
                 if [ $stack = ext2 ] && command -v e2fsck > /dev/null; then
@@ -265,10 +265,12 @@ const ROUNDS: &str = r#"
                 fi
             done
         done
-        fslab mount "$@" "$SCRATCH/m"
+        fslab mount $layer "$lower" "$SCRATCH/m"
         cat "$SCRATCH/m/file"
         fslab umount "$SCRATCH/m"
     done
+    # The notes of ended mounts are gone.
+    cat /run/mount/utab
 "#;
 
 /// Runs a script where the package is installed, as far as umount(8) sees; its output.

@@ -82,10 +82,11 @@ impl Daemon {
         // All that it told is here by now.
         stream.set_nonblocking(true)?;
         match stream.by_ref().take(REPORT_BYTES_MAX).read_to_string(&mut report) {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                return Err(error).context("can't read how the daemon ended");
-            }
-            _ => {}
+            Ok(_) => {}
+            // It ended without a word: the socket may still be open in a program that it started.
+            Err(error)
+                if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
+            Err(error) => return Err(error).context("can't read how the daemon ended"),
         }
         match report.trim_end() {
             DONE => Ok(()),
