@@ -94,7 +94,7 @@ mod tests {
 
     /// Claims are made by who serves a tree, inodes held, files leased and hints given by layers;
     /// none of it is what a caller asks for.
-    const OF_SERVERS: [&str; 8] =
+    const OF_SERVERS: [&str; 7] =
         ["fallback", "claim_tree", "take_lease", "end_lease", "drop_pages", "hold", "let_go"];
 
     #[test]
