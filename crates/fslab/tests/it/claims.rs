@@ -123,7 +123,10 @@ fn a_tree_is_mounted_once_whoever_mounts_it_wherever() {
         "$PROGRAM" mount -l zstd "$LOWER" "$POINT" || exit 1
         # Where else nobody sees it.
         nsenter --mount=/proc/$OUTSIDE/ns/mnt sh -c '
-            for layer in zstd gzip; do "$PROGRAM" mount -o busy_timeout=0 -l $layer "$LOWER" "$OTHER"; echo "code $?"; done
+            for layer in zstd gzip; do
+                "$PROGRAM" mount -o busy_timeout=0 -l $layer "$LOWER" "$OTHER"
+                echo "code $?"
+            done
             setpriv --reuid=65534 --regid=65534 --clear-groups \
                 "$PROGRAM" mount -o busy_timeout=0 -l zstd "$LOWER" "$OWN"
             echo "code $?"

@@ -254,9 +254,10 @@ const ROUNDS: &str = r#"
             tier) lower="$SCRATCH/tree" ;;
             *) mkdir "$lower" ;;
         esac
+        slow="fault:rules=syncfs delay 200ms"
         for form in "umount" "umount -c"; do
             for round in $ROUNDS; do
-                fslab mount -o busy_timeout=0 $layer "-lfault:rules=syncfs delay 200ms" "$lower" "$SCRATCH/m"
+                fslab mount -o busy_timeout=0 $layer -l "$slow" "$lower" "$SCRATCH/m"
                 echo $form $round > "$SCRATCH/m/file"
                 $form "$SCRATCH/m"
                 if [ $stack = ext2 ] && command -v e2fsck > /dev/null; then
