@@ -182,10 +182,6 @@ impl FileSystem for Ext2 {
         Ok(())
     }
 
-    fn claim_file(&self, _: Ino, _: Handle, _: Claim) -> VfsResult<()> {
-        Ok(())
-    }
-
     fn take_lease(&self, _: Ino, _: Handle) -> VfsResult<()> {
         Ok(())
     }

@@ -95,6 +95,10 @@ mod tests {
             self.held.lock().retain(|held| *held != identifier);
             Ok(())
         }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
     }
 
     /// Opens and closes a file, and answers its number.

@@ -49,6 +49,10 @@ pub(crate) trait Channel: Debug + Send + Sync {
 
     /// Takes a registered file back; openings that use it keep it.
     fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
+
+    /// Whether the file system is still mounted anywhere. The kernel ends the connection before it
+    /// gives the device number of the file system to another.
+    fn is_connected(&self) -> bool;
 }
 
 /// A descriptor of /dev/fuse.
@@ -114,5 +118,9 @@ impl Channel for DeviceChannel {
 
     fn release_backing(&self, identifier: i32) -> Result<(), Errno> {
         fslab_sys::fuse_device::release_backing(&self.device, identifier)
+    }
+
+    fn is_connected(&self) -> bool {
+        fslab_sys::fuse_device::is_connected(&self.device)
     }
 }

@@ -37,6 +37,8 @@ const STUCK_MIN: Duration = Duration::from_secs(2);
 const THREADS_MAX: usize = 256;
 /// A parked thread beyond the readers and one spare ends after this.
 const PARKED_MAX: Duration = Duration::from_secs(10);
+/// Where users were cut off, how often it is looked whether requests are under way.
+const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 
 /// The threads of one mount.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ struct State {
     /// Threads that are being started, and will take a place as soon as they run.
     starting: usize,
     over: bool,
+    /// Users were cut off: threads that read are not waited for.
+    is_cut_off: bool,
 }
 
 /// One thread, as the others see it.
@@ -264,8 +268,7 @@ impl Crew {
 
     /// Whether any thread serves a request.
     pub fn is_busy(&self) -> bool {
-        let state = self.state.lock();
-        state.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
+        self.state.lock().is_busy()
     }
 
     /// Has a request given up; at its beginning, if no thread serves it yet.
@@ -292,11 +295,29 @@ impl Crew {
         self.state.lock().over
     }
 
-    /// Waits until every thread has ended.
+    /// Has all requests given up that are being served; [`Self::wait`] waits for these alone.
+    pub fn cut_off(&self) {
+        let mut state = self.state.lock();
+        state.is_cut_off = true;
+        for worker in &state.workers {
+            worker.cancelled.store(worker.unique.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+        self.ended.notify_all();
+    }
+
+    /// Waits until every thread has ended, or, where users were cut off, is between requests.
     pub fn wait(&self) {
         let mut state = self.state.lock();
-        while !(state.over && state.workers.is_empty()) {
-            self.ended.wait(&mut state);
+        loop {
+            if state.is_cut_off && !state.is_busy() || state.over && state.workers.is_empty() {
+                return;
+            }
+            // The end of a request wakes nobody.
+            if state.is_cut_off {
+                self.ended.wait_for(&mut state, CUT_OFF_CHECK);
+            } else {
+                self.ended.wait(&mut state);
+            }
         }
     }
 
@@ -308,6 +329,10 @@ impl Crew {
 }
 
 impl State {
+    fn is_busy(&self) -> bool {
+        self.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
+    }
+
     /// How many places are free that no thread is on its way to.
     fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
@@ -512,6 +537,22 @@ mod tests {
         crew.give_up(Duration::from_millis(1));
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         assert_eq!(idle.cancelled.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn cutting_off_waits_for_requests_and_not_for_readers() {
+        let crew = Crew::new(2);
+        let (reader, busy) = (crew.enlist().unwrap(), crew.enlist().unwrap());
+        assert!(crew.may_read(&reader));
+        let cancelled = busy.begin(7, Instant::now(), &crew);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| crew.wait());
+            crew.cut_off();
+            assert_eq!(cancelled.load(Ordering::SeqCst), 7, "asked to give up");
+            assert!(!waiting.is_finished());
+            busy.finish();
+            waiting.join().unwrap();
+        });
     }
 
     #[test]

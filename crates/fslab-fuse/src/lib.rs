@@ -43,4 +43,4 @@ pub use error::{Error, Result};
 pub use features::{FEATURES, Feature};
 pub use negotiate::Granted;
 pub use options::MountOptions;
-pub use session::{Session, Unmounter, mount};
+pub use session::{Breaker, Session, Unmounter, mount};

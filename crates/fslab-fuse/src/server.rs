@@ -45,6 +45,8 @@ pub(crate) struct Server {
     monitor: Monitor,
     /// How long a request may wait, where the kernel would else abort the mount.
     patience: Option<Duration>,
+    /// Whether requests are refused, because users were cut off.
+    refuses: AtomicBool,
     /// What broke the connection, if something did.
     failure: Mutex<Option<Errno>>,
 }
@@ -65,6 +67,7 @@ impl Server {
             crew: Crew::new(options.thread_count()),
             patience: granted.request_time_max.map(patience),
             monitor: Monitor::default(),
+            refuses: AtomicBool::default(),
             failure: Mutex::default(),
             options,
             granted,
@@ -79,7 +82,20 @@ impl Server {
         self.add_thread()
     }
 
-    /// Serves until the mount is gone and every thread has ended.
+    /// Refuses requests from now on, and has those that are under way given up.
+    pub fn cut_off(&self) {
+        // Before the crew looks who is busy: who begins later sees it.
+        self.refuses.store(true, Ordering::SeqCst);
+        self.crew.cut_off();
+    }
+
+    /// Whether users were cut off.
+    pub fn is_cut_off(&self) -> bool {
+        self.refuses.load(Ordering::SeqCst)
+    }
+
+    /// Serves until the mount is gone and every thread has ended, or users were cut off and no
+    /// request is under way.
     pub fn wait(&self) -> Result<(), Errno> {
         self.crew.wait();
         self.monitor.wake();
@@ -192,7 +208,11 @@ impl Server {
             self.add_thread_or_say();
         }
         let cancellation = Cancellation::new(cancelled, header.unique);
-        let respond = || self.respond(opcode, incoming, cancellation, channel, output);
+        let respond = || match self.is_cut_off() {
+            // As where a daemon is dead.
+            true => Err(Errno::NOTCONN.into()),
+            false => self.respond(opcode, incoming, cancellation, channel, output),
+        };
         let done = guarded(opcode, header, respond);
         let done = done.map_err(|errno| self.explain(worker, header, errno));
         if !opcode.has_no_reply() {

@@ -1,12 +1,11 @@
 //! One mount: from the first request to the last.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_sys::mounts::MountEntry;
+use fslab_sys::mounts::{self, MountEntry};
 use fslab_vfs::{Errno, FileSystem};
 use rustix::mount::UnmountFlags;
 
@@ -31,12 +30,20 @@ pub struct Session {
     unmounter: Unmounter,
 }
 
-/// Unmounts a session, from any thread.
+/// Unmounts a session, from any thread, and nothing else.
+///
+/// The kernel gives the device number of an unmounted file system to the next one. So the number
+/// counts only as long as the session's own connection has not ended.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     mount_point: PathBuf,
     device: (u32, u32),
+    channel: Arc<dyn Channel>,
 }
+
+/// Cuts the users of a session off, from any thread.
+#[derive(Clone)]
+pub struct Breaker(Arc<Server>);
 
 /// Mounts a file system and starts to serve it. When this returns, the mount works.
 ///
@@ -53,8 +60,10 @@ pub fn mount(
     let mount_point = absolute(mount_point)?;
     let mount_error = |source| Error::Mount { mount_point: mount_point.clone(), source };
     let device = attach(&mount_point, options).map_err(mount_error)?;
-    let unmounter = Unmounter::of(&mount_point).map_err(|errno| mount_error(errno.into()))?;
-    let started = start(file_system, device, options)
+    let channel: Arc<dyn Channel> = Arc::new(DeviceChannel::new(device));
+    let unmounter = Unmounter::of(&mount_point, Arc::clone(&channel));
+    let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
+    let started = start(file_system, channel, options)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
     // Nobody would serve what is mounted already.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
@@ -68,10 +77,9 @@ pub fn mount(
 
 fn start(
     file_system: Arc<dyn FileSystem>,
-    device: OwnedFd,
+    channel: Arc<dyn Channel>,
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
-    let channel: Arc<dyn Channel> = Arc::new(DeviceChannel::new(device));
     let mut granted = greet(&*channel, options)?;
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*channel)
@@ -123,6 +131,18 @@ impl Session {
         self.unmounter.clone()
     }
 
+    /// The device number of the file system while it is mounted.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.unmounter.device
+    }
+
+    /// A handle to cut users off with.
+    #[must_use]
+    pub fn breaker(&self) -> Breaker {
+        Breaker(Arc::clone(&self.server))
+    }
+
     /// Serves until the file system is unmounted, by whomever, and the last user is gone.
     ///
     /// # Errors
@@ -132,7 +152,8 @@ impl Session {
     }
 
     /// As [`Self::wait`]; calls `unmounted` before everything is written back, which may take
-    /// long: from the unmount on, the device number may be that of another mount.
+    /// long: from the unmount on, the device number may be that of another mount. Where users were
+    /// cut off instead, the mount is still there and answers errors until the process ends.
     ///
     /// # Errors
     /// Names what broke the connection, or what could not be written back.
@@ -147,12 +168,33 @@ impl Session {
     }
 }
 
-impl Unmounter {
-    fn of(mount_point: &Path) -> rustix::io::Result<Self> {
-        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)? })
+impl Breaker {
+    /// Refuses every request from now on, and ends the session as soon as those that are under way
+    /// are done: they are told to give up. Everything is written back as after an unmount.
+    pub fn cut_off(&self) {
+        self.0.cut_off();
     }
 
-    /// Unmounts if nothing is in use; `false` when something is.
+    /// Whether users were cut off.
+    #[must_use]
+    pub fn has_cut_off(&self) -> bool {
+        self.0.is_cut_off()
+    }
+}
+
+impl Unmounter {
+    fn of(mount_point: &Path, channel: Arc<dyn Channel>) -> rustix::io::Result<Self> {
+        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)?, channel })
+    }
+
+    /// Whether the file system is mounted, be it only for those who use it.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        self.channel.is_connected()
+    }
+
+    /// Unmounts if nothing is in use; `false` when something is. A file system that is mounted no
+    /// longer counts as unmounted.
     ///
     /// # Errors
     /// What the kernel answered otherwise.
@@ -175,27 +217,40 @@ impl Unmounter {
     /// Unmounts wherever the file system is mounted by now: it may have been moved, or mounted
     /// once more elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
-        let flags = flags | UnmountFlags::NOFOLLOW;
-        for place in self.places()? {
-            // Something else is mounted over it, which is not ours to take away.
-            if device_at(&place) != Ok(self.device) {
-                return Err(unmount_error(&place, Errno::BUSY));
-            }
-            match rustix::mount::unmount(&place, flags) {
-                Err(Errno::PERM) => unmount_by_helper(&place, flags)?,
-                answer => answer.map_err(|errno| unmount_error(&place, errno))?,
+        loop {
+            let places = self.places().map_err(|source| Error::Mounts { source })?;
+            let answers: Vec<_> =
+                places.iter().map(|place| self.unmount_place(place, flags)).collect();
+            let is_progress = answers.iter().any(Result::is_ok);
+            match answers.into_iter().find_map(Result::err) {
+                None => return Ok(()),
+                // One place may have covered another.
+                Some(_) if is_progress => {}
+                Some(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
-    /// Where the file system is mounted, the last mounted first.
-    fn places(&self) -> Result<Vec<PathBuf>> {
-        let failed = |source| Error::Mounts { source };
-        let own =
-            |mount: &MountEntry| mount.device == self.device && mount.file_system == "fuse.fslab";
-        let mounts = fslab_sys::mounts::list().map_err(failed)?;
-        Ok(mounts.into_iter().rev().filter(own).map(|mount| mount.target).collect())
+    /// Where the file system is mounted, the innermost place first.
+    fn places(&self) -> io::Result<Vec<MountEntry>> {
+        let mut places = mounts::of_device(self.device)?;
+        places.retain(|mount| mount.file_system == "fuse.fslab");
+        // Asked afterwards: then the number was this file system's when they were listed.
+        Ok(if self.channel.is_connected() { places } else { Vec::new() })
+    }
+
+    fn unmount_place(&self, place: &MountEntry, flags: UnmountFlags) -> Result<()> {
+        let failed = |source| unmount_error(&place.target, source);
+        match mounts::unmount_entry(place, flags) {
+            Ok(()) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+                Errno::PERM => unmount_by_helper(&place.target, flags),
+                // It went with another place, or somebody else took it away.
+                _ if !self.places().is_ok_and(|places| places.contains(place)) => Ok(()),
+                // Perhaps something else is mounted over it, which is not ours to take away.
+                errno => Err(failed(errno)),
+            },
+        }
     }
 }
 
@@ -243,6 +298,9 @@ fn unmount_when_idle(
         let mut idle_since = Instant::now();
         loop {
             std::thread::sleep(check);
+            if !unmounter.is_mounted() {
+                return;
+            }
             if server.take_activity() {
                 idle_since = Instant::now();
             } else if idle_since.elapsed() >= timeout {

@@ -172,7 +172,7 @@ pub enum Error {
     /// Somebody else keeps stored files there.
     #[error(
         "layer '{layer}': the lower directory is in use by another fslab mount or tool, or one is \
-         used inside it or around it; end that first"
+         used around it; end that first"
     )]
     InUse {
         /// The layer.

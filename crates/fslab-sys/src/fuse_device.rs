@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Result;
 
@@ -47,6 +48,18 @@ pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
         unsafe { libc::ioctl(descriptor.as_raw_fd(), FUSE_DEV_IOC_CLONE as _, &raw mut source) };
     check(libc::c_long::from(answer))?;
     Ok(descriptor)
+}
+
+/// Whether the file system of a connection is still mounted, be it only for those who use it. A
+/// connection that was broken off counts as ended, although its mount is still there.
+#[must_use]
+pub fn is_connected(connection: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&connection, PollFlags::empty())];
+    match poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
+        // Then nothing is known of it.
+        Err(_) => false,
+    }
 }
 
 /// Makes an open file known to the kernel, to be named in replies to openings.

@@ -7,13 +7,13 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -215,6 +215,10 @@ fn split_options(options: &str) -> (MountFlags, String) {
 /// A line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its number. The kernel gives it to another mount when this one has ended.
+    pub id: u64,
+    /// The number of the mount that it lies on.
+    pub parent: u64,
     /// Its device number, major and minor.
     pub device: (u32, u32),
     /// Where it is mounted.
@@ -236,6 +240,94 @@ impl MountEntry {
         let mut options = self.options.split(',').filter_map(|option| option.split_once('='));
         options.find(|(key, _)| *key == name).map(|(_, value)| value)
     }
+
+    /// Opens the root of this very mount without asking its file system. While the descriptor is
+    /// open, the mount keeps its number. `None` where something else is seen at its place.
+    ///
+    /// # Errors
+    /// Where the place can't be reached or /proc can't be read.
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = match rustix::fs::open(&self.target, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            place => place?,
+        };
+        Ok((number_of(&place)? == self.id).then_some(place))
+    }
+}
+
+/// Takes one mount out of the tree, be it seen or, with [`UnmountFlags::DETACH`], used by somebody.
+///
+/// # Errors
+/// `EBUSY` where something else is seen at its place; else the kernel's answer.
+pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> {
+    let place = mount.open()?.ok_or(Errno::BUSY)?;
+    if flags.contains(UnmountFlags::DETACH) {
+        // By the descriptor: whatever is mounted there meanwhile is left alone.
+        let place = format!("/proc/self/fd/{}", place.as_raw_fd());
+        return Ok(rustix::mount::unmount(place, flags)?);
+    }
+    // An open descriptor is a use.
+    drop(place);
+    Ok(rustix::mount::unmount(&mount.target, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// The number in the list of mounts of the mount that a descriptor lies in.
+fn number_of(place: impl AsFd) -> io::Result<u64> {
+    let about = format!("/proc/self/fdinfo/{}", place.as_fd().as_raw_fd());
+    let about = fs::read_to_string(about)?;
+    let number = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let number = number.and_then(|number| number.trim().parse().ok());
+    number.ok_or_else(|| io::Error::other("/proc/self/fdinfo names no mount"))
+}
+
+/// `STATX_MNT_ID_UNIQUE`
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// A number of the mount that a descriptor lies in which no other mount gets until the machine
+/// ends (Linux 6.8); before, the number in the list of mounts, which others get later.
+///
+/// # Errors
+/// Where /proc can't be read.
+pub fn identity_of(place: impl AsFd) -> io::Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(&place, "", flags, MNT_ID_UNIQUE) {
+        Ok(found) if found.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Ok(found.stx_mnt_id),
+        // FUSE refuses root who looks at what a user mounted for himself.
+        _ => number_of(place),
+    }
+}
+
+/// The mount that a descriptor lies in; `None` where this mount namespace does not have it.
+///
+/// # Errors
+/// Where /proc can't be read.
+pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
+    let number = number_of(place)?;
+    Ok(list()?.into_iter().find(|mount| mount.id == number))
+}
+
+/// All mounts of one file system, the innermost first: one that lies on another comes before it, and
+/// of others the last mounted.
+///
+/// # Errors
+/// Where /proc/self/mountinfo can't be read.
+pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
+    let all = list()?;
+    let own = all.iter().rev().filter(|mount| mount.device == device);
+    let mut mounts: Vec<_> = own.cloned().collect();
+    mounts.sort_by_cached_key(|mount| std::cmp::Reverse(depth(mount, &all)));
+    Ok(mounts)
+}
+
+/// How many mounts a mount lies on.
+fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
+    let below = |mount: &&MountEntry| {
+        let parent = mount.parent;
+        all.iter().find(|other| other.id == parent && other.id != mount.id)
+    };
+    // The list may be one of several moments.
+    std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
 /// Everything mounted in this mount namespace, in the order of mounting.
@@ -269,7 +361,9 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
 /// the dash vary in number.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(fields.by_ref().nth(2)?).ok()?;
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let target = fields.by_ref().nth(1)?;
     let here = fields.by_ref().next()?;
@@ -278,6 +372,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let options = fields.next().unwrap_or_default();
     let says_read_only = |options: &[u8]| options.split(|byte| *byte == b',').any(|o| o == b"ro");
     Some(MountEntry {
+        id,
+        parent,
         device: (major.parse().ok()?, minor.parse().ok()?),
         target: PathBuf::from(unescape(target)),
         file_system: String::from_utf8_lossy(file_system).into_owned(),
@@ -335,7 +431,8 @@ mod tests {
 
     use rustix::mount::MountFlags;
 
-    use super::{list, mounted_on, parse_line, split_options};
+    use super::{MountEntry, depth, identity_of, list, mount_of, mounted_on, parse_line};
+    use super::{number_of, split_options};
 
     #[test]
     fn options_are_split_into_flags_and_the_rest() {
@@ -351,6 +448,7 @@ mod tests {
         let line =
             br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 x:2 - fuse.x a\134b rw";
         let entry = parse_line(line).unwrap();
+        assert_eq!((entry.id, entry.parent, entry.device), (36, 35, (98, 0)));
         assert_eq!(entry.target, Path::new("/mnt/with blank"));
         assert_eq!(entry.file_system, "fuse.x");
         assert_eq!(entry.source, r"a\b");
@@ -367,5 +465,24 @@ mod tests {
         assert!(!list().unwrap().is_empty());
         assert_eq!(mounted_on(Path::new("/")).unwrap().unwrap().target, Path::new("/"));
         assert_eq!(mounted_on(Path::new("/proc/self/nothing")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_descriptor_names_its_mount() {
+        let root = std::fs::File::open("/").unwrap();
+        let mount = mount_of(&root).unwrap().unwrap();
+        assert_eq!(mount.target, Path::new("/"));
+        assert_eq!(number_of(mount.open().unwrap().unwrap()).unwrap(), mount.id);
+        assert_eq!(identity_of(&root).unwrap(), identity_of(&root).unwrap());
+        let elsewhere = MountEntry { target: "/proc/self".into(), ..mount };
+        assert!(elsewhere.open().is_err() || elsewhere.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_mount_on_a_mount_lies_deeper() {
+        let parse = |line: &str| parse_line(line.as_bytes()).unwrap();
+        // Moved: the outer one was mounted last.
+        let all = ["5 9 0:7 / /a/b rw - fuse x rw", "9 1 0:7 / /a rw - fuse x rw"].map(parse);
+        assert_eq!(all.each_ref().map(|mount| depth(mount, &all)), [2, 1]);
     }
 }

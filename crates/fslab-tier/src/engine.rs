@@ -464,11 +464,7 @@ fn timed(
 pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     match lower.claim_tree(Claim::Exclusive) {
         Ok(()) => Ok(()),
-        Err(error) if error.errno() == Errno::BUSY => Err(Error::Refused {
-            what: "the tree is in use by another fslab mount or tool, or one is used inside it or \
-                   around it; end that first, or ask through the mount"
-                .to_owned(),
-        }),
+        Err(error) if error.errno() == Errno::BUSY => Err(Error::InUse),
         Err(error) => Err(Error::below(b"")(error)),
     }
 }

@@ -184,6 +184,12 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
+    /// Another program moves the files of the tree.
+    #[error(
+        "the tree is in use by another fslab mount or tool, or one is used around it; end that \
+         first, or ask through the mount"
+    )]
+    InUse,
     /// The same, and the next time it may be otherwise: somebody uses or changes the file.
     #[error("{path}: {why}")]
     Busy {

@@ -79,10 +79,6 @@ impl FileSystem for TierFs {
         self.lower.claim_tree(claim)
     }
 
-    fn claim_file(&self, ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
-        self.lower.claim_file(ino, self.handle(handle)?.handle, claim)
-    }
-
     /// The engine opens files of its own accord.
     fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())

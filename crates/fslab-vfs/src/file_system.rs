@@ -93,14 +93,6 @@ pub trait FileSystem: Send + Sync {
         forward!(self.claim_tree(claim))
     }
 
-    /// Claims an open regular file until its handle is released.
-    ///
-    /// # Errors
-    /// `EBUSY` where another program has claimed it.
-    fn claim_file(&self, ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
-        forward!(self.claim_file(ino, handle, claim))
-    }
-
     /// Has an open regular file for its handle alone, until [`Self::end_lease`] or its release:
     /// whoever else opens it waits.
     ///

@@ -24,6 +24,8 @@ pub(crate) mod open_table;
 mod set;
 mod xattr;
 
+pub use claim::is_lock_file_name;
+
 pub use attr::encode_device;
 
 use std::ffi::{OsStr, OsString};
@@ -32,7 +34,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use fslab_sys::lease;
@@ -48,7 +50,6 @@ use rustix::thread::CapabilitySet;
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
 use crate::file_system::{DirectorySink, FileSystem};
-use crate::host::claim::OpenFile;
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::host::open_table::OpenTable;
@@ -80,10 +81,14 @@ impl Default for HostOptions {
 #[derive(Debug)]
 pub struct HostFs {
     lower: Lower,
-    files: OpenTable<OpenFile>,
+    files: OpenTable<Arc<OwnedFd>>,
     directories: OpenTable<OpenDirectory>,
-    /// Holds the locks of a claim of the whole tree.
-    claim: Mutex<claim::Locks>,
+    /// The directory itself, where it is used through a copy of its mount, from which no path leads
+    /// to the directories above it.
+    copied: Option<OwnedFd>,
+    /// The claim of the whole tree, if it is claimed.
+    claim: OnceLock<claim::Locks>,
+    claiming: Mutex<()>,
 }
 
 /// How often a creation is tried while others make and remove its name.
@@ -113,10 +118,11 @@ impl HostFs {
     /// # Errors
     /// What `statx` answers; `EPERM` without the privilege to choose access times.
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
-        let (root, root_name) = match copied_for(&root, options.access_times)? {
-            Some(copy) => (copy, name_of(&root)),
+        let (root, copied) = match copied_for(&root, options.access_times)? {
+            Some(copy) => (copy, Some(root)),
             None => (root, None),
         };
+        let root_name = copied.as_ref().and_then(name_of);
         let lower = Lower::new(root, root_name, options.file_handles)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
@@ -125,7 +131,8 @@ impl HostFs {
             );
         }
         let (files, directories) = (OpenTable::default(), OpenTable::default());
-        Ok(Self { lower, files, directories, claim: Mutex::default() })
+        let (claim, claiming) = (OnceLock::new(), Mutex::default());
+        Ok(Self { lower, files, directories, copied, claim, claiming })
     }
 
     /// How many inodes are remembered, the root included.
@@ -140,6 +147,14 @@ impl HostFs {
         self.lower.has_handles()
     }
 
+    /// Refuses the name of the lock file of a claimed tree.
+    fn expect_usable(&self, parent: Ino, name: Name<'_>, refusal: Errno) -> Result<()> {
+        match self.claim.get() {
+            Some(claim) if is_lock_file(claim, parent, name) => Err(refusal.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Creates under a name as the caller, then makes the new inode known.
     fn create_named(
         &self,
@@ -148,6 +163,7 @@ impl HostFs {
         name: Name<'_>,
         create: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) -> Result<Entry> {
+        self.expect_usable(parent, name, Errno::PERM)?;
         take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
         as_caller(request, || create(&directory))?;
@@ -175,11 +191,12 @@ impl HostFs {
     fn opened(&self, ino: Ino, file: Arc<OwnedFd>) -> Result<Opened> {
         let no_flush = !self.lower.reports_at_close(ino)?;
         let backing = Some(Arc::clone(&file));
-        let handle = self.files.insert(OpenFile::new(file));
+        let handle = self.files.insert(file);
         Ok(Opened { handle, backing, keep_cache: true, direct: false, no_flush })
     }
 
     fn remove(&self, parent: Ino, name: Name<'_>, flags: AtFlags) -> Result<()> {
+        self.expect_usable(parent, name, Errno::NOENT)?;
         let directory = self.lower.directory(parent)?;
         let victim = self.lower.victim(&directory, name);
         rustix::fs::unlinkat(&directory, name.as_os_str(), flags)?;
@@ -198,15 +215,15 @@ impl FileSystem for HostFs {
     }
 
     fn claim_tree(&self, claim: Claim) -> Result<()> {
-        let mut held = self.claim.lock();
-        if held.is_empty() {
-            *held = claim::lock(self.lower.path(Ino::ROOT)?, claim)?;
+        let _alone = self.claiming.lock();
+        if self.claim.get().is_none() {
+            let locks = match &self.copied {
+                Some(root) => claim::lock(root, claim)?,
+                None => claim::lock(self.lower.path(Ino::ROOT)?, claim)?,
+            };
+            self.claim.get_or_init(|| locks);
         }
         Ok(())
-    }
-
-    fn claim_file(&self, _ino: Ino, handle: Handle, claim: Claim) -> Result<()> {
-        self.files.get(handle)?.claim(claim)
     }
 
     fn take_lease(&self, _ino: Ino, handle: Handle) -> Result<()> {
@@ -222,7 +239,17 @@ impl FileSystem for HostFs {
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
-        self.lower.lookup(parent, name)
+        let Some(claim) = self.claim.get() else { return self.lower.lookup(parent, name) };
+        if is_lock_file(claim, parent, name) {
+            return Err(Errno::NOENT.into());
+        }
+        let entry = self.lower.lookup(parent, name)?;
+        if entry.attr.kind == FileKind::Directory {
+            let directory = self.lower.directory(parent)?;
+            let met = claim::expect_unclaimed(&directory, name.as_os_str());
+            met.inspect_err(|_| self.forget(entry.attr.ino, 1))?;
+        }
+        Ok(entry)
     }
 
     fn forget(&self, ino: Ino, lookups: u64) {
@@ -323,6 +350,8 @@ impl FileSystem for HostFs {
         new_name: Name<'_>,
         mode: RenameMode,
     ) -> Result<()> {
+        self.expect_usable(parent, name, Errno::NOENT)?;
+        self.expect_usable(new_parent, new_name, Errno::PERM)?;
         let (from, to) = (self.lower.directory(parent)?, self.lower.directory(new_parent)?);
         let replaces = !mode.intersects(RenameMode::NO_REPLACE | RenameMode::EXCHANGE);
         let victim = if replaces { self.lower.victim(&to, new_name) } else { None };
@@ -339,6 +368,7 @@ impl FileSystem for HostFs {
         new_parent: Ino,
         new_name: Name<'_>,
     ) -> Result<Entry> {
+        self.expect_usable(new_parent, new_name, Errno::PERM)?;
         let source = self.lower.path(ino)?;
         let directory = self.lower.directory(new_parent)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
@@ -374,6 +404,7 @@ impl FileSystem for HostFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
+        self.expect_usable(parent, name, Errno::PERM)?;
         for _ in 0..CREATE_ATTEMPTS_MAX {
             match self.create_new(request, parent, name, mode, flags) {
                 Err(Error::Errno(Errno::EXIST)) if !flags.contains(OpenMode::EXCLUSIVE) => {}
@@ -496,7 +527,11 @@ impl FileSystem for HostFs {
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
         let (identity, _) = self.lower.inodes.get(ino)?;
+        let hidden = self.claim.get().filter(|_| ino == Ino::ROOT).and_then(|claim| claim.hidden());
         self.directories.get(handle)?.list(offset, &mut |entry| {
+            if hidden.is_some_and(|hidden| entry.name == hidden) {
+                return true;
+            }
             sink(DirectoryEntry {
                 ino: self.lower.shown(identity, entry.name.as_bytes(), entry.number),
                 kind: entry.kind,
@@ -658,6 +693,11 @@ impl HostFs {
         entry.attr = self.getattr(request, ino, Some(opened.handle))?;
         Ok((entry, opened))
     }
+}
+
+/// Whether a name is that of the lock file of a claimed tree.
+fn is_lock_file(claim: &claim::Locks, parent: Ino, name: Name<'_>) -> bool {
+    parent == Ino::ROOT && claim.hidden().is_some_and(|hidden| name.as_os_str() == hidden)
 }
 
 /// Runs a creating system call with the caller's ids, groups and umask.

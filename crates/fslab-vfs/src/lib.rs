@@ -33,7 +33,7 @@ pub use duration::parse_duration;
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
-pub use host::{HostFs, HostOptions, encode_device};
+pub use host::{HostFs, HostOptions, encode_device, is_lock_file_name};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};

@@ -109,10 +109,6 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
-    fn claim_file(&self, _: Ino, _: Handle, _: Claim) -> Result<()> {
-        Ok(())
-    }
-
     fn take_lease(&self, _: Ino, _: Handle) -> Result<()> {
         Ok(())
     }

@@ -390,8 +390,12 @@ impl WriteOptions {
 pub enum Claim {
     /// To be read; others may too.
     Shared,
+    /// The same for a mount, which makes nothing below; it warns where it can't keep writers out.
+    ReadOnly,
     /// To be changed; nobody else may read or change it meanwhile.
     Exclusive,
+    /// The same, by a tool that leaves nothing of the claim behind.
+    Passing,
 }
 
 /// One entry of a directory listing.

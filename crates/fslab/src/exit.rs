@@ -32,6 +32,14 @@ pub struct Coded {
     pub message: String,
 }
 
+/// Another fslab uses an image.
+#[derive(Debug, thiserror::Error)]
+#[error("the image {image} is in use by another fslab")]
+pub struct InUse {
+    /// The image, as it was named.
+    pub image: String,
+}
+
 impl Code {
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
@@ -67,6 +75,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(coded) = cause.downcast_ref::<Coded>() {
         return Some(coded.code);
     }
+    if cause.is::<InUse>() {
+        return Some(Code::BadInput);
+    }
     if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
         return of_layers(error);
     }
@@ -86,6 +97,17 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
         return Some(of_ext2(error));
     }
     cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
+}
+
+/// Whether another fslab uses what was to be used.
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let layers = cause.downcast_ref::<fslab_layers::Error>();
+        let tier = cause.downcast_ref::<fslab_tier::Error>();
+        cause.is::<InUse>()
+            || matches!(layers, Some(fslab_layers::Error::InUse { .. }))
+            || matches!(tier, Some(fslab_tier::Error::InUse))
+    })
 }
 
 fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
@@ -122,6 +144,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::Settings { .. }
         | Error::Unwritable { .. }
         | Error::Refused { .. }
+        | Error::InUse
         | Error::NotNow { .. }
         | Error::Busy { .. }
         | Error::Foreign { .. } => Code::BadInput,

@@ -12,7 +12,7 @@ use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use crate::exit::{Code, Coded};
+use crate::exit::{Code, Coded, InUse};
 
 /// How often changed metadata of a mounted image is written, at least.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
@@ -237,8 +237,7 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     };
     match rustix::fs::flock(&file, lock) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let message = format!("the image {shown} is in use by another fslab");
-            return Err(Coded { code: Code::BadInput, message }.into());
+            return Err(InUse { image: shown.to_string() }.into());
         }
         answer => answer.with_context(|| format!("can't lock the image {shown}"))?,
     }

@@ -96,6 +96,11 @@ pub fn socket_name(device: (u32, u32)) -> String {
     format!("{}-{}{SUFFIX}", device.0, device.1)
 }
 
+/// The name of the socket where a daemon tells how it ended.
+pub fn ending_socket_name(device: (u32, u32)) -> String {
+    format!("{}-{}.ending{SUFFIX}", device.0, device.1)
+}
+
 /// The name of the socket where a layer of a mount is asked to do something.
 pub fn service_socket_name(device: (u32, u32), service: &str) -> String {
     format!("{}-{}.{service}{SUFFIX}", device.0, device.1)

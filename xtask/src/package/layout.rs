@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 
 use crate::{environment, process};
 
-/// The names by which mount(8) looks for the helper of `-t fslab` and of `-t fuse.fslab`.
-pub const HELPERS: [&str; 2] = ["mount.fslab", "mount.fuse.fslab"];
+/// The names by which mount(8) looks for the helper of `-t fslab` and of `-t fuse.fslab`, and
+/// umount(8) for that of a mount.
+pub const HELPERS: [&str; 3] = ["mount.fslab", "mount.fuse.fslab", "umount.fuse.fslab"];
 
 /// Completions: the shell, and where it looks for them.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -71,7 +72,7 @@ fn strip(program: &Path) -> Result<()> {
     }
 }
 
-/// The pages of the program itself, and those of the helpers, which are `fslab mount`'s.
+/// The pages of the program itself, and those of the helpers, which are those of its commands.
 fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
     let pages = tempfile::tempdir()?;
     process::capture(Command::new(fslab).arg("man").arg(pages.path()))?;
@@ -81,8 +82,9 @@ fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
         compress(&page, &tree.join(format!("usr/share/man/man1/{name}.gz")))?;
     }
     for helper in HELPERS {
+        let command = if helper.starts_with('u') { "umount" } else { "mount" };
         let page = pages.path().join(helper);
-        fs::write(&page, ".so man1/fslab-mount.1\n")?;
+        fs::write(&page, format!(".so man1/fslab-{command}.1\n"))?;
         compress(&page, &tree.join(format!("usr/share/man/man8/{helper}.8.gz")))?;
     }
     Ok(())

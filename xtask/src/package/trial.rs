@@ -12,12 +12,14 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// What must be in the package.
-const FILES: [&str; 12] = [
+const FILES: [&str; 14] = [
     "usr/bin/fslab",
     "usr/sbin/mount.fslab",
     "usr/sbin/mount.fuse.fslab",
+    "usr/sbin/umount.fuse.fslab",
     "usr/share/man/man1/fslab-mount.1.gz",
     "usr/share/man/man8/mount.fslab.8.gz",
+    "usr/share/man/man8/umount.fuse.fslab.8.gz",
     "usr/share/bash-completion/completions/fslab",
     "usr/lib/systemd/system/fslab@.service",
     "usr/lib/systemd/system/fslab-tier-policy@.service",
@@ -28,7 +30,8 @@ const FILES: [&str; 12] = [
 ];
 
 /// In a namespace of mounts: `/usr` with the package's files in their places. What is in the page
-/// of the manual, the completions, and both ways by which mount(8) finds the helper.
+/// of the manual, the completions, both ways by which mount(8) finds the helper, and those of
+/// umount(8).
 const USE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -43,6 +46,12 @@ for type in fslab fuse.fslab; do
   echo "by $type" > point/$type
   fslab umount point
   grep -q "by $type" lower/$type
+done
+# umount(8) waits for the daemon, which keeps its lower directory until it ends.
+for form in "umount" "umount -c"; do
+  fslab mount -o busy_timeout=0 -l zstd -l 'fault:rules=syncfs delay 300ms' lower point
+  echo "by $form" > point/written
+  $form point
 done
 "#;
 

@@ -224,4 +224,8 @@ impl Channel for ScriptedChannel {
     fn release_backing(&self, _: i32) -> Result<(), Errno> {
         Ok(())
     }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
 }

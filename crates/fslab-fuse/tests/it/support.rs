@@ -65,7 +65,8 @@ impl Mounted {
     /// Waits for a connection that ended by itself, and takes the dead mount away.
     pub fn wait(mut self) {
         self.session.take().unwrap().wait().unwrap();
-        self.unmounter.detach().unwrap();
+        // The session itself detaches nothing any more.
+        rustix::mount::unmount(self.point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 }
 

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use fslab_sys::lease::Lease;
 use fslab_vfs::{
-    Attr, Errno, FileSystem, HostFs, HostOptions, Ino, Name, RenameMode, Request, Result, SetAttr,
-    SetTime, XattrMode,
+    Attr, Claim, Errno, FileSystem, HostFs, HostOptions, Ino, Name, RenameMode, Request, Result,
+    SetAttr, SetTime, XattrMode,
 };
 
 use parking_lot::Mutex;
@@ -188,8 +188,8 @@ impl Conversion {
     ) -> crate::Result<Self> {
         let (codec, request) = (codec_of(layer)?, own_request());
         let failed = |source| Error::Layer { layer: codec.name, source };
+        options::claim(codec, &*lower, Claim::Passing)?;
         if direction == Direction::Decode {
-            options::claim(codec, &*lower)?;
             mark::expect_foreign_files(&*lower, &request).map_err(failed)?;
         }
         let layered = layer.build_in(Arc::clone(&lower), surroundings)?;

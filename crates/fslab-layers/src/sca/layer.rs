@@ -166,7 +166,7 @@ impl Sca {
         self.access.files.look(request, attr.ino, shown, || {
             let handle = self.open_to_look(request, attr.ino)?;
             let opened = OpenBelow { ino: attr.ino, handle, is_writable: false, is_new: false };
-            let size = StoredFile::look(&self.lower, &self.settings, request, opened)
+            let size = StoredFile::open(&self.lower, &self.settings, request, opened)
                 .and_then(|file| file.settle(request).map(|()| shown(&file)));
             self.lower.release(request, attr.ino, handle)?;
             size
@@ -296,11 +296,6 @@ impl FileSystem for Sca {
 
     fn claim_tree(&self, claim: Claim) -> Result<()> {
         self.lower.claim_tree(claim)
-    }
-
-    /// Whoever lies over this layer is in the same stack; the file below is claimed already.
-    fn claim_file(&self, _ino: Ino, handle: Handle, _claim: Claim) -> Result<()> {
-        self.handle(handle).map(drop)
     }
 
     /// Files of this layer are open below by several handles at once.

@@ -114,7 +114,7 @@ pub fn settings(
         });
     }
     let lower = |source: fslab_vfs::Error| crate::Error::Layer { layer: codec.name, source };
-    claim(codec, &**fs)?;
+    claim(codec, &**fs, Claim::Exclusive)?;
     let (session, has_xattrs) = mark::begin_session(fs, request).map_err(lower)?;
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
@@ -146,8 +146,8 @@ pub fn settings(
 ///
 /// # Errors
 /// That somebody else has it.
-pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem) -> Result<()> {
-    fs.claim_tree(Claim::Exclusive).map_err(|source| match source.errno() {
+pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem, claim: Claim) -> Result<()> {
+    fs.claim_tree(claim).map_err(|source| match source.errno() {
         Errno::BUSY => crate::Error::InUse { layer: codec.name },
         _ => crate::Error::Layer { layer: codec.name, source },
     })

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_vfs::rules::set_id;
 use fslab_vfs::{
-    Claim, Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
+    Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
 };
 use parking_lot::RwLock;
 
@@ -102,21 +102,8 @@ pub enum Place {
 }
 
 impl StoredFile {
-    /// Takes over an open file below, alone if it is to be written. It is closed by
-    /// [`Self::close`].
+    /// Finds out what an open file below is. It is closed by [`Self::close`].
     pub fn open(
-        fs: &Arc<dyn FileSystem>,
-        settings: &Arc<Settings>,
-        request: &Request,
-        opened: OpenBelow,
-    ) -> Result<Self> {
-        let claim = if opened.is_writable { Claim::Exclusive } else { Claim::Shared };
-        fs.claim_file(opened.ino, opened.handle, claim)?;
-        Self::look(fs, settings, request, opened)
-    }
-
-    /// Finds out what an open file below is, without a claim: for a short look.
-    pub fn look(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
@@ -152,9 +139,7 @@ impl StoredFile {
         let ino = state.lower.ino;
         let opened = self.fs.open(request, ino, mark::lower_mode(true))?;
         let before = std::mem::replace(&mut state.lower.handle, opened.handle);
-        // The claim of the first handle must end before the other can have its own.
         self.fs.release(request, ino, before)?;
-        self.fs.claim_file(ino, opened.handle, Claim::Exclusive)?;
         state.is_writable = true;
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fslab_layers::sca::Tool;
 use fslab_layers::{Error, Stack};
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Ino, OpenMode};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
@@ -27,7 +27,7 @@ fn refused(path: &Path) {
 }
 
 #[test]
-fn a_second_mount_is_refused_and_so_are_those_inside_and_around() {
+fn a_second_mount_is_refused_and_so_are_those_inside() {
     let top = directory();
     let inner = top.path().join("middle/inner");
     let beside = top.path().join("beside");
@@ -36,9 +36,14 @@ fn a_second_mount_is_refused_and_so_are_those_inside_and_around() {
     let middle = mount("gzip", &top.path().join("middle")).unwrap();
     refused(&top.path().join("middle"));
     refused(&inner);
-    refused(top.path());
     drop(mount("copy", &beside).unwrap());
-    drop(middle);
+    // One around it shows the rest.
+    let around = mount("copy", top.path()).unwrap();
+    let client = Client::new(&*around);
+    let met = client.lookup(Ino::ROOT, "middle").map(drop).unwrap_err();
+    assert_eq!(met.errno(), Errno::BUSY);
+    client.lookup(Ino::ROOT, "beside").unwrap();
+    drop((middle, around));
     drop(mount("copy", top.path()).unwrap());
     drop(mount("copy", &inner).unwrap());
 }

@@ -2,11 +2,11 @@
 //! the others changes times too.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 
 use crate::error::{Errno, Result};
-use crate::host::claim::OpenFile;
 use crate::host::{HostFs, ITSELF, acting_as_caller, attr, proc_path};
 use crate::rules::set_id;
 use crate::types::{Ino, Permissions, Request, SetAttr};
@@ -16,7 +16,7 @@ impl HostFs {
         &self,
         request: &Request,
         ino: Ino,
-        file: Option<&OpenFile>,
+        file: Option<&Arc<OwnedFd>>,
         changes: &SetAttr,
     ) -> Result<()> {
         if let Some(size) = changes.size {

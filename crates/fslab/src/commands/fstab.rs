@@ -1,32 +1,46 @@
-//! `mount.fslab`: how mount(8) calls the program for a line of /etc/fstab such as
+//! How mount(8) and umount(8) call the program for a line of /etc/fstab such as
 //! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
 //!
-//! It is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes
-//! `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`.
+//! `mount.fslab` is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes
+//! `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) knows the type from the
+//! kernel and calls `umount.fuse.fslab TARGET [-flnrv] [-N namespace] [-t type]`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Turns the arguments of `mount.fslab` into those of `fslab mount`; others stay as they are.
+/// Turns the arguments of a helper into those of `fslab mount` or `fslab umount`; others stay as
+/// they are.
 pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
-    let called_by_mount = arguments
-        .first()
-        .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name == "mount.fslab" || name == "mount.fuse.fslab");
-    if !called_by_mount {
-        return arguments;
+    let program = arguments.first().and_then(|program| Path::new(program).file_name());
+    match program.and_then(OsStr::to_str) {
+        // `-f` (do everything but mount) and `-s` (let unknown options pass) matter.
+        Some("mount.fslab" | "mount.fuse.fslab") => {
+            of_helper("mount", "sfnv", &[('f', "--dry-run"), ('s', "--sloppy")], arguments)
+        }
+        // `-r` (or else make it read-only) is for file systems that can't be unmounted.
+        Some("umount.fuse.fslab") => {
+            of_helper("umount", "flnrv", &[('f', "--force"), ('l', "--lazy")], arguments)
+        }
+        _ => arguments,
     }
-    let mut translated: Vec<OsString> = vec!["fslab".into(), "mount".into()];
+}
+
+fn of_helper(
+    command: &str,
+    known: &str,
+    meaning: &[(char, &str)],
+    arguments: Vec<OsString>,
+) -> Vec<OsString> {
+    let mut translated: Vec<OsString> = vec!["fslab".into(), command.into()];
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
             // The type is mount(8)'s own affair. `-N` is not known here and will be refused:
             // mounting in another namespace than was asked for would be worse.
             Some("-t") => drop(rest.next()),
-            Some(flags) if is_flags(flags) => {
-                // Only `-f` (do everything but mount) and `-s` (let unknown options pass) matter.
-                translated.extend(flags.contains('f').then(|| "--dry-run".into()));
-                translated.extend(flags.contains('s').then(|| "--sloppy".into()));
+            Some(flags) if is_flags(flags, known) => {
+                let given = meaning.iter().filter(|(flag, _)| flags.contains(*flag));
+                translated.extend(given.map(|(_, option)| (*option).into()));
             }
             _ => translated.push(argument),
         }
@@ -34,10 +48,10 @@ pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     translated
 }
 
-fn is_flags(argument: &str) -> bool {
+fn is_flags(argument: &str, known: &str) -> bool {
     argument.len() > 1
         && argument.starts_with('-')
-        && argument[1..].chars().all(|flag| "sfnv".contains(flag))
+        && argument[1..].chars().all(|flag| known.contains(flag))
 }
 
 #[cfg(test)]
@@ -63,6 +77,11 @@ mod tests {
             &["fslab", "mount", "/a", "/b", "-N", "/run/netns/x"],
         );
         check(&["/sbin/mount.fuse.fslab", "/a", "/b"], &["fslab", "mount", "/a", "/b"]);
+        check(
+            &["/sbin/umount.fuse.fslab", "/b", "-lnv", "-t", "fuse.fslab"],
+            &["fslab", "umount", "/b", "--lazy"],
+        );
+        check(&["umount.fuse.fslab", "/b", "-f"], &["fslab", "umount", "/b", "--force"]);
         check(&["fslab", "list", "-s"], &["fslab", "list", "-s"]);
     }
 }

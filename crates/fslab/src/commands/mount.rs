@@ -4,6 +4,7 @@
 //! every failure is reported to the caller and shown by the exit code.
 
 mod daemon;
+pub(super) mod ending;
 mod messages;
 mod notify;
 mod options;
@@ -11,6 +12,7 @@ mod preflight;
 mod reports;
 mod serve;
 mod services;
+mod utab;
 mod wait;
 
 use std::path::PathBuf;

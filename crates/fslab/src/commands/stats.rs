@@ -92,5 +92,5 @@ fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
 }
 
 fn is_left_over(error: &std::io::Error, mount: &MountEntry) -> bool {
-    error.kind() == ErrorKind::ConnectionRefused && umount::daemon_of(mount.device.1).is_some()
+    error.kind() == ErrorKind::ConnectionRefused && umount::Daemon::of(mount).is_some()
 }

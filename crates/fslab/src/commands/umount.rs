@@ -1,124 +1,139 @@
-//! `fslab umount`: takes a mount away and waits until its daemon has let go of the lower files.
+//! `fslab umount`: unmounts and waits until the daemon has written everything back and ended.
 
-use std::io::ErrorKind;
+mod daemon;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::{self, MountEntry};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::UnmountFlags;
+
+pub(super) use daemon::Daemon;
 
 use crate::exit::{Code, Coded};
 
-/// How long a daemon may take to write back and end.
-const END_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
+/// lsof) uses one for a moment, and so does one that is being started while a file is open.
+const BUSY_WAIT_MAX: Duration = Duration::from_millis(200);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Arguments of `fslab umount`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
-    /// Take the mount out of the tree at once; who still uses it is served until done
+    /// Take the mount out of the tree at once; its users are served until they are done
     #[arg(long, short = 'z')]
     lazy: bool,
+    /// Break off running requests first, as `umount -f` does
+    #[arg(long, short)]
+    force: bool,
     /// Where it is mounted
     mount_point: PathBuf,
 }
+
+const HELP: &str = "\
+Waits up to 30 s for the daemon of this file system to write back and end. It does not wait with
+--lazy, or where the file system is mounted elsewhere too. If the daemon fails, umount fails and
+prints why.";
 
 impl Args {
     /// Unmounts.
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
-        let daemon = daemon_of(mount.device.1);
-        let flags = if self.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match unmount(&path, flags | UnmountFlags::NOFOLLOW) {
-            Ok(()) => {}
-            Err(Errno::BUSY) => {
-                return Err(bad(format!(
-                    "{} is in use; end what uses it, or use --lazy",
-                    path.display()
-                )));
-            }
-            Err(Errno::PERM) => unmount_by_helper(&path, self.lazy)?,
-            Err(error) => {
-                return Err(error).with_context(|| format!("can't unmount {}", path.display()));
-            }
-        }
-        if let Some(place) = still_mounted(mount.device)? {
+        let others = other_places(&mount)?;
+        let daemon = if self.lazy { None } else { Daemon::of(&mount) };
+        self.unmount(&path, &mount)?;
+        if let Some(place) = first_still_mounted(&others)? {
             eprintln!("note: it is also mounted on {}, and served there", place.display());
             return Ok(());
         }
-        match daemon {
-            Some(pid) if !self.lazy => wait_for_end(pid),
-            _ => Ok(()),
+        daemon.map_or(Ok(()), |daemon| daemon.wait_for_end(&path))
+    }
+
+    fn unmount(&self, path: &Path, mount: &MountEntry) -> Result<()> {
+        let mut flags = UnmountFlags::empty();
+        flags.set(UnmountFlags::DETACH, self.lazy);
+        flags.set(UnmountFlags::FORCE, self.force);
+        let attempt = || mounts::unmount_entry(mount, flags);
+        let Err(error) = while_busy(BUSY_WAIT_MAX, attempt) else { return Ok(()) };
+        match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => {
+                Err(bad(format!("{} is in use; end what uses it, or use --lazy", path.display())))
+            }
+            Some(Errno::PERM) => unmount_by_helper(path, self.lazy),
+            _ => Err(error).with_context(|| format!("can't unmount {}", path.display())),
         }
+    }
+}
+
+/// Tries again while a mount is in use, for at most so long.
+fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::BUSY)
+                    && start.elapsed() < patience => {}
+            done => return done,
+        }
+        std::thread::sleep(BUSY_PAUSE);
     }
 }
 
 /// The mount of fslab on a path, and its absolute path.
 pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
-    let path = absolute(path)?;
-    let mount = mounts::mounted_on(&path)
-        .context("can't read the list of mounts")?
-        .filter(|mount| mount.file_system == "fuse.fslab")
-        .ok_or_else(|| bad(format!("{} is no mount of fslab", path.display())))?;
-    Ok((path, mount))
+    let seen = open(path)?;
+    let mount = mounts::mount_of(&seen).context("can't read the list of mounts")?;
+    let place = mounts::place_of(path).with_context(|| format!("can't find {}", path.display()))?;
+    let mount = mount
+        .filter(|mount| mount.file_system == "fuse.fslab" && mount.target == place)
+        .ok_or_else(|| bad(format!("{} is no mount of fslab", place.display())))?;
+    Ok((place, mount))
 }
 
-/// Another place where the same file system is mounted: its daemon goes on for that.
-fn still_mounted(device: (u32, u32)) -> Result<Option<PathBuf>> {
+/// A mount that may end meanwhile, by a number that no other mount gets where the kernel has such.
+struct Known {
+    mount: MountEntry,
+    identity: u64,
+}
+
+/// Other places where the same file system is mounted: its daemon serves on for them.
+fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
+    let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
+    let others = places.into_iter().filter(|other| other.id != mount.id);
+    Ok(others.filter_map(|mount| Some(Known { identity: identity_of(&mount)?, mount })).collect())
+}
+
+/// `None` where it is gone, or something else is seen at its place.
+fn identity_of(mount: &MountEntry) -> Option<u64> {
+    mounts::identity_of(mount.open().ok()??).ok()
+}
+
+fn first_still_mounted(places: &[Known]) -> Result<Option<&Path>> {
     let mounts = mounts::list().context("can't read the list of mounts")?;
-    Ok(mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.target))
+    let is_still = |place: &&Known| {
+        mounts.contains(&place.mount) && identity_of(&place.mount) == Some(place.identity)
+    };
+    Ok(places.iter().find(is_still).map(|place| place.mount.target.as_path()))
 }
 
 fn bad(message: String) -> anyhow::Error {
     Coded { code: Code::BadInput, message }.into()
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
-    match mounts::place_of(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+/// Opens a place without asking what is mounted there, as its daemon may be dead.
+fn open(path: &Path) -> Result<OwnedFd> {
+    match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(error) if io::Error::from(error).kind() == ErrorKind::NotFound => {
             Err(bad(format!("{} does not exist", path.display())))
         }
         place => place.with_context(|| format!("can't find {}", path.display())),
     }
-}
-
-/// The process that serves a FUSE connection: its descriptor of /dev/fuse names the connection.
-pub(super) fn daemon_of(connection: u32) -> Option<u32> {
-    let wanted = format!("fuse_connection:\t{connection}");
-    let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
-    pids.into_iter().find(|pid| serves(*pid, &wanted))
-}
-
-fn serves(pid: u32, wanted: &str) -> bool {
-    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
-    descriptors.flatten().any(|descriptor| {
-        std::fs::read_to_string(descriptor.path())
-            .is_ok_and(|text| text.lines().any(|line| line == wanted))
-    })
-}
-
-fn wait_for_end(pid: u32) -> Result<()> {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let start = Instant::now();
-    while process.exists() && !has_ended(&process) {
-        if start.elapsed() > END_WAIT_MAX {
-            anyhow::bail!("unmounted, but the daemon (process {pid}) is still writing back");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-/// Ended, and only not yet waited for by its parent. The first thread may have ended while others
-/// still have everything open.
-fn has_ended(process: &Path) -> bool {
-    let stat = std::fs::read_to_string(process.join("stat"));
-    let is_zombie =
-        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
-    let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
-    is_zombie && threads <= 1
 }
 
 /// Ordinary users unmount through the setuid helper that mounted for them.
@@ -134,4 +149,22 @@ fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     }
     let reason = String::from_utf8_lossy(&output.stderr);
     Err(bad(format!("can't unmount {}: {}", path.display(), reason.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_momentary_use_is_waited_for_and_nothing_else() {
+        let answers = |errors: &[Errno]| {
+            let mut left = errors.to_vec().into_iter();
+            move || left.next().map_or(Ok(()), |errno| Err(errno.into()))
+        };
+        let long = Duration::from_secs(60);
+        while_busy(long, answers(&[Errno::BUSY, Errno::BUSY])).unwrap();
+        let refused = while_busy(long, answers(&[Errno::BUSY, Errno::PERM])).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
+        while_busy(Duration::ZERO, answers(&[Errno::BUSY])).unwrap_err();
+    }
 }

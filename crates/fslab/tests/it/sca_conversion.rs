@@ -144,6 +144,10 @@ fn files(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for directory in fs::read_dir(root).unwrap() {
         let directory = directory.unwrap().path();
+        // A conversion that was killed leaves it.
+        if fslab_vfs::is_lock_file_name(directory.file_name().unwrap()) {
+            continue;
+        }
         let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
         for file in fs::read_dir(&directory).unwrap() {
             found.push(format!("{name}/{}", file.unwrap().file_name().to_str().unwrap()));

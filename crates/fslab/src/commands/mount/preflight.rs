@@ -113,14 +113,30 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
         Ok(_) => refuse(format!("{role} {shown} is not a directory")),
-        Err(error) if dead_mount::tells_of_one(&error) => refuse(format!(
-            "{role} {shown} is a mount whose daemon is dead; run `fslab umount {shown}` first, or \
-             use -o replace"
-        )),
+        Err(error) if dead_mount::tells_of_one(&error) => {
+            refuse(format!("{role} {shown} is a mount whose daemon is dead; {}", advice(path)))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             refuse(format!("{role} {shown} does not exist"))
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
+    }
+}
+
+/// What the present user can do about a dead mount.
+fn advice(path: &Path) -> String {
+    let shown = path.display();
+    let own = rustix::process::geteuid().as_raw();
+    if own == 0 {
+        return format!("run `fslab umount {shown}` first, or use -o replace");
+    }
+    let mount = mounts::place_of(path).and_then(|place| mounts::mounted_on(&place));
+    let owner = mount.ok().flatten().and_then(|mount| mount.option("user_id")?.parse().ok());
+    match owner {
+        Some(owner) if owner == own => format!("run `fslab umount {shown}` first"),
+        Some(0) => format!("ask root to run `fslab umount {shown}`"),
+        Some(owner) => format!("ask root or user {owner} to run `fslab umount {shown}`"),
+        None => format!("ask root to run `fslab umount {shown}`"),
     }
 }
 

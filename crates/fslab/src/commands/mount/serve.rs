@@ -1,14 +1,12 @@
 //! Serving one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_fuse::{MountOptions, Session, Unmounter};
+use fslab_fuse::{Breaker, MountOptions, Session, Unmounter};
 use fslab_layers::{LayerChoice, LeafOptions, Stack, Surroundings};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
@@ -19,6 +17,8 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
 use super::Plan;
+use super::ending::Ending;
+use super::utab::Note;
 use super::{reports, services, wait};
 use crate::runtime::{self, Socket};
 
@@ -32,20 +32,19 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     let mut mount_options = options.mount;
-    mount_options.source = stack.leaf.to_string();
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
     let leaf_options = LeafOptions { read_only, access_times };
     let surroundings = crate::surroundings::of_program().with_leaf_options(leaf_options);
-    let file_system = build_when_free(&stack, dead.as_ref(), &surroundings, options.busy_timeout)?;
+    let build = || build(&stack, dead.as_ref(), &surroundings);
+    mount_options.source = stack.leaf.to_string();
+    let file_system = wait::while_in_use(&stack.leaf, options.busy_timeout, build)?;
     let file_system = match mount_options.synchronous {
         Some(what) => Arc::new(SynchronousFs::new(file_system, what)),
         None => file_system,
     };
     say_cautions(&stack);
     // What may fail fails before there is a mount.
-    let has_sockets = surroundings.has_reporters() || !surroundings.services().is_empty();
-    let told = has_sockets.then(|| Told::prepare(surroundings, &mount_point));
-    let told = told.transpose()?;
+    let told = Told::prepare(surroundings, &mount_point)?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -54,43 +53,22 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
             format!("can't take the place of the dead mount on {}", dead.place().display())
         })?;
     }
-    let socket = told.map(Told::serve).transpose();
-    let sockets = socket.inspect_err(|_| detach_or_say(&session.unmounter()))?;
+    let served = told.serve(session.device());
+    let (ending, names) = served.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
-    detach_on_signals(signals, session.unmounter())?;
+    let breaker = session.breaker();
+    detach_on_signals(signals, session.unmounter(), breaker.clone())?;
     if let Err(error) = ready(log) {
         session.unmounter().detach()?;
         return Err(error);
     }
-    let ended = session.wait_and_then(move || drop(sockets));
+    let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
-    Ok(ended?)
-}
-
-/// Builds the stack; where that fails and somebody holds the lower directory, once more when it is
-/// free.
-fn build_when_free(
-    stack: &Stack,
-    dead: Option<&DeadMount>,
-    surroundings: &Surroundings,
-    patience: Duration,
-) -> Result<Arc<dyn FileSystem>> {
-    build(stack, dead, surroundings).or_else(|refused| {
-        let lower = lower_directory(stack, dead);
-        if lower.is_some_and(|lower| wait::until_free(lower, patience)) {
-            return build(stack, dead, surroundings);
-        }
-        Err(refused)
-    })
-}
-
-/// The lower directory; `None` where there is none or it can't be opened.
-fn lower_directory(stack: &Stack, dead: Option<&DeadMount>) -> Option<OwnedFd> {
-    let path = stack.leaf.directory()?;
-    match dead.filter(|dead| dead.is_at(path)) {
-        Some(dead) => dead.beneath().ok(),
-        None => File::open(path).ok().map(OwnedFd::from),
+    if ended.is_ok() && breaker.has_cut_off() {
+        ended = Err(anyhow::anyhow!("users of the mount were cut off by a second signal"));
     }
+    ending.iter().for_each(|ending| ending.tell(&ended));
+    ended
 }
 
 /// What is below a dead mount that the new one is to replace is not at its path.
@@ -119,29 +97,48 @@ fn say_cautions(stack: &Stack) {
     }
 }
 
-/// What the layers tell, and where it will be asked for.
+/// What is told about a mount, and where it will be asked for.
 struct Told {
     surroundings: Surroundings,
     mount_point: PathBuf,
-    directory: PathBuf,
+    /// `None` where there is no place for sockets, and no layer needs one.
+    directory: Option<PathBuf>,
+}
+
+/// By what a mount is found while it is mounted; removed when dropped.
+struct Names {
+    _sockets: Vec<Socket>,
+    _note: Option<Note>,
 }
 
 impl Told {
     fn prepare(surroundings: Surroundings, mount_point: &Path) -> Result<Self> {
         let mount_point = mounts::place_of(mount_point).context("can't find the mount point")?;
-        Ok(Self { surroundings, mount_point, directory: runtime::prepare()? })
+        let is_needed = surroundings.has_reporters() || !surroundings.services().is_empty();
+        let directory = match runtime::prepare() {
+            Err(error) if !is_needed => {
+                tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
+                None
+            }
+            directory => Some(directory?),
+        };
+        Ok(Self { surroundings, mount_point, directory })
     }
 
-    fn serve(self) -> Result<Vec<Socket>> {
-        let mount = mounts::mounted_on(&self.mount_point).context("can't read the mounts")?;
-        let device = mount.context("the mount is gone already")?.device;
-        let mut sockets = services::serve(&self.surroundings, device, &self.directory)?;
+    fn serve(self, device: (u32, u32)) -> Result<(Option<Ending>, Names)> {
+        let places = mounts::of_device(device).context("can't read the mounts")?;
+        let note = places.first().and_then(Note::of);
+        let Some(directory) = self.directory else {
+            return Ok((None, Names { _sockets: Vec::new(), _note: note }));
+        };
+        let mut sockets = services::serve(&self.surroundings, device, &directory)?;
         if self.surroundings.has_reporters() {
-            let directory = &self.directory;
-            let told = reports::serve(self.surroundings, &self.mount_point, device, directory);
-            sockets.push(told?);
+            let (surroundings, place) = (self.surroundings, &self.mount_point);
+            sockets.push(reports::serve(surroundings, place, device, &directory)?);
         }
-        Ok(sockets)
+        let (ending, socket) = Ending::offer(device, &directory)?;
+        sockets.push(socket);
+        Ok((Some(ending), Names { _sockets: sockets, _note: note }))
     }
 }
 
@@ -202,16 +199,21 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// The first signal unmounts and lets users finish; the second cuts them off.
-fn detach_on_signals(mut signals: Signals, unmounter: Unmounter) -> Result<()> {
+/// The first signal unmounts and lets users finish; the second cuts them off. What was closed is
+/// written back in any case, and further signals do not hasten that: only SIGKILL drops it.
+fn detach_on_signals(mut signals: Signals, unmounter: Unmounter, breaker: Breaker) -> Result<()> {
     let handle = move || {
         let mut received = signals.forever();
         if received.next().is_some() {
             unmount_or_detach(&unmounter);
         }
-        if received.next().is_some() {
-            tracing::warn!("cut off by a second signal");
-            std::process::exit(1);
+        for _ in received {
+            if unmounter.is_mounted() && !breaker.has_cut_off() {
+                tracing::warn!("users of the mount are cut off by a second signal");
+                breaker.cut_off();
+            } else {
+                tracing::warn!("still writing back; SIGKILL would drop what is not written yet");
+            }
         }
     };
     std::thread::Builder::new()

@@ -1,35 +1,39 @@
-//! Waiting for another fslab that uses the lower directory.
+//! Waiting for another fslab that uses what lies below.
 //!
-//! A daemon holds its lower directory until it has written everything back, and the mount is gone
-//! before that: a new mount of the same directory has to wait for it. The lock shows only that
-//! somebody holds the directory, so that a living mount is waited for as well.
+//! A daemon keeps its lower directory or image until it has written everything back, and its mount
+//! is gone before that: a new mount has to wait for it. A living mount looks the same from outside
+//! and is waited for as well.
 
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use anyhow::Result;
+use fslab_layers::Leaf;
+
+use crate::exit;
 
 /// How long to wait without a word.
 const SILENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits until nobody holds a directory, or `patience` is over; returns whether it is free now.
+/// Tries again while another fslab uses what lies below, for at most `patience`.
 ///
-/// A lock is taken for a moment, and lies on `directory` until that is closed.
-pub fn until_free(directory: impl AsFd, patience: Duration) -> bool {
+/// # Errors
+/// What the last try answered.
+pub fn while_in_use<T>(
+    lower: &Leaf,
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let (start, mut is_said) = (Instant::now(), false);
     loop {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return true,
-            Err(Errno::AGAIN) if start.elapsed() < patience => {}
-            Err(Errno::AGAIN) => return false,
-            // Where there are no locks, nobody holds one.
-            Err(_) => return true,
+        match attempt() {
+            Err(error) if exit::is_in_use(&error) && start.elapsed() < patience => {}
+            done => return done,
         }
         if start.elapsed() > SILENT && !is_said {
-            eprintln!("fslab: waiting for another fslab that uses the lower directory");
+            let patience = patience.as_secs_f64();
+            eprintln!("fslab: waiting up to {patience} s for another fslab that uses {lower}");
             is_said = true;
         }
         thread::sleep(PAUSE);
@@ -38,22 +42,28 @@ pub fn until_free(directory: impl AsFd, patience: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
+    fn in_use() -> anyhow::Error {
+        fslab_layers::Error::InUse { layer: "zstd" }.into()
+    }
+
     #[test]
-    fn a_directory_is_free_when_its_holder_has_ended() {
-        let lower = tempfile::tempdir().unwrap();
-        let holder = File::open(lower.path()).unwrap();
-        holder.lock().unwrap();
-        let opened = || File::open(lower.path()).unwrap();
-        assert!(!until_free(opened(), Duration::ZERO));
-        let ending = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(60));
-            holder.unlock().unwrap();
-        });
-        assert!(until_free(opened(), Duration::from_secs(60)));
-        ending.join().unwrap();
+    fn only_what_is_in_use_is_tried_again() {
+        let mut left = 3;
+        let mut attempt = || {
+            left -= 1;
+            if left > 0 { Err(in_use()) } else { Ok(left) }
+        };
+        let patience = Duration::from_secs(60);
+        assert_eq!(while_in_use(&Leaf::Memory, patience, &mut attempt).unwrap(), 0);
+        let mut tries = 0;
+        let mut count = |error: fn() -> anyhow::Error| {
+            tries += 1;
+            Err::<(), _>(error())
+        };
+        while_in_use(&Leaf::Memory, patience, || count(|| anyhow::anyhow!("other"))).unwrap_err();
+        while_in_use(&Leaf::Memory, Duration::ZERO, || count(in_use)).unwrap_err();
+        assert_eq!(tries, 2);
     }
 }

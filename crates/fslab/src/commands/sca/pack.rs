@@ -64,6 +64,9 @@ fn pack_entries(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Res
     let entries = std::fs::read_dir(directory).with_context(|| format!("can't list {shown}"))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("can't list {shown}"))?;
+        if fslab_vfs::is_lock_file_name(&entry.file_name()) {
+            continue;
+        }
         // Symbolic links are neither: nothing outside the tree is touched.
         let kind = entry.file_type().with_context(|| format!("can't list {shown}"))?;
         if kind.is_dir() {

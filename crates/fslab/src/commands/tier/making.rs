@@ -380,7 +380,7 @@ fn told(made: &rebuild::Rebuilt) -> Result<()> {
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
     let tree = super::host(path)?;
-    tree.claim_tree(Claim::Exclusive).map_err(|error| match error.errno() {
+    tree.claim_tree(Claim::Passing).map_err(|error| match error.errno() {
         fslab_vfs::Errno::BUSY => {
             bad(format!("{shown} is in use by another fslab mount or tool; end that first"))
         }

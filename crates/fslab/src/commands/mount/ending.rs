@@ -1,0 +1,133 @@
+//! How a daemon ended, for those who unmounted: `fslab umount` connects to a socket before it
+//! unmounts, and reads one line when the daemon is about to end. If the connection ends without a
+//! line, the daemon was killed.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::exit::one_line;
+use crate::runtime::{self, Socket};
+
+/// The line that says that everything was written back.
+pub const DONE: &str = "done";
+
+/// A reader that does not read is not waited for.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The readers of one mount.
+pub struct Ending {
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+struct Waiting {
+    listener: UnixListener,
+    readers: Vec<UnixStream>,
+}
+
+impl Ending {
+    /// Lets readers connect from now on; `directory` is from [`runtime::prepare`].
+    ///
+    /// # Errors
+    /// Where the socket or the thread can't be made.
+    pub fn offer(device: (u32, u32), directory: &Path) -> Result<(Self, Socket)> {
+        let path = directory.join(runtime::ending_socket_name(device));
+        let listening = Socket::listen(directory, &path);
+        let (socket, listener) = listening.with_context(|| path.display().to_string())?;
+        listener.set_nonblocking(true)?;
+        let asked = listener.try_clone()?;
+        let waiting = Arc::new(Mutex::new(Waiting { listener, readers: Vec::new() }));
+        let accepting = Arc::clone(&waiting);
+        // The descriptor's clone is only waited on.
+        let accept = move || {
+            while wait_for_reader(&asked) {
+                accepting.lock().accept();
+            }
+        };
+        std::thread::Builder::new().name("fslab-ending".to_owned()).spawn(accept)?;
+        Ok((Self { waiting }, socket))
+    }
+
+    /// Tells all readers; to be called last.
+    pub fn tell(&self, outcome: &Result<()>) {
+        let line = outcome.as_ref().map_or_else(one_line, |()| DONE.to_owned());
+        let mut waiting = self.waiting.lock();
+        waiting.accept();
+        for mut reader in waiting.readers.drain(..) {
+            if let Err(error) = writeln!(reader, "{line}") {
+                tracing::debug!(%error, "nobody reads how the daemon ended");
+            }
+        }
+    }
+}
+
+/// `false` where there will be no reader any more.
+fn wait_for_reader(listener: &UnixListener) -> bool {
+    loop {
+        match poll(&mut [PollFd::new(listener, PollFlags::IN)], None::<&Timespec>) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return polled.is_ok(),
+        }
+    }
+}
+
+impl Waiting {
+    /// Takes up readers that have come, and drops those that have left.
+    fn accept(&mut self) {
+        self.readers.retain(|reader| !has_left(reader));
+        loop {
+            match self.listener.accept() {
+                Ok((reader, _)) => match reader.set_write_timeout(Some(WRITE_TIMEOUT)) {
+                    Ok(()) => self.readers.push(reader),
+                    Err(error) => tracing::debug!(%error, "a reader is left out"),
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(%error, "a reader can't be taken up");
+                    // Not at once again, where there are no descriptors.
+                    return std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+}
+
+fn has_left(reader: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(reader, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|_| polled[0].revents().contains(PollFlags::HUP))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn every_reader_that_stays_is_told_how_it_ended() {
+        for (outcome, told) in
+            [(Ok(()), "done\n"), (Err(anyhow::anyhow!("no space\nleft")), "no space left\n")]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let (ending, _socket) = Ending::offer((0, 7), directory.path()).unwrap();
+            let path = directory.path().join(runtime::ending_socket_name((0, 7)));
+            let connect = || UnixStream::connect(&path).unwrap();
+            (0..300).for_each(|_| drop(connect()));
+            let mut readers = [connect(), connect()];
+            ending.tell(&outcome);
+            assert!(ending.waiting.lock().readers.is_empty());
+            for reader in &mut readers {
+                let mut line = String::new();
+                reader.read_to_string(&mut line).unwrap();
+                assert_eq!(line, told);
+            }
+        }
+    }
+}

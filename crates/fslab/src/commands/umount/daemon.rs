@@ -1,0 +1,168 @@
+//! The daemon of a mount: finding it before an unmount, and learning how it ended.
+//!
+//! It is found by the socket that it offers for this (see `mount/ending.rs`), or else by its
+//! descriptor of /dev/fuse, which names a connection by its number. A daemon that still writes back
+//! has a descriptor of the same number when the next mount has got it; so the descriptor is looked
+//! at, where the kernel lets us.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fslab_sys::fuse_device::is_connected;
+use fslab_sys::mounts::MountEntry;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::commands::mount::ending::DONE;
+use crate::runtime;
+
+/// How long a daemon may take to write back and end.
+const END_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What a daemon tells of its end is no longer.
+const REPORT_BYTES_MAX: u64 = 64 << 10;
+
+/// A process that serves a mount.
+pub struct Daemon {
+    pid: i32,
+    process: OwnedFd,
+    /// Where it tells how it ended.
+    report: Option<UnixStream>,
+}
+
+impl Daemon {
+    /// The daemon of a mount; `None` where it is dead, or not seen from here.
+    pub fn of(mount: &MountEntry) -> Option<Self> {
+        Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
+    }
+
+    fn by_socket(mount: &MountEntry) -> Option<Self> {
+        let owner = runtime::owner_to_ask(mount, "").ok()?;
+        let socket = runtime::find_socket(owner, &runtime::ending_socket_name(mount.device))?;
+        let stream = UnixStream::connect(socket).ok()?;
+        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+        Some(Self {
+            pid: pid.as_raw_nonzero().get(),
+            process: pidfd_open(pid, PidfdFlags::empty()).ok()?,
+            report: Some(stream),
+        })
+    }
+
+    /// The process with a descriptor of a connection that has not ended. Where that can't be seen,
+    /// the last one that was started.
+    fn by_descriptor(connection: u32) -> Option<Self> {
+        let wanted = format!("fuse_connection:\t{connection}");
+        let processes = std::fs::read_dir("/proc").ok()?.flatten();
+        let pids =
+            processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+        let found = pids.filter_map(|pid| Candidate::of(pid, &wanted));
+        let daemon = found.filter(|found| found.is_connected != Some(false));
+        let daemon = daemon.max_by_key(|found| (found.is_connected, found.started))?;
+        Some(Self { pid: daemon.pid, process: daemon.process, report: None })
+    }
+
+    /// Waits until the daemon of an unmounted place has ended.
+    ///
+    /// # Errors
+    /// That it takes too long, or how it failed.
+    pub fn wait_for_end(self, place: &Path) -> Result<()> {
+        if !has_ended_within(&self.process, END_WAIT_MAX)? {
+            bail!("unmounted, but the daemon (process {}) is still writing back", self.pid);
+        }
+        let place = place.display();
+        let Some(mut stream) = self.report else {
+            eprintln!("note: {place} is unmounted; how its daemon ended can't be seen from here");
+            return Ok(());
+        };
+        let mut report = String::new();
+        // All that it told is here by now.
+        stream.set_nonblocking(true)?;
+        match stream.by_ref().take(REPORT_BYTES_MAX).read_to_string(&mut report) {
+            Ok(_) => {}
+            // It ended without a word: the socket may still be open in a program that it started.
+            Err(error)
+                if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
+            Err(error) => return Err(error).context("can't read how the daemon ended"),
+        }
+        match report.trim_end() {
+            DONE => Ok(()),
+            "" => bail!(
+                "{place} is unmounted, but its daemon (process {}) was killed before it had \
+                 written everything back",
+                self.pid
+            ),
+            error => bail!("{place} is unmounted, but its daemon failed: {error}"),
+        }
+    }
+}
+
+/// A process with a descriptor of a connection of the number that is looked for.
+struct Candidate {
+    pid: i32,
+    process: OwnedFd,
+    /// Whether the connection still has its mount; `None` where the kernel does not let us look.
+    is_connected: Option<bool>,
+    /// When the process was started, in ticks since the machine was.
+    started: u64,
+}
+
+impl Candidate {
+    fn of(pid: i32, wanted: &str) -> Option<Self> {
+        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
+        let mut found = descriptors.filter(|descriptor| {
+            std::fs::read_to_string(descriptor.path())
+                .is_ok_and(|text| text.lines().any(|line| line == wanted))
+        });
+        let number = found.next()?.file_name().to_str()?.parse().ok()?;
+        let descriptor = pidfd_getfd(&process, number, PidfdGetfdFlags::empty());
+        let is_connected = descriptor.ok().map(is_connected);
+        Some(Self { pid, process, is_connected, started: started(pid)? })
+    }
+}
+
+/// Field 22 of /proc/PID/stat; the second is a name in parentheses that may hold anything.
+fn started(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+/// Waits for a process, whose threads have all ended then.
+fn has_ended_within(process: impl AsFd, patience: Duration) -> Result<bool> {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return Ok(polled.context("can't wait for the daemon")? > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_a_process_is_read_behind_its_name() {
+        let own = started(std::process::id() as i32).unwrap();
+        assert!(own >= started(1).unwrap() && own > 0);
+        assert_eq!(started(-1), None);
+    }
+
+    #[test]
+    fn a_process_is_waited_for_within_bounds() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        assert!(!has_ended_within(&process, Duration::ZERO).unwrap());
+        child.kill().unwrap();
+        assert!(has_ended_within(&process, Duration::from_secs(60)).unwrap());
+        child.wait().unwrap();
+    }
+}
