@@ -305,6 +305,7 @@ struct TimedUpload {
 
 impl TimedUpload {
     fn take(&mut self) -> io::Result<Box<dyn Upload>> {
+        self.calls.check()?;
         let late = || not_connected("an earlier call for the container has not returned");
         self.upload.take().ok_or_else(late)
     }
@@ -343,6 +344,13 @@ impl Drop for TimedUpload {
     /// What was written is removed, which may take as long as any other call.
     fn drop(&mut self) {
         let Some(upload) = self.upload.take() else { return };
+        if self.calls.why_late().is_some() {
+            let removing = self.calls.workers.run(Box::new(move || drop(upload)));
+            if let Err(error) = removing {
+                tracing::debug!(%error, "an unfinished container is removed at once");
+            }
+            return;
+        }
         let dropped = self.call(self.calls.limit, move || {
             drop(upload);
             Ok(())
