@@ -29,3 +29,4 @@ mod seeking;
 mod speed;
 mod support;
 mod tools;
+mod verdicts;
