@@ -17,8 +17,8 @@ pub use writer::pack;
 /// What an aged image is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The identity of the workload, in hexadecimal. An image of version 1 has the BLAKE3 hash of the
-    /// workload file here, which no workload has as its identity.
+    /// The identity of the workload, in hexadecimal. An image of version 1 has the BLAKE3 hash of
+    /// the workload file here, which no workload has as its identity.
     pub workload: String,
     /// What else is known of how it was made, each on one line.
     pub facts: BTreeMap<String, String>,
