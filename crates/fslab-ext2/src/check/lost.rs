@@ -1,5 +1,5 @@
-//! Names for files and directories that have none: `#NUMBER` in `lost+found`, which is made where it
-//! is missing.
+//! Names for files and directories that have none: `#NUMBER` in `lost+found`, which is made where
+//! it is missing.
 //!
 //! The directory is used as a linear one, and grows. Its blocks are filled in their order, and one
 //! that was full is not looked at again, so that any number of names costs a look at each block.
