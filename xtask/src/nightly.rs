@@ -43,6 +43,7 @@ const LONGER: &[(&str, &str)] = &[
     ("FSLAB_EXT2_CUTS", "500"),
     ("FSLAB_EXT2_DAMAGES", "100000"),
     ("FSLAB_EXT2_SCRIPTS", "300"),
+    ("FSLAB_EXT2_VERDICTS", "3000"),
     ("FSLAB_FLIPS", "10000"),
     ("FSLAB_INTERRUPTS", "1000"),
     ("FSLAB_KILLS", "300"),

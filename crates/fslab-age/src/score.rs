@@ -14,6 +14,7 @@ mod tally;
 mod tree;
 
 pub use distance::{Distance, Distances};
+pub(crate) use extents::pieces_of;
 pub use extents::{FileLayout, layout_of};
 pub use free::FreeSpace;
 pub use host::score_directory;

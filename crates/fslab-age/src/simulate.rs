@@ -78,12 +78,20 @@ impl Settings {
         // A last group that is too small for its own tables is left out.
         let groups = ((blocks - first_data_block) / group).max(1);
         let inodes = u64::from(group) * block / u64::from(self.bytes_per_inode);
+        let inodes_per_group = (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8);
+        if groups.checked_mul(inodes_per_group).is_none() {
+            return Err(Error::parameter(format!(
+                "a simulated volume of {} bytes has too many inodes, one for {} bytes: choose a \
+                 smaller volume",
+                self.volume_bytes, self.bytes_per_inode
+            )));
+        }
         Ok(Geometry {
             block_size,
             blocks: blocks.min(first_data_block + groups * group),
             first_data_block,
             blocks_per_group: group,
-            inodes_per_group: (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8),
+            inodes_per_group,
             inode_size: 128,
             first_inode: InodeNo(11),
             groups,
@@ -119,4 +127,25 @@ pub struct Variant {
     pub policy: &'static str,
     /// Whether blocks are moved together while they are written.
     pub clustering: Clustering,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_of_too_many_inodes_is_refused() {
+        let settings = Settings {
+            volume_bytes: (u64::from(u32::MAX) - 1) << 16,
+            block_bytes: 65_536,
+            group_bytes: u64::MAX,
+            bytes_per_inode: 512,
+            ..Settings::default()
+        };
+        let fewer = Settings { bytes_per_inode: 1 << 20, ..settings };
+        assert!(fewer.geometry().is_ok());
+        let small = Settings { group_bytes: 256 << 16, ..settings };
+        let message = small.geometry().unwrap_err().to_string();
+        assert!(message.contains("inodes"), "{message}");
+    }
 }

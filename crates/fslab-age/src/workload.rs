@@ -4,15 +4,14 @@
 mod format;
 mod population;
 
-use std::io::Read;
 use std::path::Path;
 
 pub use format::{Operation, OperationKind, WORKLOAD};
 pub use population::{Member, Population};
 pub(crate) use population::{checksum_of_lines, tree_line};
 
-use crate::error::{Error, Result};
-use crate::table::{Reader, Writer};
+use crate::error::Result;
+use crate::table::{Reader, Row, Writer};
 
 /// What a workload says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,17 +102,37 @@ pub fn write(
     Ok(rows)
 }
 
-/// The BLAKE3 hash of a file, in hexadecimal: the identity of a workload.
+/// The identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. How a file stores
+/// them, what wrote it and what its footer says are no part of it; `docs/formats/workload.md`
+/// describes the bytes.
 ///
 /// # Errors
-/// What the system answers.
-pub fn hash_of_file(path: &Path) -> Result<String> {
-    let mut file = std::fs::File::open(path).map_err(Error::file(path))?;
-    let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer).map_err(Error::file(path))? {
-            0 => return Ok(hasher.finalize().to_hex().to_string()),
-            read => hasher.update(&buffer[..read]),
-        };
+/// Those of the operations.
+pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<String> {
+    let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
+    for operation in operations {
+        let (numbers, [name, _]) = operation?.to_cells();
+        for number in &numbers[..WORKLOAD.numbers.len()] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&(name.bytes().len() as u64).to_le_bytes());
+        bytes.extend_from_slice(name.bytes());
+        if bytes.len() >= HASHED_AT_ONCE {
+            hasher.update(&bytes);
+            bytes.clear();
+        }
     }
+    hasher.update(&bytes);
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Bytes that [`identity`] gathers: large pieces are hashed faster.
+const HASHED_AT_ONCE: usize = 1 << 16;
+
+/// The identity of the workload in a file.
+///
+/// # Errors
+/// As [`WorkloadReader`].
+pub fn identity_of_file(path: &Path) -> Result<String> {
+    identity(WorkloadReader::open(path)?)
 }

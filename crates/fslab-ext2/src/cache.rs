@@ -140,6 +140,11 @@ impl BlockCache {
         &*self.device
     }
 
+    /// The device, for whoever uses it without the cache.
+    pub fn shared_device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.device)
+    }
+
     /// Bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
         self.changed.len() * self.block_size.bytes()

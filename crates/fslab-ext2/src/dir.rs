@@ -23,7 +23,7 @@ pub mod hash;
 pub mod htree;
 pub mod index;
 mod insert;
-pub mod linear;
+mod linear;
 mod list;
 pub mod outline;
 mod path;

@@ -15,6 +15,9 @@
 //! written before, into blocks that nothing on the device leads to, or in place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fslab_vfs::BlockDevice;
 
 use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
@@ -23,37 +26,108 @@ use crate::group::descriptor_table;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 
+/// What a flush does next. Before each step but the first, and behind the last, the device makes
+/// durable what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushStep {
+    /// Step 1 of the module's list.
+    Begin,
+    /// Step 2.
+    Map,
+    /// Step 3.
+    Inodes,
+    /// Step 4: names that arrive, then those that leave, by their place in the order.
+    Directories(u8),
+    /// Step 5.
+    Late,
+    /// What is left in memory is told that all of it is durable.
+    Settled,
+}
+
 impl Volume {
     /// Makes everything durable.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
-        let is_clean = self.was_clean && !self.trouble.is_noted() && self.orphans.is_empty();
-        if is_clean == self.says_clean || self.options.read_only {
-            return Ok(());
-        }
-        self.write_superblock(is_clean, self.orphans.head())?;
+        self.say_in_order()?;
         // That a check is due must not be forgotten.
-        if is_clean { Ok(()) } else { self.barrier() }
+        if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
     /// As [`flush`](Self::flush), within an operation: what is written may not be in order.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
-        if self.options.read_only {
+        let mut next = Some(FlushStep::Begin);
+        while let Some(step) = next {
+            next = self.flush_step(step)?;
+            self.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Does a step of a flush and answers the next one. Whoever goes through the steps flushes the
+    /// device behind each; other operations must not come between.
+    pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<Option<FlushStep>> {
+        let next = match step {
+            FlushStep::Begin if self.options.read_only || !self.has_changes() => return Ok(None),
+            FlushStep::Begin => {
+                let head = self.orphans.settled_head();
+                if self.says_clean || head != self.superblock.raw().s_last_orphan.get() {
+                    self.write_superblock(false, head)?;
+                }
+                self.data_written = true;
+                FlushStep::Map
+            }
+            FlushStep::Map => {
+                self.write_role(Role::Map)?;
+                FlushStep::Inodes
+            }
+            FlushStep::Inodes => {
+                self.write_inodes_without_late()?;
+                FlushStep::Directories(0)
+            }
+            FlushStep::Directories(0) => {
+                self.write_role(Role::Directory)?;
+                FlushStep::Directories(1)
+            }
+            FlushStep::Directories(number) => {
+                self.write_role(Role::DirectoryLate(number))?;
+                if number < STEPS_MAX {
+                    FlushStep::Directories(number + 1)
+                } else {
+                    FlushStep::Late
+                }
+            }
+            FlushStep::Late => {
+                self.write_late()?;
+                FlushStep::Settled
+            }
+            FlushStep::Settled => {
+                self.orphans.settled();
+                return Ok(None);
+            }
+        };
+        Ok(Some(next))
+    }
+
+    /// Step 6: makes the superblock say whether all is in order, if it says anything else.
+    pub(crate) fn say_in_order(&mut self) -> Result<()> {
+        let is_clean = self.was_clean && !self.trouble.is_noted() && self.orphans.is_empty();
+        if is_clean == self.says_clean || self.options.read_only {
             return Ok(());
         }
-        if !self.has_changes() {
-            return self.barrier();
-        }
-        let head = self.orphans.settled_head();
-        if self.says_clean || head != self.superblock.raw().s_last_orphan.get() {
-            self.write_superblock(false, head)?;
-        }
-        self.data_written = true;
-        self.barrier()?;
-        self.write_early()?;
-        self.write_late()?;
-        self.barrier()?;
-        self.orphans.settled();
+        self.write_superblock(is_clean, self.orphans.head())
+    }
+
+    /// The device, if it was given something that is not durable.
+    pub(crate) fn device_to_flush(&self) -> Option<Arc<dyn BlockDevice>> {
+        self.data_written.then(|| self.cache.shared_device())
+    }
+
+    /// Takes note of a flush of the device, before anything else was written.
+    pub(crate) fn flushed(&mut self, answer: fslab_vfs::Result<()>) -> Result<()> {
+        // What a device dropped that failed so, nobody can tell.
+        answer.inspect_err(|_| self.trouble.note())?;
+        // Not before: where it failed, the next one is asked for it again.
+        (self.data_written, self.reuse_waits) = (false, false);
         Ok(())
     }
 
@@ -63,13 +137,10 @@ impl Volume {
 
     /// Makes durable what the device was given, if it was given something.
     fn barrier(&mut self) -> Result<()> {
-        if self.data_written {
-            // What a device dropped that failed so, nobody can tell.
-            self.cache.device().flush().inspect_err(|_| self.trouble.note())?;
-            // Not before: where it failed, the next one is asked for it again.
-            (self.data_written, self.reuse_waits) = (false, false);
+        match self.device_to_flush() {
+            Some(device) => self.flushed(device.flush()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Before something is taken: what was freed may be used again only when the device has
@@ -84,21 +155,6 @@ impl Volume {
             self.data_written = true;
         }
         Ok(())
-    }
-
-    fn write_early(&mut self) -> Result<()> {
-        self.write_role(Role::Map)?;
-        self.barrier()?;
-        self.write_inodes_without_late()?;
-        self.barrier()?;
-        self.write_role(Role::Directory)?;
-        for step in 1..=STEPS_MAX {
-            if self.cache.has(Role::DirectoryLate(step)) {
-                self.barrier()?;
-                self.write_role(Role::DirectoryLate(step))?;
-            }
-        }
-        self.barrier()
     }
 
     /// Writes the blocks of inodes, with those that must wait as they were before.

@@ -14,9 +14,10 @@ use fslab_vfs::{
     FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr,
     StatFs, WriteOptions, XattrMode,
 };
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
 use crate::error::Result;
+use crate::flush::FlushStep;
 use crate::inode::Inode;
 use crate::names::New;
 use crate::numbers::{FileBlock, InodeNo};
@@ -32,6 +33,17 @@ mod listing;
 use handles::{Handles, Open};
 
 type VfsResult<T> = fslab_vfs::Result<T>;
+
+/// Makes durable what the device of a volume was given, if it was given something. Meanwhile others
+/// may read the volume, and nobody else may change it.
+fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard<'_, Volume>> {
+    let Some(device) = volume.device_to_flush() else { return Ok(volume) };
+    let shared = RwLockWriteGuard::downgrade_to_upgradable(volume);
+    let answer = device.flush();
+    let mut volume = RwLockUpgradableReadGuard::upgrade(shared);
+    volume.flushed(answer)?;
+    Ok(volume)
+}
 
 /// An ext2 file system on a device.
 ///
@@ -75,7 +87,20 @@ impl Ext2 {
     /// # Errors
     /// Those of the device; what could not be written is tried again next time.
     pub fn sync(&self) -> Result<()> {
-        self.see(self.volume.write().flush())
+        self.see(self.flush_beside_readers())
+    }
+
+    /// As [`Volume::flush`]; whoever only reads does not wait for the device.
+    fn flush_beside_readers(&self) -> Result<()> {
+        let mut volume = self.volume.write();
+        let mut next = Some(FlushStep::Begin);
+        while let Some(step) = next {
+            next = volume.flush_step(step)?;
+            volume = flush_device(volume)?;
+        }
+        volume.say_in_order()?;
+        // That a check is due must not be forgotten.
+        if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
     /// The superblock as it was when the file system was opened, with its later counts.

@@ -125,6 +125,22 @@ impl Superblock {
         Err(Error::BadParameters("it was not unmounted in order: repair it first"))
     }
 
+    /// Whether it says where a journal is. With the feature that goes with it, it is not one of
+    /// ours ([`check_writable`](Self::check_writable)).
+    pub(crate) fn has_stray_journal(&self) -> bool {
+        let raw = &self.raw;
+        raw.s_journal_inum.get() != 0
+            || raw.s_journal_dev.get() != 0
+            || raw.s_journal_uuid.iter().any(|byte| *byte != 0)
+    }
+
+    /// Makes it say that no journal is anywhere.
+    pub(crate) fn forget_journal(&mut self) {
+        self.raw.s_journal_inum = 0.into();
+        self.raw.s_journal_dev = 0.into();
+        self.raw.s_journal_uuid.fill(0);
+    }
+
     /// Whether a `compat` feature is on.
     #[must_use]
     pub fn has_compat(&self, feature: u32) -> bool {

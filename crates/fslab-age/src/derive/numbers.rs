@@ -1,13 +1,10 @@
 //! Numbers of files in a workload: an inode's, while it stands for the first thing that it is, and
 //! a fresh one when it is used again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Fresh numbers begin here: no inode number is as large.
 const FRESH: u64 = 1 << 63;
-
-/// Directories that are remembered as active.
-const ACTIVE_MAX: usize = 4096;
 
 /// Which number stands for which inode. An inode may be that of a directory and of a file at once,
 /// where within one interval the one goes and the other comes.
@@ -24,7 +21,8 @@ pub struct Numbers {
     flat: HashMap<u64, u64>,
     /// Whether the first snapshot is done.
     is_populated: bool,
-    active: Vec<u64>,
+    /// Directories in which something happened, and how often.
+    active: HashMap<u64, u64>,
 }
 
 impl Numbers {
@@ -106,19 +104,14 @@ impl Numbers {
 
     /// Notes that something happened in a directory, by its number.
     pub fn note_active(&mut self, directory: u64) {
-        if self.active.len() < ACTIVE_MAX {
-            self.active.push(directory);
-        }
+        *self.active.entry(directory).or_default() += 1;
     }
 
-    /// The directories noted since the last call, the one noted most often first.
-    pub fn take_active(&mut self) -> Vec<u64> {
-        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-        for directory in std::mem::take(&mut self.active) {
-            *counts.entry(directory).or_default() += 1;
-        }
-        let mut order: Vec<_> = counts.into_iter().collect();
-        order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        order.into_iter().map(|(directory, _)| directory).collect()
+    /// The directories noted since the last call and how often each was, the one noted most often
+    /// first.
+    pub fn take_active(&mut self) -> Vec<(u64, u64)> {
+        let mut order: Vec<_> = std::mem::take(&mut self.active).into_iter().collect();
+        order.sort_unstable_by_key(|(directory, count)| (std::cmp::Reverse(*count), *directory));
+        order
     }
 }

@@ -48,25 +48,26 @@ pub(super) struct Brief {
 }
 
 impl ShortLived {
-    /// The operations of an interval, in `directories`, the busiest first; all files are gone at
-    /// its end.
+    /// The operations of an interval, in `directories`, the busiest first, each with how much
+    /// happened in it; all files are gone at its end.
     pub(super) fn operations(
         &self,
         from_ns: u64,
         to_ns: u64,
-        directories: &[u64],
+        directories: &[(u64, u64)],
         numbers: &mut Numbers,
         random: &mut Pcg64,
     ) -> Vec<Operation> {
         let mut rows = Vec::new();
-        for (day, file) in self.files(to_ns.saturating_sub(from_ns), directories.len(), random) {
+        let busy = Busy::new(directories);
+        for (day, file) in self.files(to_ns.saturating_sub(from_ns), &busy, random) {
             let time_ns = from_ns + day * DAY_NS + file.made_ns;
             if time_ns >= to_ns {
                 continue;
             }
             let gone_ns = time_ns.saturating_add(file.life_ns).min(to_ns);
             let place = file.rank % directories.len().max(1);
-            let directory = directories.get(place).copied().unwrap_or_default();
+            let directory = directories.get(place).map_or(0, |(directory, _)| *directory);
             let operation = Operation { time_ns, file: numbers.fresh(), ..Operation::default() };
             let (make, write) = (OperationKind::Create, OperationKind::Write);
             rows.push(Operation { kind: make, directory, mode: 0o644, ..operation.clone() });
@@ -79,13 +80,12 @@ impl ShortLived {
     }
 
     /// Files, each with its day of an interval of so many nanoseconds.
-    fn files(&self, length_ns: u64, directories: usize, random: &mut Pcg64) -> Vec<(u64, Brief)> {
+    fn files(&self, length_ns: u64, busy: &Busy, random: &mut Pcg64) -> Vec<(u64, Brief)> {
         let days = length_ns.div_ceil(DAY_NS);
         match self {
             Self::Drawn(model) => {
                 let whole = length_ns as f64 / DAY_NS as f64 * model.per_day;
-                let file =
-                    |_| (random.random_range(0..days.max(1)), model.draw(directories, random));
+                let file = |_| (random.random_range(0..days.max(1)), model.draw(busy, random));
                 (0..whole.round().max(0.0) as u64).map(file).collect()
             }
             Self::Recorded(recorded) => {
@@ -97,13 +97,63 @@ impl ShortLived {
 }
 
 impl Model {
-    fn draw(&self, directories: usize, random: &mut Pcg64) -> Brief {
-        let mu = self.mean_bytes.max(1.0).ln() - self.sigma * self.sigma / 2.0;
+    fn draw(&self, busy: &Busy, random: &mut Pcg64) -> Brief {
+        let mu = libm::log(self.mean_bytes.max(1.0)) - self.sigma * self.sigma / 2.0;
         Brief {
             made_ns: time_of_day(random),
             life_ns: short_life_ns(random),
             bytes: lognormal(random, mu, self.sigma, self.largest),
-            rank: random.random_range(0..directories.max(1)),
+            rank: busy.draw(random),
         }
+    }
+}
+
+/// How much happens in directories: sums up to and with each, the busiest first.
+struct Busy(Vec<u64>);
+
+impl Busy {
+    fn new(directories: &[(u64, u64)]) -> Self {
+        let sum = |sum: &mut u64, (_, count): &(u64, u64)| {
+            *sum += count;
+            Some(*sum)
+        };
+        Self(directories.iter().scan(0, sum).collect())
+    }
+
+    /// The place of a directory, drawn by how much happens in it.
+    fn draw(&self, random: &mut Pcg64) -> usize {
+        let Some(total) = self.0.last() else { return 0 };
+        let at = random.random_range(0..*total);
+        self.0.partition_point(|sum| *sum <= at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    /// 10,000 changes in one directory come before 90,000 in another.
+    #[test]
+    fn short_lived_files_go_where_most_happens() {
+        let mut numbers = Numbers::default();
+        (0..10_000).for_each(|_| numbers.note_active(7));
+        (0..90_000).for_each(|_| numbers.note_active(8));
+        let active = numbers.take_active();
+        assert_eq!(active, [(8, 90_000), (7, 10_000)]);
+        let model = Model { per_day: 2000.0, mean_bytes: 1000.0, sigma: 1.0, largest: 1 << 20 };
+        let mut random = Pcg64::seed_from_u64(1);
+        let rows =
+            ShortLived::Drawn(model).operations(0, DAY_NS, &active, &mut numbers, &mut random);
+        let mut made: BTreeMap<u64, u32> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.kind == OperationKind::Create) {
+            *made.entry(row.directory).or_default() += 1;
+        }
+        assert_eq!(made.values().sum::<u32>(), 2000);
+        // A tenth, give or take five standard deviations.
+        assert!((133..267).contains(&made[&7]), "{made:?}");
     }
 }

@@ -11,10 +11,11 @@ pub fn dump(image: &AgedImage) -> String {
     let header = image.header();
     let hash = |hash: [u8; 32]| blake3::Hash::from_bytes(hash).to_hex();
     let mut text = format!(
-        "version: {}\nimage: {} bytes, hash {}\nworkload: {}\n",
+        "version: {}\nimage: {} bytes, hash {}\n{}: {}\n",
         header.version,
         header.image_bytes,
         hash(header.image_hash),
+        if header.version.get() == 1 { "bytes of the workload file" } else { "workload" },
         hash(header.workload_hash),
     );
     for (key, value) in &image.identity().facts {

@@ -9,8 +9,9 @@ pub const SKIPPABLE: u32 = 0x184d_2a5f;
 /// What the frame begins with.
 pub const MAGIC: [u8; 8] = *b"FSLABAGE";
 
-/// The version that is written. Older ones are read.
-pub const VERSION: u32 = 1;
+/// The version that is written. Older ones are read: in version 1 the hash of the workload is that
+/// of its file's bytes.
+pub const VERSION: u32 = 2;
 
 /// No header has more facts than this, in bytes.
 pub const FACTS_BYTES_MAX: usize = 1 << 16;
@@ -39,7 +40,7 @@ pub struct RawHeader {
     pub image_bytes: U64,
     /// BLAKE3 hash of the image.
     pub image_hash: [u8; 32],
-    /// BLAKE3 hash of the workload file.
+    /// The identity of the workload: the BLAKE3 hash of its operations.
     pub workload_hash: [u8; 32],
     /// Bytes of the facts: lines `key: value`, in UTF-8, sorted by key.
     pub facts_bytes: U32,

@@ -145,6 +145,9 @@ fn check(header: &RawHeader, path: &Path) -> Result<()> {
         return Err(wrong(path, "it does not begin as one; `fslab age image pack` makes them"));
     }
     let (found, known) = (header.version.get(), VERSION);
+    if found == 0 {
+        return Err(wrong(path, "its header is damaged"));
+    }
     if found > known {
         return Err(Error::NewerFormat { path: path.to_owned(), found, known });
     }

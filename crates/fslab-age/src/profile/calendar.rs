@@ -1,11 +1,10 @@
 //! How busy days are, and when in a day something happens.
 
 use rand::RngExt;
-use rand_distr::{Distribution, LogNormal};
 use rand_pcg::Pcg64;
 
 use super::Profile;
-use super::sizes::log_uniform;
+use super::sizes::{any_lognormal, log_uniform};
 
 /// Nanoseconds of a day.
 pub const DAY_NS: u64 = 86_400_000_000_000;
@@ -22,8 +21,7 @@ pub fn activity(profile: &Profile, random: &mut Pcg64) -> f64 {
         return 0.0;
     }
     let (sigma, working) = (profile.day_sigma, 1.0 - profile.idle_days);
-    let Ok(spread) = LogNormal::new(-sigma * sigma / 2.0, sigma) else { return 1.0 };
-    spread.sample(random) / working
+    any_lognormal(random, -sigma * sigma / 2.0, sigma) / working
 }
 
 /// A time of a day, in nanoseconds since it began: three of four are in ten hours of work.

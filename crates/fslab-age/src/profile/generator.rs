@@ -218,7 +218,7 @@ impl Generator {
         if self.random.random_bool(self.profile.rewrites) {
             let operation = self.operation(time, OperationKind::Truncate, file.number);
             self.events.push(operation);
-            let mu = (file.size.max(1) as f64).ln() - 0.02;
+            let mu = libm::log(file.size.max(1) as f64) - 0.02;
             let size = lognormal(&mut self.random, mu, 0.2, largest);
             self.write(time, file.number, 0, size);
             return size;
@@ -292,7 +292,7 @@ impl Generator {
         let populated = self.wanted_bytes(0.0);
         let lacking = (end - self.written.saturating_sub(populated) as f64).max(0.0);
         let mean = (lacking * self.short_scale / count as f64).max(1.0);
-        let mu = mean.ln() - sigma * sigma / 2.0;
+        let mu = libm::log(mean) - sigma * sigma / 2.0;
         let most = volume_bytes / 64;
         let before = self.written;
         for _ in 0..count {

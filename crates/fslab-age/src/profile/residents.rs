@@ -2,9 +2,10 @@
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
-use rand_distr::{Distribution, LogNormal};
 use rand_pcg::Pcg64;
 use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::sizes::any_lognormal;
 
 /// Space is counted in units of this many bytes: what a file takes on most file systems.
 const UNIT_BYTES: u64 = 4096;
@@ -76,7 +77,7 @@ impl Residents {
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);
-    let mut weights: Vec<_> = (0..count).map(|place| (sigma * quantile(place)).exp()).collect();
+    let mut weights: Vec<_> = (0..count).map(|place| libm::exp(sigma * quantile(place))).collect();
     weights.shuffle(random);
     weights
 }
@@ -100,7 +101,7 @@ pub struct Directories {
 impl Directories {
     /// One more: in the root, or in the one at place `parent`.
     pub fn add(&mut self, number: u64, parent: Option<usize>, sigma: f64, random: &mut Pcg64) {
-        let weight = LogNormal::new(0.0, sigma).map_or(1.0, |spread| spread.sample(random));
+        let weight = any_lognormal(random, 0.0, sigma);
         self.add_weighted(number, parent, weight);
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use rand::RngExt;
-use rand_distr::{Distribution, LogNormal};
+use rand_distr::{Distribution, StandardNormal};
 use rand_pcg::Pcg64;
 
 use crate::error::{Error, Result};
@@ -100,14 +100,23 @@ impl Sizes {
 
 /// A lognormal number up to `largest`.
 pub fn lognormal(random: &mut Pcg64, mu: f64, sigma: f64, largest: u64) -> u64 {
-    let Ok(distribution) = LogNormal::new(mu, sigma) else { return largest };
-    let mut draws = (0..DRAWS_MAX).map(|_| distribution.sample(random));
+    let mut draws = (0..DRAWS_MAX).map(|_| any_lognormal(random, mu, sigma));
     draws.find(|size| *size <= largest as f64).map_or(largest, |size| size as u64)
+}
+
+/// A lognormal number.
+///
+/// Its exponential, like the other functions of this kind that profiles use, is that of `libm`: the
+/// system's library rounds some values in another way on other processors, and a workload must be
+/// the same on every machine.
+pub(super) fn any_lognormal(random: &mut Pcg64, mu: f64, sigma: f64) -> f64 {
+    let normal: f64 = StandardNormal.sample(random);
+    libm::exp(mu + sigma * normal)
 }
 
 /// A number whose logarithm is uniform.
 pub(super) fn log_uniform(random: &mut Pcg64, least: f64, most: f64) -> f64 {
-    least * (most / least).powf(random.random::<f64>())
+    least * libm::pow(most / least, random.random::<f64>())
 }
 
 fn from_table(random: &mut Pcg64, table: &[(u64, f64)]) -> u64 {

@@ -32,11 +32,7 @@ impl FileLayout {
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();
     let mut last: Option<Extent> = None;
-    let file_end = size.next_multiple_of(block_bytes);
-    for extent in extents.iter().filter(|extent| extent.logical < file_end && extent.length > 0) {
-        // Some file systems tell lengths in bytes: a block is a block.
-        let length = extent.length.next_multiple_of(block_bytes).min(file_end - extent.logical);
-        let extent = Extent { length, ..*extent };
+    for extent in within(extents, size, block_bytes) {
         layout.blocks += extent.length / block_bytes;
         let follows = last.is_some_and(|last| follows(&last, &extent));
         layout.breaks += u64::from(last.is_some() && !follows);
@@ -46,6 +42,38 @@ pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout 
     }
     layout.end = last.map(|last| last.physical + last.length);
     layout
+}
+
+/// The pieces of a file, in blocks each, as [`layout_of`] counts them: extents that follow each
+/// other are one.
+#[must_use]
+pub fn pieces_of(extents: &[Extent], size: u64, block_bytes: u64) -> Vec<u64> {
+    let mut pieces: Vec<u64> = Vec::new();
+    let mut last: Option<Extent> = None;
+    for extent in within(extents, size, block_bytes) {
+        let blocks = extent.length / block_bytes;
+        match pieces.last_mut() {
+            Some(piece) if last.is_some_and(|last| follows(&last, &extent)) => *piece += blocks,
+            _ => pieces.push(blocks),
+        }
+        last = Some(extent);
+    }
+    pieces
+}
+
+/// The extents up to a file's end, in whole blocks.
+fn within(
+    extents: &[Extent],
+    size: u64,
+    block_bytes: u64,
+) -> impl Iterator<Item = Extent> + use<'_> {
+    let file_end = size.next_multiple_of(block_bytes);
+    let used = extents.iter().filter(move |one| one.logical < file_end && one.length > 0);
+    used.map(move |extent| {
+        // Some file systems tell lengths in bytes: a block is a block.
+        let length = extent.length.next_multiple_of(block_bytes).min(file_end - extent.logical);
+        Extent { length, ..*extent }
+    })
 }
 
 fn follows(last: &Extent, next: &Extent) -> bool {
@@ -85,6 +113,9 @@ mod tests {
             let layout = layout_of(&extents(&list), size, block);
             assert_eq!((layout.blocks, layout.breaks), (blocks, breaks), "{list:?} of {size}");
             assert_eq!(layout.pieces, breaks + u64::from(blocks > 0), "{list:?} of {size}");
+            let pieces = pieces_of(&extents(&list), size, block);
+            assert_eq!(pieces.len() as u64, layout.pieces, "{list:?} of {size}");
+            assert_eq!(pieces.iter().sum::<u64>(), blocks, "{list:?} of {size}");
         }
     }
 }

@@ -93,7 +93,7 @@ impl Scorer {
             home.is_some() && layout.first.and_then(group).is_some_and(|at| Some(at) != home);
         score.add(&layout, split);
         score.shared_bytes += told.shared_bytes;
-        score.add_extents(&told.extents);
+        score.add_extents(&told.extents, size);
         if let (Some(from), Some(to)) = (*last, layout.first) {
             score.distances.add(from, to);
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Rules;
 use super::distance::Distances;
-use super::extents::FileLayout;
+use super::extents::{FileLayout, pieces_of};
 use super::free::FreeSpace;
 use super::map::Map;
 
@@ -112,13 +112,13 @@ impl Score {
         Self { map: rules.map_bytes.map(Map::new), ..Self::new(rules.block_bytes) }
     }
 
-    /// Adds where a file lies, beside its layout.
-    pub fn add_extents(&mut self, extents: &[Extent]) {
-        for extent in extents {
-            self.add_piece(extent.length.div_ceil(self.block_bytes.max(1)));
-            if let Some(map) = &mut self.map {
-                map.add(extent);
-            }
+    /// Adds where a file of `size` bytes lies, beside its layout. The map shows reserved space too.
+    pub fn add_extents(&mut self, extents: &[Extent], size: u64) {
+        for blocks in pieces_of(extents, size, self.block_bytes.max(1)) {
+            self.add_piece(blocks);
+        }
+        if let Some(map) = &mut self.map {
+            extents.iter().for_each(|extent| map.add(extent));
         }
     }
 
@@ -167,5 +167,26 @@ impl Score {
             score: sums.score(),
         };
         self.by_class.iter().filter(|(_, sums)| sums.files > 0).map(class).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As FIEMAP reports a file of 1 GiB on ext4, whose extents have at most 32,768 blocks, with
+    /// reserved space behind its end.
+    #[test]
+    fn adjacent_extents_are_one_piece() {
+        let extent = |at: u64, blocks: u64| Extent {
+            logical: at * 4096,
+            physical: (100 + at) * 4096,
+            length: blocks * 4096,
+        };
+        let mut extents: Vec<_> = (0..8).map(|index| extent(index * 32_768, 32_768)).collect();
+        extents.push(extent(8 * 32_768, 40));
+        let mut score = Score::new(4096);
+        score.add_extents(&extents, 1 << 30);
+        assert_eq!(score.piece_sizes, BTreeMap::from([(18, 1)]));
     }
 }

@@ -77,7 +77,7 @@ impl Scorer<'_> {
         let split = self.is_split(directory, &layout)?;
         self.score.add(&layout, split);
         (self.each)(&ScoredFile { path, extents: &extents, layout });
-        self.score.add_extents(&extents);
+        self.score.add_extents(&extents, attr.size);
         if let (Some(from), Some(to)) = (*last, layout.first) {
             self.score.distances.add(from, to);
         }

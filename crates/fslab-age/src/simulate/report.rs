@@ -109,7 +109,7 @@ impl Simulator {
                 score.distances.add(from, to);
             }
             before = layout.end.map(|end| (file.directory, end)).or(before);
-            self.pieces(file, |_, blocks| score.add_piece(blocks));
+            self.pieces(file.inode).into_iter().for_each(|blocks| score.add_piece(blocks));
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
@@ -168,14 +168,6 @@ impl Simulator {
 
     fn is_large(&self, file: &SimulatedFile) -> bool {
         self.blocks(file.inode).len() > DIRECT_BLOCKS as usize
-    }
-
-    /// Calls with the place and the blocks of every piece of a file.
-    fn pieces(&self, file: &SimulatedFile, mut each: impl FnMut(u64, u64)) {
-        let blocks = self.blocks(file.inode);
-        for piece in blocks.chunk_by(|one, next| next.0 == one.0 + 1) {
-            each(self.geometry().offset_of(piece[0]), piece.len() as u64);
-        }
     }
 
     /// Bytes a second of going through files in an order. What is asked for comes as a file system

@@ -1,16 +1,18 @@
 //! The volume under simulation, and how a workload's operations come to it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use fslab_ext2::alloc::volume::{Asked, Grown, Volume};
 use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
 use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
+use fslab_vfs::Extent;
 
 use super::report::Point;
 use super::{Settings, Variant};
 use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
-use crate::score::{FileLayout, FreeSpace, Sums};
+use crate::score::{FileLayout, FreeSpace, Sums, layout_of, pieces_of};
 use crate::workload::{Operation, OperationKind};
 
 /// Bytes that a name takes in its directory, about.
@@ -134,7 +136,7 @@ impl Simulator {
         };
         self.files.insert(operation.file, file);
         if is_directory {
-            self.append(inode, 1, true)?;
+            self.map(inode, 0..1, true)?;
         }
         if is_root { Ok(()) } else { self.count_name(operation.directory, 1) }
     }
@@ -152,8 +154,9 @@ impl Simulator {
         file.names = file.names.saturating_add_signed(change);
         let inode = file.inode;
         let wanted = (u64::from(file.names) * NAME_BYTES).div_ceil(block).max(1);
-        if wanted > self.volume.blocks(inode).len() as u64 {
-            self.append(inode, 1, true)
+        let end = self.volume.end(inode);
+        if wanted > u64::from(end) {
+            self.map(inode, end..end + 1, true).map(|_grown| ())
         } else {
             Ok(())
         }
@@ -167,31 +170,35 @@ impl Simulator {
             return Ok(());
         }
         self.written = self.written.saturating_add(operation.length);
+        if end > self.geometry.size_max() {
+            return self.refuse();
+        }
         let block = self.block_bytes();
-        let have = self.volume.blocks(inode).len() as u64;
-        if end.div_ceil(block) > have {
-            let more = u32::try_from(end.div_ceil(block) - have).unwrap_or(u32::MAX);
-            self.append(inode, more, end.is_multiple_of(block))?;
+        // The largest file has fewer blocks than 32 bits count.
+        let range = (operation.offset / block) as u32..end.div_ceil(block) as u32;
+        if self.map(inode, range, end.is_multiple_of(block))? {
             self.volume.close(inode);
         }
         // Of what does not fit, nothing counts.
-        let fits = end.min(self.volume.blocks(inode).len() as u64 * block);
+        let fits = end.min(u64::from(self.volume.end(inode)) * block);
         if let Some(file) = self.files.get_mut(&operation.file) {
             file.size = file.size.max(fits);
         }
         Ok(())
     }
 
-    fn append(&mut self, inode: InodeNo, count: u32, last_is_full: bool) -> Result<()> {
-        if count == 0 {
-            return Ok(());
+    /// Gives a file those blocks of a range that it lacks; answers whether it lacked some.
+    fn map(&mut self, inode: InodeNo, range: Range<u32>, last_is_full: bool) -> Result<bool> {
+        let missing = self.volume.unmapped(inode, &range);
+        if missing == 0 {
+            return Ok(false);
         }
-        if self.counts().blocks < self.reserved_blocks.saturating_add(count) {
-            return self.refuse();
+        if self.counts().blocks < self.reserved_blocks.saturating_add(missing) {
+            return self.refuse().map(|()| true);
         }
-        match self.volume.append(inode, count, last_is_full, 0)? {
-            Grown::Whole => Ok(()),
-            Grown::NoSpace => self.refuse(),
+        match self.volume.write(inode, range, last_is_full, 0)? {
+            Grown::Whole => Ok(true),
+            Grown::NoSpace => self.refuse().map(|()| true),
         }
     }
 
@@ -248,7 +255,7 @@ impl Simulator {
     }
 
     /// Files of these numbers, in order; those that are not there are left out.
-    pub(super) fn numbered(&self, numbers: std::ops::Range<u64>) -> Vec<SimulatedFile> {
+    pub(super) fn numbered(&self, numbers: Range<u64>) -> Vec<SimulatedFile> {
         numbers.filter_map(|number| self.files.get(&number).copied()).collect()
     }
 
@@ -286,6 +293,9 @@ impl Simulator {
     }
 
     pub(super) fn layout(&self, inode: InodeNo) -> FileLayout {
+        if let Some(extents) = self.sparse_extents(inode) {
+            return layout_of(&extents, self.geometry.size_max(), self.block_bytes());
+        }
         let blocks = self.volume.blocks(inode);
         let breaks = blocks.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as u64;
         let at = |block: &BlockNo| self.geometry.offset_of(*block);
@@ -296,6 +306,26 @@ impl Simulator {
             first: blocks.first().map(at),
             end: blocks.last().map(|block| at(block) + self.block_bytes()),
         }
+    }
+
+    /// The pieces of a file, in blocks each.
+    pub(super) fn pieces(&self, inode: InodeNo) -> Vec<u64> {
+        if let Some(extents) = self.sparse_extents(inode) {
+            return pieces_of(&extents, self.geometry.size_max(), self.block_bytes());
+        }
+        let pieces = self.volume.blocks(inode).chunk_by(|one, next| next.0 == one.0 + 1);
+        pieces.map(|piece| piece.len() as u64).collect()
+    }
+
+    /// Every block of a file with holes, as an extent; `None` for a file without.
+    fn sparse_extents(&self, inode: InodeNo) -> Option<Vec<Extent>> {
+        let (logical, length) = (self.volume.logical_blocks(inode)?, self.block_bytes());
+        let extent = |(logical, block): (&u32, &BlockNo)| Extent {
+            logical: u64::from(*logical) * length,
+            physical: self.geometry.offset_of(*block),
+            length,
+        };
+        Some(logical.iter().zip(self.volume.blocks(inode)).map(extent).collect())
     }
 
     /// Whether a file's first block is in another group than the inode of its directory.
@@ -315,7 +345,7 @@ impl Simulator {
     }
 
     /// Every place of the volume in order: whether its blocks are free, by group.
-    pub(super) fn free_runs(&self, group: GroupNo) -> Vec<std::ops::Range<u32>> {
+    pub(super) fn free_runs(&self, group: GroupNo) -> Vec<Range<u32>> {
         self.volume.space().free_runs(group).collect()
     }
 }

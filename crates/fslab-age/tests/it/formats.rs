@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use fslab_age::profile::PROFILES;
 use fslab_age::snapshot::{Entry, EntryKind, ExtentList, SnapshotReader, SnapshotWriter, Taken};
 use fslab_age::table::{Row, Writer};
 use fslab_age::workload::{
-    Operation, OperationKind, Population, Provenance, WorkloadReader, hash_of_file, write,
+    Operation, OperationKind, Population, Provenance, WorkloadReader, identity, identity_of_file,
+    write,
 };
 use fslab_age::{DAY_NS, Error};
 use fslab_vfs::testing::environment::cases;
@@ -185,8 +187,56 @@ fn workloads_go_over_many_row_groups_and_are_equal_for_equal_seeds() {
     assert_eq!(read(&one), made);
     write(&two, &provenance(), stream(&operations(profile.clone(), 5))).unwrap();
     write(&other, &provenance(), stream(&operations(profile, 6))).unwrap();
-    let [one, two, other] = [one, two, other].map(|path| hash_of_file(&path).unwrap());
+    let [one, two, other] = [one, two, other].map(|path| identity_of_file(&path).unwrap());
     assert!(one == two && one != other);
+}
+
+/// What the footer says, and how rows are stored, is no part of it.
+#[test]
+fn identity_is_that_of_the_operations() {
+    const GOLDEN: &str = "deec5ce637cffd33b4c3fe02697fdc8de6c2590e84779d0d14500d55ae0d3685";
+    assert_eq!(identity_of_file(&golden()).unwrap(), GOLDEN);
+    assert_eq!(identity(stream(&every_kind())).unwrap(), GOLDEN);
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("workload");
+    let told = Provenance {
+        made_by: "fslab 99".to_owned(),
+        source: "x".repeat(5000),
+        seed: 8,
+        ..provenance()
+    };
+    write(&path, &told, stream(&every_kind())).unwrap();
+    assert!(std::fs::read(&path).unwrap() != std::fs::read(golden()).unwrap());
+    assert_eq!(identity_of_file(&path).unwrap(), GOLDEN);
+    for place in 0..every_kind().len() {
+        let mut other = every_kind();
+        other[place].uid += 1;
+        assert_ne!(identity(stream(&other)).unwrap(), GOLDEN, "operation {place}");
+    }
+    // A name can't be taken for the numbers behind it.
+    let named = |name: &[u8]| Operation { name: name.to_vec().into(), ..Operation::default() };
+    let [one, other] = [[named(b"ab"), named(b"")], [named(b"a"), named(b"b")]];
+    assert_ne!(identity(stream(&one)).unwrap(), identity(stream(&other)).unwrap());
+}
+
+/// The same on every machine and with every version: who changes a profile, or what draws its
+/// numbers, changes the workloads that others have named by these hashes.
+#[test]
+fn profiles_make_the_workloads_that_they_always_made() {
+    let made = PROFILES.iter().map(|profile| {
+        let made = operations(small(profile.name), 1997);
+        (profile.name, identity(stream(&made)).unwrap())
+    });
+    let made: Vec<_> = made.collect();
+    let made: Vec<_> = made.iter().map(|(name, hash)| (*name, hash.as_str())).collect();
+    let golden = [
+        ("smith97", "e985a6ffb091ad359e9e5ba8b680d49cc52f91776683ea013471c2e096a6dcdd"),
+        ("developer", "864ee6373bed938fe87368f8355c926b0fc86cdd28ef0221f6027ca8dbee7f68"),
+        ("mail", "d487325b330fb8e505ce65a1989a25506f1b0dbf948ee26084b975f246556e90"),
+        ("server", "dfb36953c1c94b53ef26a37b2f62b96e9b15b09550f62da17bf2f4d0699beb87"),
+        ("stress", "f99bc27b2572f3b64a00f7641b18a81478a111b1bd100aed3e4fd6deaea64f68"),
+    ];
+    assert_eq!(made, golden);
 }
 
 /// Each byte of a file in turn is damaged: it is an error or the same file, never a panic.

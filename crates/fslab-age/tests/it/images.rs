@@ -55,6 +55,36 @@ fn what_is_packed_comes_back_sparse_and_by_zstd_too() {
     }
 }
 
+/// As earlier versions packed it: the hash of the workload was that of its file's bytes.
+#[test]
+fn images_of_version_1_are_read() {
+    const HEADER: usize = 104;
+    let scratch = tempfile::tempdir().unwrap();
+    let (image, file, _) = packed(scratch.path(), 20_000);
+    let mut bytes = fs::read(&file).unwrap();
+    let facts = u32::from_le_bytes(bytes[96..100].try_into().unwrap()) as usize;
+    let mut with_version = |version: u32| {
+        bytes[16..20].copy_from_slice(&version.to_le_bytes());
+        bytes[20..24].fill(0);
+        let checksum = crc32c::crc32c(&bytes[..HEADER + facts]);
+        bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&file, &bytes).unwrap();
+        AgedImage::open(&file)
+    };
+    let opened = with_version(1).unwrap();
+    assert_eq!(opened.identity(), &identity());
+    let told = format!("bytes of the workload file: {}\n", identity().workload);
+    assert!(dump(&opened).contains(&told), "{}", dump(&opened));
+    let back = scratch.path().join("back");
+    opened.unpack(&back, &File::create(&back).unwrap()).unwrap();
+    assert!(fs::read(&back).unwrap() == fs::read(&image).unwrap());
+    assert!(dump(&with_version(2).unwrap()).contains("\nworkload: "));
+    for version in [0, 3] {
+        let message = with_version(version).err().unwrap().to_string();
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
 /// Each byte in turn is damaged, and the file is cut short: an error, or the same image.
 #[test]
 fn damage_is_noticed() {

@@ -1,13 +1,19 @@
 //! Simulations: what the paper found, in sign and order.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use fslab_age::image::engine_use;
 use fslab_age::profile::find;
+use fslab_age::replay::Replayer;
+use fslab_age::score::{Rules, Score, score_tree};
 use fslab_age::simulate::{Aged, DISKS, Settings, Simulator, Variant, saved_by_fragments};
 use fslab_age::workload::{Operation, OperationKind, Population};
-use fslab_ext2::alloc::Clustering;
+use fslab_ext2::alloc::{self, Clustering};
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, mkfs};
+use fslab_vfs::{FileSystem, MetadataDevice};
 
-use crate::support::{operations, small};
+use crate::support::{Patience, operations, settings as of_replay, small, stream};
 
 fn simulate(operations: &[Operation], settings: Settings, variant: Variant) -> Aged {
     let mut simulator = Simulator::new(settings, variant, 1).unwrap();
@@ -141,5 +147,94 @@ fn all_space_comes_back() {
         let aged = simulate(&operations, settings, variant);
         assert_eq!((aged.score.total.files, aged.bytes, aged.no_space), (0, 0, 0));
         assert!(aged.used < 0.2, "{}", aged.used);
+    }
+}
+
+/// The layout that the engine makes on a volume of the same sizes. Its metadata takes a few blocks
+/// more: `lost+found`, larger directories.
+fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Score {
+    let device = Arc::new(MetadataDevice::new(settings.volume_bytes));
+    let geometry = settings.geometry().unwrap();
+    let options = MkfsOptions {
+        block_size: BlockSize::new(settings.block_bytes).unwrap(),
+        simulation: true,
+        inode_size: geometry.inode_size,
+        blocks_per_group: Some(geometry.blocks_per_group),
+        bytes_per_inode: settings.bytes_per_inode,
+        reserved_percent: (settings.reserved * 100.0) as u8,
+        ..MkfsOptions::default()
+    };
+    mkfs(&*device, &options).unwrap();
+    let policy = alloc::policy(variant.policy).unwrap();
+    let ext2 = Ext2::open(device, engine_use(policy, variant.clustering)).unwrap();
+    let mut replayer = Replayer::new(&ext2, of_replay(1));
+    assert!(replayer.run(stream(made), &mut Patience).unwrap());
+    assert_eq!(replayer.replayed().no_space, 0);
+    drop(replayer);
+    let group_bytes = u64::from(geometry.blocks_per_group) * u64::from(settings.block_bytes);
+    let block_bytes = settings.block_bytes.into();
+    let rules = Rules { block_bytes, group_bytes: Some(group_bytes), map_bytes: None };
+    let score = score_tree(&ext2, rules).unwrap();
+    ext2.shutdown().unwrap();
+    score
+}
+
+/// With blocks that are free only behind a flush, the engine broke a third more files in pieces.
+#[test]
+fn engine_and_simulator_place_a_workload_alike() {
+    let mut profile = find("smith97").unwrap().on_volume(64 << 20);
+    profile.days = 30;
+    let made = operations(profile, 3);
+    let settings = Settings { volume_bytes: 96 << 20, ..Settings::default() };
+    for variant in variants() {
+        let simulated = simulate(&made, settings, variant).score.total;
+        let placed = on_the_engine(&made, settings, variant).total;
+        let told = format!("{variant:?}: {simulated:?}, {placed:?}");
+        assert_eq!((placed.files, placed.blocks), (simulated.files, simulated.blocks), "{told}");
+        assert!(placed.breaks.abs_diff(simulated.breaks) * 20 <= simulated.breaks, "{told}");
+        assert!(placed.split.abs_diff(simulated.split) * 10 <= simulated.split, "{told}");
+    }
+}
+
+/// Blocks far behind the end, among others that fill some of the hole later, and a cut within it.
+#[test]
+fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
+    let write = |time_ns, file, offset, length| {
+        let kind = OperationKind::Write;
+        Operation { time_ns, kind, file, offset, length, ..Operation::default() }
+    };
+    let mut made: Vec<_> = (1..=4)
+        .map(|file| {
+            let kind = OperationKind::Create;
+            Operation { kind, file, mode: 0o644, ..Operation::default() }
+        })
+        .collect();
+    made.extend([
+        write(1, 1, 40 * 8192, 3 * 8192),
+        write(2, 1, 0, 8192),
+        write(3, 2, 5000 * 8192 + 5, 100_000),
+        write(4, 3, 3 * 8192, 8192),
+        write(5, 1, 8 * 8192, 30 * 8192),
+        write(6, 2, 11 * 8192, 4 * 8192),
+        write(7, 4, 1000, 20 * 8192),
+        write(8, 3, 20 * 8192, 10 * 8192),
+    ]);
+    let cut = Operation {
+        time_ns: 9,
+        kind: OperationKind::Truncate,
+        file: 3,
+        ..write(9, 3, 0, 15 * 8192)
+    };
+    made.push(cut);
+    let blocks = [3 + 1 + 30, 13 + 4, 1, 21].into_iter().sum::<u64>();
+    let bytes = [43 * 8192, 5000 * 8192 + 100_005, 15 * 8192, 20 * 8192 + 1000];
+    let settings = Settings { volume_bytes: 96 << 20, ..Settings::default() };
+    for variant in variants() {
+        let simulated = simulate(&made, settings, variant);
+        let placed = on_the_engine(&made, settings, variant).total;
+        assert_eq!((simulated.score.total.blocks, placed.blocks), (blocks, blocks), "{variant:?}");
+        assert_eq!(simulated.bytes, bytes.iter().sum::<u64>(), "{variant:?}");
+        // The engine's metadata lies in the way of others.
+        assert!(simulated.score.total.breaks.abs_diff(placed.breaks) <= 2, "{variant:?}");
     }
 }

@@ -1,9 +1,11 @@
 //! A file system of nothing but placements: which inode and which blocks each file has, as a policy
-//! decides it. Files grow at their end and are cut there; nothing is stored in them.
+//! decides it. Nothing is stored in them; what is written behind a file's end leaves a hole.
 //!
 //! For the simulation of years of use in seconds, and for testing policies.
 
 use std::ops::Range;
+
+use ahash::AHashMap;
 
 use super::cluster::{Cluster, Clustering, Written, place_cluster};
 use super::space::{MemorySpace, Run, Space};
@@ -17,21 +19,23 @@ pub struct Volume {
     space: MemorySpace,
     policy: Box<dyn Policy>,
     clustering: Clustering,
-    /// By inode number.
-    files: Vec<Option<File>>,
+    files: AHashMap<InodeNo, File>,
 }
 
 struct File {
     directory: bool,
+    /// Those that are mapped, in the order of the file.
     blocks: Vec<BlockNo>,
-    /// Indirect blocks in the order in which they were needed.
+    /// Which block of the file each of them is; empty for a file without holes.
+    logical: Vec<u32>,
+    /// Indirect blocks in the order in which reading the file needs them.
     indirect: Vec<Indirect>,
     state: FileState,
 }
 
 #[derive(Clone, Copy)]
 struct Indirect {
-    /// The first block of the file that needs it.
+    /// The first block of the file whose number it, or one below it, has a place for.
     logical: u32,
     /// 1 for those that hold numbers of data blocks.
     level: u32,
@@ -60,9 +64,7 @@ impl Volume {
     /// An empty volume.
     #[must_use]
     pub fn new(space: MemorySpace, policy: Box<dyn Policy>, clustering: Clustering) -> Self {
-        let inodes = space.geometry().groups * space.geometry().inodes_per_group;
-        let files = std::iter::repeat_with(|| None).take(inodes as usize + 1).collect();
-        Self { space, policy, clustering, files }
+        Self { space, policy, clustering, files: AHashMap::new() }
     }
 
     /// The free space.
@@ -81,19 +83,44 @@ impl Volume {
         };
         let taken = self.space.take_inode(inode, request.directory);
         debug_assert!(taken, "the policy placed a file at inode {inode}, which is in use");
-        self.files[inode.0 as usize] = Some(File {
+        let file = File {
             directory: request.directory,
             blocks: Vec::new(),
+            logical: Vec::new(),
             indirect: Vec::new(),
             state: FileState::default(),
-        });
+        };
+        self.files.insert(inode, file);
         Ok(Some(inode))
     }
 
-    /// The blocks of a file, in its order; none for a file that does not exist.
+    /// The blocks of a file that are mapped, in its order; none for a file that does not exist.
     #[must_use]
     pub fn blocks(&self, inode: InodeNo) -> &[BlockNo] {
         self.file(inode).map_or(&[], |file| &file.blocks)
+    }
+
+    /// Which block of the file each of [`blocks`](Self::blocks) is; `None` for a file without
+    /// holes, of which each is what its place says.
+    #[must_use]
+    pub fn logical_blocks(&self, inode: InodeNo) -> Option<&[u32]> {
+        self.file(inode).map(|file| file.logical.as_slice()).filter(|logical| !logical.is_empty())
+    }
+
+    /// Blocks up to the last one that is mapped.
+    #[must_use]
+    pub fn end(&self, inode: InodeNo) -> u32 {
+        self.file(inode).map_or(0, File::end)
+    }
+
+    /// How many blocks of a range of a file are not mapped.
+    #[must_use]
+    pub fn unmapped(&self, inode: InodeNo, range: &Range<u32>) -> u32 {
+        let mapped = self.file(inode).map_or(0, |file| {
+            let place = |logical| file.place_of(logical).unwrap_or_else(|place| place);
+            place(range.end).saturating_sub(place(range.start))
+        });
+        (range.len() - mapped) as u32
     }
 
     /// The indirect blocks of a file.
@@ -108,7 +135,8 @@ impl Volume {
         let Some(file) = self.file(inode) else { return Vec::new() };
         let mut asked = Vec::with_capacity(file.blocks.len() + file.indirect.len());
         let mut indirect = file.indirect.iter().peekable();
-        for (block, logical) in file.blocks.iter().zip(0..) {
+        for (place, block) in file.blocks.iter().enumerate() {
+            let logical = file.logical_at(place);
             while let Some(due) = indirect.next_if(|one| one.logical <= logical) {
                 asked.push(Asked { block: due.block, is_indirect: true });
             }
@@ -118,7 +146,7 @@ impl Volume {
     }
 
     fn file(&self, inode: InodeNo) -> Option<&File> {
-        self.files.get(inode.0 as usize).and_then(Option::as_ref)
+        self.files.get(&inode)
     }
 
     /// Adds blocks to the end of a file. `last_is_full` is whether the last of them is.
@@ -132,11 +160,27 @@ impl Volume {
         last_is_full: bool,
         writer: u32,
     ) -> Result<Grown> {
-        let Some(mut file) = self.files[inode.0 as usize].take() else {
+        let end = self.end(inode);
+        self.write(inode, end..end.saturating_add(count), last_is_full, writer)
+    }
+
+    /// Maps those blocks of a range of a file that are not mapped. `last_is_full` is whether the
+    /// last of the range is.
+    ///
+    /// # Errors
+    /// None but those of the policy.
+    pub fn write(
+        &mut self,
+        inode: InodeNo,
+        range: Range<u32>,
+        last_is_full: bool,
+        writer: u32,
+    ) -> Result<Grown> {
+        let Some(mut file) = self.files.remove(&inode) else {
             return Ok(Grown::NoSpace);
         };
-        let answer = self.grow(inode, &mut file, count, last_is_full, writer);
-        self.files[inode.0 as usize] = Some(file);
+        let answer = self.grow(inode, &mut file, range, last_is_full, writer);
+        self.files.insert(inode, file);
         answer
     }
 
@@ -144,22 +188,26 @@ impl Volume {
         &mut self,
         inode: InodeNo,
         file: &mut File,
-        count: u32,
+        range: Range<u32>,
         last_is_full: bool,
         writer: u32,
     ) -> Result<Grown> {
-        let end = file.blocks.len() as u32 + count;
-        while (file.blocks.len() as u32) < end {
-            let from = file.blocks.len() as u32;
-            let most = if self.places_one(file)? { 1 } else { end - from };
+        let mut next = range.start;
+        while let Some(hole) = file.hole_in(next..range.end) {
+            let from = hole.start;
+            let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
             let mut request = file.request(self.space.geometry(), inode, from, most);
             request.writer = writer;
-            if !self.place(file, request)? {
-                return Ok(Grown::NoSpace);
-            }
+            let Some(placed) = self.place(file, request)? else { return Ok(Grown::NoSpace) };
+            next = from + placed;
             if self.clustering == Clustering::Smart {
-                for logical in from..file.blocks.len() as u32 {
-                    self.cluster(inode, file, logical, logical + 1 < end || last_is_full)?;
+                let is_at_end = file.end() == next;
+                for logical in from..next {
+                    let is_full = logical + 1 < range.end || last_is_full;
+                    // Within a file, a block is written before the hole behind it is filled.
+                    let is_last = logical + 1 == next;
+                    let contiguous = if is_last { file.contiguous(logical) } else { 0 };
+                    self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
                 }
             }
         }
@@ -168,8 +216,9 @@ impl Volume {
 
     /// Whether the next block of a file is to be placed alone: what is not beside its predecessor
     /// may be moved, and what follows is to follow it there.
-    fn places_one(&mut self, file: &File) -> Result<bool> {
-        let Some(last) = file.blocks.last().filter(|_| self.clustering == Clustering::Smart) else {
+    fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
+        let last = logical.checked_sub(1).and_then(|before| file.block(before));
+        let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
             return Ok(self.clustering == Clustering::Smart);
         };
         let next = BlockNo(last.0 + 1);
@@ -179,18 +228,19 @@ impl Volume {
         Ok(!beside)
     }
 
-    /// Gives a file the blocks of a request, and the indirect blocks it misses; `false` where
-    /// there is no space, and then the file is as it was.
-    fn place(&mut self, file: &mut File, mut request: BlockRequest) -> Result<bool> {
+    /// Gives a file the blocks of a request, and the indirect blocks it misses; answers how many
+    /// of those wanted it has then. `None` where there is no space, and then the file is as it was.
+    fn place(&mut self, file: &mut File, mut request: BlockRequest) -> Result<Option<u32>> {
         let missing = request.missing;
-        let before = file.indirect.len();
+        let way = MapPlace::of(request.logical.0, self.space.geometry().block_size.pointers());
+        let mut made: Vec<Indirect> = Vec::new();
         loop {
             let placed = self.policy.place_blocks(&mut self.space, &mut file.state, &request)?;
             let Some(run) = placed else {
-                for indirect in file.indirect.drain(before..) {
+                for indirect in made {
                     release(&mut self.space, indirect.block);
                 }
-                return Ok(false);
+                return Ok(None);
             };
             let taken = self.space.take(run);
             debug_assert!(taken, "the policy placed blocks at {run:?}, which are in use");
@@ -198,26 +248,34 @@ impl Volume {
             while request.missing > 0
                 && let Some(block) = blocks.next()
             {
-                let single = request.logical.0 == DIRECT_BLOCKS;
+                let single = way.levels == 1;
                 let level = request.missing;
-                file.indirect.push(Indirect { logical: request.logical.0, level, block });
+                made.push(Indirect { logical: way.first_of(level), level, block });
                 request.first_indirect = request.first_indirect.or(single.then_some(block));
                 request.missing -= 1;
                 (request.nearest, request.holder) = (None, Some(block));
             }
             if blocks.len() > 0 {
-                file.blocks.extend(blocks);
-                return Ok(true);
+                let count = blocks.len() as u32;
+                file.insert(request.logical.0, blocks, made);
+                return Ok(Some(count));
             }
             debug_assert!(missing > 0, "the policy placed no block");
         }
     }
 
-    fn cluster(&mut self, inode: InodeNo, file: &mut File, logical: u32, full: bool) -> Result<()> {
-        let address = file.blocks[logical as usize];
-        let logical = FileBlock(logical);
-        let written = Written { logical, address, ends_file: full, contiguous: 0 };
+    fn cluster(
+        &mut self,
+        inode: InodeNo,
+        file: &mut File,
+        logical: u32,
+        ends_file: bool,
+        contiguous: u32,
+    ) -> Result<()> {
+        let Some(address) = file.block(logical) else { return Ok(()) };
         let most = Cluster::blocks_max(self.space.geometry().block_size.bytes_u32());
+        let contiguous = contiguous.min(most);
+        let written = Written { logical: FileBlock(logical), address, ends_file, contiguous };
         let mut cluster = std::mem::take(&mut file.state.cluster);
         let answer = cluster.written(&written, most, |range| self.relocate(inode, file, range));
         file.state.cluster = cluster;
@@ -233,7 +291,9 @@ impl Volume {
         let mut request = file.request(self.space.geometry(), inode, range.start, 1);
         request.missing = 0;
         request.wanted = range.len() as u32;
-        let range = range.start as usize..range.end as usize;
+        // A cluster is of blocks that were written one after the other.
+        let Ok(first) = file.place_of(range.start) else { return Ok(None) };
+        let range = first..first + range.len();
         let old = (file.blocks[range.start], file.blocks[range.end - 1]);
         let (policy, space) = (self.policy.as_mut(), &mut self.space);
         let Some(run) = place_cluster(policy, space, &mut file.state, &request, old)? else {
@@ -250,16 +310,15 @@ impl Volume {
 
     /// Cuts a file to its first `count` blocks.
     pub fn truncate(&mut self, inode: InodeNo, count: u32) {
-        let Some(mut file) = self.files[inode.0 as usize].take() else { return };
+        let Some(file) = self.files.get_mut(&inode) else { return };
         file.cut(&mut self.space, count);
         self.policy.file_closed(&mut file.state);
         file.state = FileState::default();
-        self.files[inode.0 as usize] = Some(file);
     }
 
     /// Forgets what is remembered of a file for writing on.
     pub fn close(&mut self, inode: InodeNo) {
-        if let Some(file) = self.files[inode.0 as usize].as_mut() {
+        if let Some(file) = self.files.get_mut(&inode) {
             self.policy.file_closed(&mut file.state);
             file.state.cluster = Cluster::default();
         }
@@ -268,7 +327,7 @@ impl Volume {
     /// Takes a file away.
     pub fn remove(&mut self, inode: InodeNo) {
         self.truncate(inode, 0);
-        if let Some(file) = self.files[inode.0 as usize].take() {
+        if let Some(file) = self.files.remove(&inode) {
             let released = self.space.release_inode(inode, file.directory);
             debug_assert!(released, "inode {inode} of a file was not in use");
             self.policy.inode_freed(self.space.geometry(), inode);
@@ -291,39 +350,142 @@ impl File {
         most: u32,
     ) -> BlockRequest {
         let place = MapPlace::of(logical, geometry.block_size.pointers());
-        let at = |logical: Option<u32>| {
-            logical.and_then(|logical| self.blocks.get(logical as usize).copied())
-        };
-        let before = at(logical.checked_sub(1)).filter(|_| place.index > 0);
-        let (nearest, holder) = match place.missing {
-            0 => (before, self.indirect_of(1).filter(|_| logical >= DIRECT_BLOCKS)),
-            1 if logical == DIRECT_BLOCKS => (at(Some(DIRECT_BLOCKS - 1)), None),
-            missing if place.is_root => (self.indirect_of(missing - 1), None),
-            missing => (self.indirect_of(missing), self.indirect_of(missing + 1)),
+        let missing = self.missing(&place);
+        let before = logical.checked_sub(1).filter(|_| place.index > 0 && missing == 0);
+        let (nearest, holder) = match missing {
+            0 => (
+                self.last_in(logical - place.index..logical),
+                self.indirect_at(1, &place).filter(|_| place.levels > 0),
+            ),
+            // One that the inode points to.
+            missing if missing == place.levels => {
+                let root = (1..missing).rev().find_map(|level| self.root(geometry, level));
+                (root.or_else(|| self.last_in(0..DIRECT_BLOCKS)), None)
+            }
+            missing => {
+                let row = place.first_of(missing + 1)..place.first_of(missing);
+                let beside = |one: &&Indirect| one.level == missing && row.contains(&one.logical);
+                let beside = self.indirect.iter().rfind(beside);
+                (beside.map(|one| one.block), self.indirect_at(missing + 1, &place))
+            }
         };
         BlockRequest {
             home: geometry.group_of_inode(inode),
             regular: !self.directory,
             logical: FileBlock(logical),
-            missing: place.missing,
+            missing,
             wanted: most.min(place.room),
             index: place.index,
-            before,
+            before: before.and_then(|before| self.block(before)),
             nearest,
             holder,
-            last_direct: at(Some(DIRECT_BLOCKS - 1)),
-            first_indirect: self.indirect.first().map(|indirect| indirect.block),
+            last_direct: self.block(DIRECT_BLOCKS - 1),
+            first_indirect: self.root(geometry, 1),
             writer: 0,
         }
     }
 
-    /// The latest indirect block of a level.
-    fn indirect_of(&self, level: u32) -> Option<BlockNo> {
-        self.indirect.iter().rfind(|one| one.level == level).map(|one| one.block)
+    /// Indirect blocks that a block of the file misses.
+    fn missing(&self, place: &MapPlace) -> u32 {
+        let has = |level: &u32| self.indirect_at(*level, place).is_some();
+        (1..=place.levels).find(has).map_or(place.levels, |level| level - 1)
+    }
+
+    /// The indirect block of a level above a block of the file.
+    fn indirect_at(&self, level: u32, place: &MapPlace) -> Option<BlockNo> {
+        let logical = place.first_of(level);
+        let from = self.indirect.partition_point(|one| one.logical < logical);
+        let here = self.indirect[from..].iter().take_while(|one| one.logical == logical);
+        here.into_iter().find(|one| one.level == level).map(|one| one.block)
+    }
+
+    /// The indirect block of a level that the inode points to.
+    fn root(&self, geometry: &Geometry, level: u32) -> Option<BlockNo> {
+        let pointers = u64::from(geometry.block_size.pointers());
+        let below: u64 = (1..level).map(|level| pointers.pow(level)).sum();
+        let first = u32::try_from(below).ok()?.checked_add(DIRECT_BLOCKS)?;
+        self.indirect_at(level, &MapPlace::of(first, pointers as u32))
+    }
+
+    /// Where a block of the file is among the mapped ones, or would be.
+    fn place_of(&self, logical: u32) -> std::result::Result<usize, usize> {
+        match self.logical.is_empty() {
+            true if (logical as usize) < self.blocks.len() => Ok(logical as usize),
+            true => Err(self.blocks.len()),
+            false => self.logical.binary_search(&logical),
+        }
+    }
+
+    fn logical_at(&self, place: usize) -> u32 {
+        self.logical.get(place).copied().unwrap_or(place as u32)
+    }
+
+    fn block(&self, logical: u32) -> Option<BlockNo> {
+        self.place_of(logical).ok().map(|place| self.blocks[place])
+    }
+
+    fn end(&self) -> u32 {
+        self.blocks.len().checked_sub(1).map_or(0, |last| self.logical_at(last) + 1)
+    }
+
+    /// Blocks behind one of the file that follow it on the device.
+    fn contiguous(&self, logical: u32) -> u32 {
+        let Some(first) = self.block(logical) else { return 0 };
+        let follows = |more: &u32| self.block(logical + more) == Some(BlockNo(first.0 + more));
+        (1..).take_while(follows).count() as u32
+    }
+
+    /// The last block of a range that is mapped.
+    fn last_in(&self, range: Range<u32>) -> Option<BlockNo> {
+        let behind = self.place_of(range.end).unwrap_or_else(|place| place);
+        let place = behind.checked_sub(1)?;
+        (self.logical_at(place) >= range.start).then(|| self.blocks[place])
+    }
+
+    /// The first blocks of a range that are not mapped.
+    fn hole_in(&self, range: Range<u32>) -> Option<Range<u32>> {
+        let (mut start, mut place) = (range.start, self.place_of(range.start));
+        while let Ok(at) = place {
+            start += 1;
+            place = if start < range.end { self.place_of(start) } else { Err(at + 1) };
+        }
+        let next = place.err().filter(|place| *place < self.blocks.len());
+        let end = next.map_or(range.end, |place| self.logical_at(place).min(range.end));
+        (start < end).then_some(start..end)
+    }
+
+    /// Takes blocks that are not mapped yet, side by side in the file, and indirect blocks.
+    fn insert(
+        &mut self,
+        first: u32,
+        blocks: impl ExactSizeIterator<Item = BlockNo>,
+        indirect: Vec<Indirect>,
+    ) {
+        for new in indirect {
+            let at = self.indirect.partition_point(|one| one.logical <= new.logical);
+            // Of one place, those further up come first.
+            let above = self.indirect[..at].iter().rev();
+            let below = above.take_while(|one| one.logical == new.logical && one.level < new.level);
+            let at = at - below.count();
+            self.indirect.insert(at, new);
+        }
+        let place = self.place_of(first).unwrap_or_else(|place| place);
+        if self.logical.is_empty() && first as usize != self.blocks.len() {
+            self.logical = (0..self.blocks.len() as u32).collect();
+            self.add_logical(place, first, blocks.len());
+        } else if !self.logical.is_empty() {
+            self.add_logical(place, first, blocks.len());
+        }
+        self.blocks.splice(place..place, blocks);
+    }
+
+    fn add_logical(&mut self, place: usize, first: u32, count: usize) {
+        self.logical.splice(place..place, first..first + count as u32);
     }
 
     fn cut(&mut self, space: &mut MemorySpace, count: u32) {
-        let kept = self.blocks.len().min(count as usize);
+        let kept = self.place_of(count).unwrap_or_else(|place| place);
+        self.logical.truncate(kept);
         let mut run: Option<Run> = None;
         // Side by side they are released at once; most are.
         for block in self.blocks.drain(kept..) {
@@ -333,7 +495,9 @@ impl File {
             }
         }
         release_run(space, run);
-        while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= count) {
+        // In a file with holes, one may be left that leads to nothing.
+        let end = self.end();
+        while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= end) {
             release(space, indirect.block);
         }
     }
@@ -359,52 +523,136 @@ fn release_run(space: &mut MemorySpace, run: Option<Run>) {
 /// Where the number of a block of a file is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MapPlace {
+    logical: u32,
     /// In its array.
     index: u32,
     /// Places from there to the array's end.
     room: u32,
-    /// Indirect blocks that a file which ends just before it misses.
-    missing: u32,
-    /// Whether the topmost of these is one that the inode points to.
-    is_root: bool,
+    /// Indirect blocks above it.
+    levels: u32,
+    /// The block's place in the tree of these.
+    within: u64,
+    pointers: u64,
 }
 
 impl MapPlace {
     fn of(logical: u32, pointers: u32) -> Self {
-        let Some(mut rest) = logical.checked_sub(DIRECT_BLOCKS).map(u64::from) else {
+        let fan = u64::from(pointers);
+        let Some(mut within) = logical.checked_sub(DIRECT_BLOCKS).map(u64::from) else {
             let room = DIRECT_BLOCKS - logical;
-            return Self { index: logical, room, missing: 0, is_root: false };
+            return Self { logical, index: logical, room, levels: 0, within: 0, pointers: fan };
         };
-        let mut size = u64::from(pointers);
-        let mut levels = 1;
-        while rest >= size {
-            rest -= size;
-            size *= u64::from(pointers);
+        let (mut size, mut levels) = (fan, 1);
+        while within >= size {
+            within -= size;
+            size *= fan;
             levels += 1;
         }
-        let missing = (1..=levels)
-            .take_while(|level| rest.is_multiple_of(u64::from(pointers).pow(*level)))
-            .count() as u32;
-        // The root is needed with the first block only.
-        let missing = if rest == 0 { levels } else { missing };
-        let index = (rest % u64::from(pointers)) as u32;
-        Self { index, room: pointers - index, missing, is_root: rest == 0 }
+        let index = (within % fan) as u32;
+        Self { logical, index, room: pointers - index, levels, within, pointers: fan }
+    }
+
+    /// The first block of the file below the same indirect block of a level.
+    fn first_of(&self, level: u32) -> u32 {
+        let beside = self.within % self.pointers.saturating_pow(level);
+        self.logical - beside as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::testing::environment::seed;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64;
+
     use super::*;
 
     #[test]
-    fn indirect_blocks_are_missing_where_a_new_array_begins() {
-        let missing = |logical| MapPlace::of(logical, 256).missing;
+    fn indirect_blocks_lead_to_the_blocks_from_the_first_of_their_array_on() {
         let double = 12 + 256;
         let triple = double + 256 * 256;
-        assert_eq!([0, 11, 12, 13, double - 1].map(missing), [0, 0, 1, 0, 0]);
-        assert_eq!([double, double + 1, double + 256].map(missing), [2, 0, 1]);
-        assert_eq!([triple, triple + 256, triple + 65_536].map(missing), [3, 1, 2]);
+        let levels = |logical| MapPlace::of(logical, 256).levels;
+        assert_eq!([0, 11, 12, double - 1, double, triple].map(levels), [0, 0, 1, 1, 2, 3]);
+        let firsts = |logical| {
+            let place = MapPlace::of(logical, 256);
+            (1..=place.levels).map(|level| place.first_of(level)).collect::<Vec<_>>()
+        };
+        assert_eq!(firsts(20), [12]);
+        assert_eq!(firsts(double + 300), [double + 256, double]);
+        assert_eq!(firsts(triple + 65_536 + 5), [triple + 65_536, triple + 65_536, triple]);
         assert_eq!(MapPlace::of(double + 300, 256).index, 44);
         assert_eq!(MapPlace::of(double + 300, 256).room, 212);
+    }
+
+    fn file_with(volume: &mut Volume) -> InodeNo {
+        let request = InodeRequest { parent: InodeNo::ROOT, directory: false, top_level: false };
+        volume.create(&request).ok().flatten().unwrap_or(InodeNo::ROOT)
+    }
+
+    fn volume() -> Volume {
+        let geometry = Geometry {
+            block_size: crate::numbers::BlockSize::MIN,
+            blocks: 8193,
+            first_data_block: 1,
+            blocks_per_group: 2048,
+            inodes_per_group: 256,
+            inode_size: 128,
+            first_inode: InodeNo(11),
+            groups: 4,
+            sparse_super: false,
+            sparse_super2: false,
+            reserved_descriptor_blocks: 0,
+        };
+        let policy = (super::super::POLICIES[0].build)(&geometry, 1);
+        Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
+    }
+
+    /// Writes by chance against a set of what is mapped; at last everything is free again.
+    #[test]
+    fn a_sparse_file_maps_what_was_written_and_nothing_else() {
+        use std::collections::BTreeSet;
+        let mut volume = volume();
+        let free = volume.space().totals().blocks;
+        let inode = file_with(&mut volume);
+        let mut random = Pcg64::seed_from_u64(seed());
+        let mut mapped: BTreeSet<u32> = BTreeSet::new();
+        for step in 0..600 {
+            let bits = random.random_range(1..18);
+            let from = random.random_range(0..1_u32 << bits);
+            let range = from..from + random.random_range(1..20);
+            let missing = range.clone().filter(|block| !mapped.contains(block)).count() as u32;
+            assert_eq!(volume.unmapped(inode, &range), missing, "step {step}");
+            if step % 50 == 49 {
+                volume.truncate(inode, from);
+                mapped.split_off(&from);
+            } else if mapped.len() < 3000 {
+                let grown = volume.write(inode, range.clone(), true, 0);
+                assert_eq!(grown.ok(), Some(Grown::Whole), "step {step}");
+                mapped.extend(range);
+            }
+            let dense: Vec<u32> = (0..mapped.len() as u32).collect();
+            let found = volume.logical_blocks(inode).unwrap_or(&dense);
+            assert!(found.iter().eq(&mapped), "step {step}");
+            let all: Vec<_> =
+                volume.blocks(inode).iter().copied().chain(volume.indirect_blocks(inode)).collect();
+            let distinct: BTreeSet<_> = all.iter().collect();
+            assert_eq!(distinct.len(), all.len(), "step {step}");
+            assert_eq!(free - volume.space().totals().blocks, all.len() as u32, "step {step}");
+            assert_eq!(volume.read_order(inode).len(), all.len());
+        }
+        volume.remove(inode);
+        assert_eq!(volume.space().totals().blocks, free);
+    }
+
+    #[test]
+    fn a_block_far_behind_the_end_takes_its_indirect_blocks_alone() {
+        let mut volume = volume();
+        let inode = file_with(&mut volume);
+        let far = 12 + 256 + 65_536 + 70_000;
+        assert_eq!(volume.write(inode, far..far + 1, true, 0).ok(), Some(Grown::Whole));
+        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (1, 3));
+        assert_eq!((volume.end(inode), volume.logical_blocks(inode)), (far + 1, Some(&[far][..])));
+        assert_eq!(volume.write(inode, 0..13, true, 0).ok(), Some(Grown::Whole));
+        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (14, 4));
     }
 }

@@ -46,6 +46,9 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
 /// Compares what the superblock says of who used the file system last with a file system that
 /// nobody uses. That is no damage, to e2fsck neither, but who grows or shrinks it asks for it.
 pub(super) fn check_state(image: &mut Image) {
+    if image.superblock.has_stray_journal() {
+        image.report.add(Subject::Superblock, None, Problem::StrayJournal);
+    }
     let last = InodeNo(image.superblock.raw().s_last_orphan.get());
     if last.0 != 0 {
         of_superblock(image, Problem::Orphans(last));

@@ -107,6 +107,9 @@ pub enum Problem {
     /// The superblock says that the file system was not left in order.
     #[error("says that the file system was not unmounted in order, or that errors were seen")]
     NotInOrder,
+    /// The superblock says where a journal is, and not that there is one.
+    #[error("says where a journal is, and the file system has none")]
+    StrayJournal,
     /// A feature is used that the superblock doesn't name.
     #[error("doesn't name the feature {0}, which is used")]
     UnnamedFeature(Feature),

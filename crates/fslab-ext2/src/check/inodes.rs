@@ -10,7 +10,7 @@ use crate::features::Feature;
 use crate::format::{
     DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
 };
-use crate::inode::Inode;
+use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::numbers::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
@@ -237,10 +237,11 @@ fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
+/// As with e2fsck, the size says whether the target is in the inode, and a target ends before the
+/// bytes that hold it do.
 fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u32) -> Result<()> {
-    let attributes = if inode.xattr_block.is_some() { block_sectors } else { 0 };
     let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
-    let target: Vec<u8> = if inode.sectors == attributes {
+    let target: Vec<u8> = if size <= FAST_TARGET_MAX as u64 {
         inode.map.iter().flat_map(|word| word.to_le_bytes()).collect()
     } else {
         walk_map(image, no, &inode.map, &mut walk)?;
@@ -250,12 +251,7 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
         }
     };
     let length = target.iter().position(|byte| *byte == 0);
-    let ends_in_time = length.is_none_or(|length| length as u64 == size);
-    if size == 0
-        || size > target.len() as u64
-        || (length.is_none() && walk.blocks == 0)
-        || !ends_in_time
-    {
+    if size == 0 || length.is_none_or(|length| length as u64 != size) {
         bad(image, no, "is a symbolic link whose target contradicts its size");
     }
     if walk.end > 1 {

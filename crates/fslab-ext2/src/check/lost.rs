@@ -1,20 +1,24 @@
-//! Names for files and directories that have none: `#NUMBER` in `lost+found`.
+//! Names for files and directories that have none: `#NUMBER` in `lost+found`, which is made where
+//! it is missing.
 //!
 //! The directory is used as a linear one, and grows. Its blocks are filled in their order, and one
 //! that was full is not looked at again, so that any number of names costs a look at each block.
 
 use std::collections::HashSet;
 
-use fslab_vfs::FileKind;
+use fslab_vfs::{FileKind, Permissions, Timestamp};
 
-use super::image::Image;
+use super::image::{Directory, Image, Known};
 use super::pointers::{self, Slot};
-use super::repair::{change_inode, inode};
+use super::repair::{change_inode, inode, store_inode};
 use crate::block_map::Way;
 use crate::cache::Role;
+use crate::dir;
 use crate::dir::entry::{self, Entries};
 use crate::error::Result;
-use crate::format::{INODE_INDEX, RawInode};
+use crate::format::{INODE_INDEX, MAP_ENTRIES, RawInode};
+use crate::geometry::Geometry;
+use crate::inode::Inode;
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
 
@@ -22,10 +26,11 @@ use crate::numbers::{BlockNo, FileBlock, InodeNo};
 const NAME: &[u8] = b"lost+found";
 
 /// The directory, as far as it is known in one round of repair.
-#[derive(Default)]
 pub(super) struct LostAndFound {
-    /// `None` until it is wanted, then `None` within where there is no such directory.
+    /// `None` until it is wanted, then `None` within where there can be no such directory.
     opened: Option<Option<Opened>>,
+    /// When it is made, where it is missing.
+    now: Timestamp,
 }
 
 struct Opened {
@@ -37,11 +42,15 @@ struct Opened {
 }
 
 impl LostAndFound {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { opened: None, now }
+    }
+
     /// Names an inode; `false` where there is no directory or no room for it.
     pub(super) fn attach(&mut self, image: &mut Image, no: InodeNo) -> Result<bool> {
         let Some(kind) = image.kind(no) else { return Ok(false) };
         if self.opened.is_none() {
-            self.opened = Some(Opened::new(image)?);
+            self.opened = Some(Opened::lost_and_found(image, self.now)?);
         }
         let Some(Some(opened)) = &mut self.opened else { return Ok(false) };
         if opened.no == no {
@@ -55,9 +64,18 @@ impl LostAndFound {
 }
 
 impl Opened {
-    /// Finds the directory, and makes it a linear one.
-    fn new(image: &mut Image) -> Result<Option<Self>> {
-        let Some(no) = find(image)? else { return Ok(None) };
+    fn lost_and_found(image: &mut Image, now: Timestamp) -> Result<Option<Self>> {
+        let found = match find(image)? {
+            Some((no, Some(FileKind::Directory))) => Some(no),
+            // Something else has the name.
+            Some(_) => None,
+            None => make(image, now)?,
+        };
+        found.map_or(Ok(None), |no| Self::new(image, no))
+    }
+
+    /// A directory, which becomes a linear one; `None` for what is no directory.
+    fn new(image: &mut Image, no: InodeNo) -> Result<Option<Self>> {
         let mut taken = HashSet::new();
         let Some(directory) = image.directories.get_mut(&no) else { return Ok(None) };
         let was_indexed = std::mem::take(&mut directory.indexed);
@@ -112,14 +130,71 @@ impl Opened {
     }
 }
 
-fn find(image: &Image) -> Result<Option<InodeNo>> {
+/// What the root has under the name: an inode, and what it is.
+fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
     for block in &root.blocks {
         let bytes = image.cache.read(*block)?;
         let found = Entries::of(&bytes).flatten().find(|entry| entry.name == NAME);
         if let Some(no) = found.and_then(|entry| entry.inode) {
-            let is_directory = image.kind(no) == Some(FileKind::Directory);
-            return Ok(Some(no).filter(|_| is_directory));
+            return Ok(Some((no, image.kind(no))));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes the directory; `None` where there is no root, no inode or no room for it.
+fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
+    let Some(mut root) = Opened::new(image, InodeNo::ROOT)? else { return Ok(None) };
+    let Some(no) = free_inode(image)? else { return Ok(None) };
+    let Some(block) = image.take_unclaimed() else { return Ok(None) };
+    if !root.put(image, NAME, no, FileKind::Directory)? {
+        return Ok(None);
+    }
+    let rules = image.rules();
+    image.cache.create(block);
+    image.cache.modify(block, Role::Map, |bytes| dir::create(bytes, &rules, no, InodeNo::ROOT))?;
+    store_inode(image, no, &new_directory(image.geometry(), block, now))?;
+    change_inode(image, InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
+    image.inodes[no.0 as usize] = Known { kind: Some(FileKind::Directory), stored: 2, counted: 2 };
+    let root = Some(InodeNo::ROOT);
+    let made = Directory { blocks: vec![block], indexed: false, dotdot: root, parent: root };
+    image.directories.insert(no, made);
+    Ok(Some(no))
+}
+
+/// As mkfs makes it.
+fn new_directory(geometry: &Geometry, block: BlockNo, now: Timestamp) -> Inode {
+    let mut map = [0; MAP_ENTRIES];
+    map[0] = block.0;
+    Inode {
+        kind: FileKind::Directory,
+        permissions: Permissions::new(0o700),
+        uid: 0,
+        gid: 0,
+        size: geometry.block_size.bytes_u64(),
+        links: 2,
+        sectors: geometry.block_size.bytes_u32() / 512,
+        flags: 0,
+        generation: 0,
+        xattr_block: None,
+        map,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: Some(now),
+        deleted: 0,
+    }
+}
+
+/// An inode that nothing uses, whatever it holds.
+fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
+    let geometry = image.geometry();
+    for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
+        if image.kind(no).is_none()
+            && inode(image, no)?.is_some_and(|raw| raw.i_links_count.get() == 0)
+        {
+            return Ok(Some(no));
         }
     }
     Ok(None)

@@ -7,7 +7,7 @@ use fslab_vfs::FileKind;
 
 use super::finding::{Finding, Problem, Subject};
 use super::image::{Blocks, Directory, Image};
-use crate::dir::entry::{Entries, Entry, EntryKind};
+use crate::dir::entry::{Entries, Entry, EntryKind, HEADER};
 use crate::dir::{Rules, verify};
 use crate::error::Result;
 use crate::kinds::entry_kind;
@@ -39,7 +39,7 @@ fn check_directory(
         for (number, entry) in Entries::of(&bytes).enumerate() {
             match entry {
                 Ok(entry) if index == 0 && number < 2 => {
-                    let dotdot = page.check_dot(image, number, &entry);
+                    let dotdot = page.check_dot(image, number, &entry, &bytes);
                     directory.dotdot = directory.dotdot.or(dotdot);
                 }
                 Ok(entry) => {
@@ -174,7 +174,13 @@ impl Page<'_> {
     }
 
     /// The first two entries; answers what `..` says.
-    fn check_dot(&self, image: &mut Image, number: usize, entry: &Entry<'_>) -> Option<InodeNo> {
+    fn check_dot(
+        &self,
+        image: &mut Image,
+        number: usize,
+        entry: &Entry<'_>,
+        bytes: &[u8],
+    ) -> Option<InodeNo> {
         let expected: &[u8] = if number == 0 { b"." } else { b".." };
         let Some(target) = entry.inode.filter(|_| entry.name == expected) else {
             self.complain(image, "doesn't start with '.' and '..'");
@@ -185,6 +191,9 @@ impl Page<'_> {
         }
         let told = self.rules.told(entry_kind(FileKind::Directory));
         self.check_kind(image, entry, told);
+        if bytes.get(entry.offset + HEADER + entry.name.len()) != Some(&0) {
+            self.wrong(image, entry, "is its '.' or '..', and does not end with a zero byte");
+        }
         if let Some(known) = image.inodes.get_mut(target.0 as usize) {
             known.counted += 1;
         }

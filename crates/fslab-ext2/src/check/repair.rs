@@ -4,7 +4,7 @@
 //! - damaged records: the rest of their block becomes free; a damaged index is dropped and the
 //!   directory is a linear one again;
 //! - `..`, counts of names and sectors, times of deletion: set to what was found;
-//! - files without a path: named `#NUMBER` in `lost+found`, if that is there; it grows as needed;
+//! - files without a path: named `#NUMBER` in `lost+found`, which is made and grows as needed;
 //! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
 //! - features that are used and not named by the superblock: named there;
 //! - bitmaps and counts: made again, once nothing else is wrong. Then the superblock says that all
@@ -30,6 +30,7 @@ use crate::error::Result;
 use crate::format::{INODE_INDEX, RawInode, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
+use crate::inode::Inode;
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, InodeNo};
 
@@ -92,7 +93,7 @@ fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Fi
         return Ok(report.findings.clone());
     }
     let mut places = Places::of(&report.findings);
-    let mut lost = LostAndFound::default();
+    let mut lost = LostAndFound::new(now);
     let mut mended = Vec::new();
     for finding in report.findings.iter().filter(|one| !is_of_counts(one)) {
         let done = match (finding.subject, finding.problem) {
@@ -127,11 +128,21 @@ fn say_in_order(image: &mut Image) {
 }
 
 fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {
-    if let Problem::UnnamedFeature(feature) = finding.problem {
-        feature.name_in(&mut image.superblock);
-        image.cache.device().write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
-        return Ok(true);
+    match finding.problem {
+        Problem::UnnamedFeature(feature) => feature.name_in(&mut image.superblock),
+        Problem::StrayJournal => image.superblock.forget_journal(),
+        _ => return mend_inode(image, places, finding, now),
     }
+    image.cache.device().write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
+    Ok(true)
+}
+
+fn mend_inode(
+    image: &mut Image,
+    places: &mut Places,
+    finding: &Finding,
+    now: Timestamp,
+) -> Result<bool> {
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),
@@ -192,6 +203,16 @@ pub(super) fn change_inode(
     })
 }
 
+/// Makes an inode's bytes those of a new file.
+pub(super) fn store_inode(image: &mut Image, no: InodeNo, new: &Inode) -> Result<()> {
+    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(()) };
+    let end = offset + image.geometry().inode_size as usize;
+    image.cache.modify(block, Role::Inodes, |bytes| {
+        Inode::clear(&mut bytes[offset..end]);
+        new.store(&mut bytes[offset..end]);
+    })
+}
+
 fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
     let kind = image.rules().told(EntryKind::DIRECTORY);
     let first = image.directories.get(&no).and_then(|directory| directory.blocks.first());
@@ -217,9 +238,14 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
             return false;
         }
         let (told, is_dot) = (found.kind, matches!(found.name, b"." | b"..") && offset <= 12);
+        let name_length = found.name.len();
         match right {
             Some(kind) if told != kind => entry::set_inode(bytes, offset, target, kind),
-            _ if is_dot => return false,
+            // Of these, e2fsck wants a zero byte behind the name.
+            _ if is_dot => {
+                let end = offset + entry::HEADER + name_length;
+                return std::mem::take(&mut bytes[end]) != 0;
+            }
             _ => {
                 let previous = Entries::of(bytes).flatten().take_while(|one| one.offset < offset);
                 let previous = previous.last().map(|one| one.offset);

@@ -2,7 +2,7 @@
 
 use super::entry::{self, Checked, Packer};
 use super::insert::NewEntry;
-use super::{DirectoryBlocksMut, Form, Rules, names, placed, read_checked, write_checked};
+use super::{DirectoryBlocksMut, Form, Rules, read_checked};
 use crate::error::Result;
 use crate::numbers::FileBlock;
 
@@ -31,69 +31,6 @@ pub(crate) fn trim<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Resu
         count -= 1;
     }
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
-}
-
-/// Moves all names of a linear directory to its front, without gaps, and gives the rest back.
-///
-/// Entries change their places: nobody may be reading the directory meanwhile.
-///
-/// # Errors
-/// [`crate::Error::Damaged`], before anything of the damaged block is moved, and what the store
-/// answers. Names may then be in two blocks, and are never in none.
-pub fn compact<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
-    let mut target = 0;
-    for source in 0..blocks.count() {
-        let bytes = blocks.read(FileBlock(source), <[u8]>::to_vec)?;
-        let mut rest = Vec::new();
-        let found: std::result::Result<Vec<_>, _> = names(FileBlock(source), &bytes).collect();
-        for name in placed(blocks, FileBlock(source), found)? {
-            let Some(inode) = name.inode else { continue };
-            rest.push(NewEntry { name: name.name, inode, kind: name.kind });
-        }
-        target = push_down(blocks, target, source, &rest)?;
-    }
-    blocks.shrink(target + 1)
-}
-
-/// Moves the names of block `source` into the blocks from `target` on, and answers the last one
-/// that has any.
-fn push_down<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    mut target: u32,
-    source: u32,
-    names: &[NewEntry<'_>],
-) -> Result<u32> {
-    let mut rest = names.iter().peekable();
-    while target < source && rest.peek().is_some() {
-        write_checked(blocks, FileBlock(target), |bytes| {
-            pack_in_place(bytes, FileBlock(target))?;
-            while let Some(new) = rest.peek() {
-                if !new.put_anywhere(bytes)? {
-                    break;
-                }
-                rest.next();
-            }
-            Ok(())
-        })?;
-        if rest.peek().is_some() {
-            target += 1;
-        }
-    }
-    if target < source {
-        // What moved is gone from here, in case this block is filled in its turn.
-        blocks.write(FileBlock(source), |bytes| entry::clear(bytes, 0))?;
-        return Ok(target);
-    }
-    write_checked(blocks, FileBlock(source), |bytes| {
-        if source == 0 {
-            return pack_in_place(bytes, FileBlock(0));
-        }
-        let mut packer = Packer::new(bytes, 0);
-        rest.for_each(|new| packer.push(new.inode, new.kind, new.name));
-        packer.finish();
-        Ok(())
-    })?;
-    Ok(source)
 }
 
 /// Joins the free space of a block at its end.

@@ -45,8 +45,9 @@ fn indexed() -> Image {
     image
 }
 
-/// Writes into the first block of the directory.
-fn damage(image: &Image, offset: u64, bytes: &[u8]) {
+/// Likewise, with bytes written into the first block of the directory.
+fn damaged(offset: u64, bytes: &[u8]) -> Image {
+    let image = indexed();
     let output = std::process::Command::new("debugfs")
         .args(["-R", "bmap names 0"])
         .arg(image.path())
@@ -54,6 +55,7 @@ fn damage(image: &Image, offset: u64, bytes: &[u8]) {
         .unwrap();
     let block: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     image.device().write_at(block * 1024 + offset, bytes).unwrap();
+    image
 }
 
 fn listed(client: &Client<'_>) -> BTreeSet<String> {
@@ -70,8 +72,7 @@ fn names_behind_a_bad_index_root_are_listed_and_found() {
         return;
     }
     for (what, offset, bytes) in DAMAGE {
-        let image = indexed();
-        damage(&image, offset, bytes);
+        let image = damaged(offset, bytes);
         let before = std::fs::read(image.path()).unwrap();
         let ext2 = image.open_with(VolumeOptions { read_only: true, ..VolumeOptions::default() });
         let client = Client::new(&ext2);
@@ -94,8 +95,7 @@ fn damage_of_an_index_that_was_seen_makes_a_check_due() {
     if !has_e2fsprogs() {
         return;
     }
-    let image = indexed();
-    damage(&image, 28, &[9]);
+    let image = damaged(28, &[9]);
     let ext2 = image.open();
     let client = Client::new(&ext2);
     assert_eq!(listed(&client), all_names());
@@ -117,8 +117,7 @@ fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
         return;
     }
     for (what, offset, bytes) in DAMAGE {
-        let image = indexed();
-        damage(&image, offset, bytes);
+        let image = damaged(offset, bytes);
         let ext2 = image.open();
         let client = Client::new(&ext2);
         let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;
@@ -154,8 +153,7 @@ fn a_name_removed_beside_a_bad_index_root_is_gone_and_nothing_else_is() {
     if !has_e2fsprogs() {
         return;
     }
-    let image = indexed();
-    damage(&image, 28, &[9]);
+    let image = damaged(28, &[9]);
     let ext2 = image.open();
     let client = Client::new(&ext2);
     let directory = client.lookup(Ino::ROOT, "names").unwrap().ino;

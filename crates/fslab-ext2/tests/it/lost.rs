@@ -124,3 +124,30 @@ fn files_are_attached_to_an_indexed_lost_and_found() {
         client.lookup(lost, name(number)).unwrap();
     });
 }
+
+/// The root may have an index, and no room in its blocks.
+#[test]
+fn a_missing_lost_and_found_is_made() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (block, in_root) in [(1024, 0), (1024, 300), (4096, 0)] {
+        let image = Image::new(24 << 20, &options(block));
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        client.rmdir(Ino::ROOT, "lost+found").unwrap();
+        for number in 0..in_root {
+            client.file(Ino::ROOT, format!("{number:0>100}"), b"").unwrap();
+        }
+        assert_eq!(ext2.index_of(Ino::ROOT, &mut |_| {}).unwrap(), in_root > 0);
+        let made = fill(&client, "names", 50);
+        drop(client);
+        ext2.shutdown().unwrap();
+        assert_all_attached(&image, &made);
+        let ext2 = image.open();
+        let client = Client::new(&ext2);
+        assert_eq!(client.list(Ino::ROOT).unwrap().len(), in_root + 1);
+        let lost = client.lookup(Ino::ROOT, "lost+found").unwrap();
+        assert_eq!(lost.permissions.bits(), 0o700);
+    }
+}

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod bad_index;
+mod beside;
 mod checker;
 mod clustering;
 mod conformance;
@@ -29,3 +30,4 @@ mod seeking;
 mod speed;
 mod support;
 mod tools;
+mod verdicts;

@@ -207,7 +207,7 @@ impl Image {
     }
 
     /// Keeps a copy of an image that failed, where the environment asks for it.
-    fn keep(&self, when: &str) {
+    pub fn keep(&self, when: &str) {
         if let Some(target) = std::env::var_os("FSLAB_KEEP_IMAGE") {
             std::fs::copy(self.path(), &target).unwrap();
             eprintln!("{when}: image kept as {}", Path::new(&target).display());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use fslab_age::derive::{Model, Options, ShortLived, derive};
-use fslab_age::workload::hash_of_file;
+use fslab_age::workload::identity_of_file;
 use fslab_vfs::Size;
 
 use super::recorded::days_of;
@@ -97,7 +97,7 @@ impl Args {
                 derived.orphans
             );
         }
-        say!("hash {}", hash_of_file(&self.output)?);
+        say!("hash {}", identity_of_file(&self.output)?);
         Ok(())
     }
 }

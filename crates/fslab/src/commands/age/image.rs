@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use fslab_age::image::{AgedImage, Identity, Packed, dump, pack};
-use fslab_age::workload::hash_of_file;
+use fslab_age::workload::identity_of_file;
 
 use crate::exit::{Code, Coded};
 use crate::units::bytes;
@@ -75,7 +75,7 @@ impl PackArgs {
     fn run(self) -> Result<()> {
         // Whatever that was, it is said by whoever packs it.
         fslab_age::workload::WorkloadReader::open(&self.workload)?;
-        let workload = hash_of_file(&self.workload)?;
+        let workload = identity_of_file(&self.workload)?;
         let identity = Identity { workload, ..Identity::default() };
         tell(&self.output, pack(&self.image, &self.output, &identity)?, &identity);
         Ok(())

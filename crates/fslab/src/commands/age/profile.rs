@@ -129,6 +129,6 @@ fn write(
     let operations = workload::write(output, provenance, operations)?;
     let size = std::fs::metadata(output).with_context(|| output.display().to_string())?.len();
     say!("{operations} operations in {}, {}", output.display(), bytes(size));
-    say!("hash {}", workload::hash_of_file(output)?);
+    say!("hash {}", workload::identity_of_file(output)?);
     Ok(())
 }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use fslab_age::DAY_NS;
 use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Score, tree_checksum};
-use fslab_age::workload::{Population, WorkloadReader, hash_of_file};
+use fslab_age::workload::{Population, WorkloadReader, identity_of_file};
 use fslab_layers::{Leaf, Stack};
 use fslab_vfs::{Credentials, FileSystem};
 use indicatif::ProgressBar;
@@ -146,7 +146,7 @@ impl Args {
             sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
             checkpoint: self.checkpoint.clone(),
             checkpoint_every: self.checkpoint_every.max(1),
-            workload_hash: hash_of_file(&self.workload)?,
+            workload_hash: identity_of_file(&self.workload)?,
             observe_every_days: self.score_every,
         })
     }
@@ -175,7 +175,7 @@ impl Args {
                 .map(|(day, score)| json!({ "day": day, "score": score_json(score) }))
                 .collect();
             let value = json!({
-                "workload": hash_of_file(&self.workload)?,
+                "workload": identity_of_file(&self.workload)?,
                 "target": self.target.to_string(),
                 "data": format!("{:?}", self.data).to_lowercase(),
                 "threads": self.threads,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use fslab_age::DAY_NS;
 use fslab_age::workload::{
-    Member, Operation, OperationKind, Population, WorkloadReader, brief_source, hash_of_file,
+    Member, Operation, OperationKind, Population, WorkloadReader, brief_source, identity_of_file,
 };
 
 use crate::output::output;
@@ -40,7 +40,7 @@ impl Args {
             told.seed,
             told.made_by
         );
-        say!("volume: {}\nhash: {}", bytes(told.volume_bytes), hash_of_file(&self.workload)?);
+        say!("volume: {}\nhash: {}", bytes(told.volume_bytes), identity_of_file(&self.workload)?);
         let mut population = Population::default();
         let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
         for (index, operation) in reader.enumerate() {

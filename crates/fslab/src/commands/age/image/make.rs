@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use fslab_age::image::{Identity, pack};
+use fslab_age::image::{Identity, engine_use, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
-use fslab_age::workload::{Provenance, WorkloadReader, hash_of_file};
-use fslab_ext2::VolumeOptions;
+use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
 use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::Size;
@@ -69,7 +68,7 @@ impl Args {
         let reader = WorkloadReader::open(&self.workload)?;
         let provenance = reader.provenance().clone();
         let size = self.size(&provenance)?;
-        let hash = hash_of_file(&self.workload)?;
+        let hash = identity_of_file(&self.workload)?;
         let (settings, form) = (self.settings(&hash)?, self.form()?);
         let output = self.output(&hash);
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -127,10 +126,12 @@ impl Args {
             refuse(format!("clustering is smart or dumb, not '{}'", self.clustering))
         })?;
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent);
-        Ok(Form::Engine {
-            mkfs,
-            options: VolumeOptions { policy, clustering, ..VolumeOptions::default() },
-        })
+        if clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
+            let message = "--clustering smart moves blocks while they are written: it needs \
+                           --data real";
+            return Err(refuse(message.to_owned()));
+        }
+        Ok(Form::Engine { mkfs, options: engine_use(policy, clustering) })
     }
 
     fn policy(&self) -> Result<Option<&'static PolicySpec>> {

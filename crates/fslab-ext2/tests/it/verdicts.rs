@@ -1,0 +1,312 @@
+//! Repair against e2fsck: repair never makes the exit code of `e2fsck -fn` worse, and an image that
+//! repair calls clean is clean to e2fsck.
+//!
+//! Faults that it found: a '.' or '..' without a zero byte behind it and the target of a symbolic
+//! link that never ends, which the check did not see; the place of a journal in the superblock of a
+//! file system without one, which keeps e2fsck from looking at anything else.
+//!
+//! Images are damaged in three ways: flipped bits of metadata, writes of a recorded run that were
+//! lost or torn, and exchanged blocks. Only images that `e2fsck -fy` makes whole count. For a long
+//! run:
+//!
+//! ```text
+//! FSLAB_EXT2_VERDICTS=3000 nice -n 15 IT verdicts:: --nocapture
+//! ```
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fslab_ext2::check::repair;
+use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::environment::{number, seed};
+use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice, OpenMode};
+use parking_lot::Mutex;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::support::{Image, NOW, has, options};
+
+const IMAGE_BYTES: usize = 3 << 20;
+/// Repairable images, unless the environment says otherwise.
+const CASES: u64 = 40;
+const SECTOR: usize = 512;
+
+/// One write of metadata or of file data.
+struct Write {
+    offset: usize,
+    bytes: Vec<u8>,
+    is_metadata: bool,
+}
+
+/// A device in memory that records every write.
+struct Recorder {
+    memory: MemoryDevice,
+    writes: Mutex<Vec<Write>>,
+}
+
+impl Recorder {
+    fn record(&self, offset: u64, bytes: &[u8], is_metadata: bool) -> fslab_vfs::Result<()> {
+        let write = Write { offset: offset as usize, bytes: bytes.to_vec(), is_metadata };
+        self.writes.lock().push(write);
+        self.memory.write_at(offset, bytes)
+    }
+}
+
+impl BlockDevice for Recorder {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.record(offset, data, true)
+    }
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.record(offset, data, false)
+    }
+    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        self.record(offset, &vec![0; length as usize], false)
+    }
+    fn flush(&self) -> fslab_vfs::Result<()> {
+        Ok(())
+    }
+}
+
+/// A recorded run that fills an image with some of everything and changes it.
+struct Sample {
+    block: usize,
+    writes: Vec<Write>,
+    /// Where the recorded changes begin; the writes before made the file system.
+    begin: usize,
+    whole: Vec<u8>,
+    /// Blocks of metadata in use at the end.
+    metadata: Vec<usize>,
+}
+
+impl Sample {
+    fn new(options: &MkfsOptions) -> Self {
+        let memory = MemoryDevice::new(IMAGE_BYTES as u64);
+        let device = Arc::new(Recorder { memory, writes: Mutex::default() });
+        mkfs(&*device, options).unwrap();
+        let begin = device.writes.lock().len();
+        let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
+        work(&Client::new(&ext2));
+        ext2.shutdown().unwrap();
+        drop(ext2);
+        let writes = std::mem::take(&mut *device.writes.lock());
+        let block = options.block_size.bytes();
+        let mut sample = Self { block, writes, begin, whole: Vec::new(), metadata: Vec::new() };
+        sample.whole = sample.replayed(sample.writes.len(), &mut |_| None);
+        sample.metadata = sample.metadata_in_use();
+        sample
+    }
+
+    /// The image after the first writes; `torn` says how many bytes of a write arrived, if not all.
+    fn replayed(&self, count: usize, torn: &mut dyn FnMut(usize) -> Option<usize>) -> Vec<u8> {
+        let mut image = vec![0; IMAGE_BYTES];
+        for (index, write) in self.writes[..count].iter().enumerate() {
+            let length = torn(index).unwrap_or(write.bytes.len());
+            image[write.offset..][..length].copy_from_slice(&write.bytes[..length]);
+        }
+        image
+    }
+
+    fn metadata_in_use(&self) -> Vec<usize> {
+        let mut blocks = BTreeSet::new();
+        for write in &self.writes {
+            let end = write.offset + write.bytes.len();
+            let of_write = write.offset / self.block..end.div_ceil(self.block);
+            match write.is_metadata {
+                true => blocks.extend(of_write),
+                false => blocks.retain(|block| !of_write.contains(block)),
+            }
+        }
+        let is_used = |block: &usize| self.at(*block).iter().any(|byte| *byte != 0);
+        blocks.into_iter().filter(is_used).collect()
+    }
+
+    fn at(&self, block: usize) -> &[u8] {
+        &self.whole[block * self.block..][..self.block]
+    }
+
+    fn damaged(&self, seed: u64) -> Vec<u8> {
+        let mut random = Pcg64::seed_from_u64(seed);
+        match seed % 3 {
+            0 => self.with_flipped_bits(&mut random),
+            1 => self.with_lost_writes(&mut random),
+            _ => self.with_exchanged_blocks(&mut random),
+        }
+    }
+
+    fn with_flipped_bits(&self, random: &mut Pcg64) -> Vec<u8> {
+        let mut image = self.whole.clone();
+        for _ in 0..random.random_range(1..6) {
+            let block = *self.metadata.choose(random).unwrap();
+            // Mostly where something is: bitmaps apart, blocks are mostly zeros.
+            let used: Vec<usize> = (0..self.block).filter(|at| self.at(block)[*at] != 0).collect();
+            let near = *used.choose(random).unwrap() / 16 * 16 + random.random_range(0..16);
+            image[block * self.block + near] ^= 1 << random.random_range(0..8);
+        }
+        image
+    }
+
+    /// The power fails at some write: of those before it some are lost, and some torn.
+    fn with_lost_writes(&self, random: &mut Pcg64) -> Vec<u8> {
+        let count = random.random_range(self.begin..=self.writes.len());
+        let unsafe_from = count - random.random_range(0..=count - self.begin).min(60);
+        let lost_share = random.random_range(0.0..0.5);
+        self.replayed(count, &mut |index| {
+            if index < unsafe_from || !random.random_bool(lost_share) {
+                return None;
+            }
+            let sectors = self.writes[index].bytes.len() / SECTOR;
+            Some(SECTOR * random.random_range(0..=sectors) * usize::from(random.random::<bool>()))
+        })
+    }
+
+    fn with_exchanged_blocks(&self, random: &mut Pcg64) -> Vec<u8> {
+        let mut image = self.whole.clone();
+        for _ in 0..random.random_range(1..3) {
+            let one = *self.metadata.choose(random).unwrap();
+            let other = match random.random_range(0..4) {
+                0 => random.random_range(1..IMAGE_BYTES / self.block),
+                _ => *self.metadata.choose(random).unwrap(),
+            };
+            let (low, high) = (one.min(other) * self.block, one.max(other) * self.block);
+            if low != high {
+                let (before, behind) = image.split_at_mut(high);
+                before[low..][..self.block].swap_with_slice(&mut behind[..self.block]);
+            }
+        }
+        image
+    }
+}
+
+/// Files of all kinds are made; some change and some go, with a sync now and then.
+fn work(client: &Client<'_>) {
+    let many = client.mkdir(Ino::ROOT, "many").unwrap();
+    for number in 0..120 {
+        let name = format!("{number}-{}", "x".repeat(60));
+        client.file(many, name, &vec![number; usize::from(number) * 30]).unwrap();
+    }
+    let deep = client.mkdir(many, "deep").unwrap();
+    let file = client.file(deep, "file", &vec![7; 300_000]).unwrap();
+    let open = client.open(file, OpenMode::READ_WRITE).unwrap();
+    open.fsync(false).unwrap();
+    open.write_all(2_000_000, b"far behind").unwrap();
+    open.close().unwrap();
+    client.link(file, Ino::ROOT, "link").unwrap();
+    client.symlink(deep, "fast", "target").unwrap();
+    client.symlink(deep, "slow", "t".repeat(200)).unwrap();
+    client.setxattr(file, "user.small", b"value").unwrap();
+    client.setxattr(file, "user.block", &[1; 400]).unwrap();
+    client.mknod(deep, "pipe", 0o010_644, 0).unwrap();
+    client.mknod(deep, "null", 0o020_666, 0x103).unwrap();
+    for number in 0..8 {
+        let at = client.mkdir(deep, format!("d{number}")).unwrap();
+        let file = client.file(at, "inner", &vec![number; 20_000]).unwrap();
+        client.open(file, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+    }
+    for number in (0..120).step_by(3) {
+        client.unlink(many, format!("{number}-{}", "x".repeat(60))).unwrap();
+    }
+    client.rename(deep, "d3", Ino::ROOT, "moved").unwrap();
+    client.truncate(file, 100_000).unwrap();
+    let last = client.file(deep, "last", &vec![8; 90_000]).unwrap();
+    client.open(last, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+}
+
+/// The exit code of e2fsck for the image, and its words. There is damage of which e2fsck reports
+/// the same thing for ever: it is ended behind so many bytes.
+fn verdict(image: &Image, mode: &str) -> (i32, String) {
+    const WORDS_MAX: u64 = 1 << 20;
+    let mut command = Command::new("e2fsck");
+    command.arg(mode).arg(image.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    let mut words = Vec::new();
+    let output = running.stdout.take().unwrap();
+    output.take(WORDS_MAX).read_to_end(&mut words).unwrap();
+    let status = running.wait().unwrap();
+    (status.code().unwrap_or(i32::MAX), String::from_utf8_lossy(&words).into_owned())
+}
+
+/// What became of the images.
+#[derive(Debug, Default)]
+struct Counts {
+    repairable: u64,
+    /// Of these, the ones that are clean after repair.
+    repaired: u64,
+    /// Damage that repair refuses, because the file system can't be read as one.
+    refused: u64,
+    faults: Vec<String>,
+}
+
+impl Counts {
+    /// Damages, repairs and judges one image.
+    fn try_one(&mut self, sample: &Sample, image: &Image, seed: u64) {
+        let damaged = sample.damaged(seed);
+        std::fs::write(image.path(), &damaged).unwrap();
+        let (before, _) = verdict(image, "-fn");
+        if !matches!(before, 4..=12) || !matches!(verdict(image, "-fy"), (0 | 1, _)) {
+            return;
+        }
+        self.repairable += 1;
+        let memory = MemoryDevice::new(IMAGE_BYTES as u64);
+        memory.write_at(0, &damaged).unwrap();
+        let device: Arc<dyn BlockDevice> = Arc::new(memory);
+        let answer = repair(&device, NOW);
+        let mut bytes = vec![0; IMAGE_BYTES];
+        device.read_at(0, &mut bytes).unwrap();
+        std::fs::write(image.path(), &bytes).unwrap();
+        let (after, text) = verdict(image, "-fn");
+        self.repaired += u64::from(after == 0);
+        let fault = match &answer {
+            Err(_) if bytes == damaged => {
+                self.refused += 1;
+                return;
+            }
+            Err(error) => format!("changed and refused: {error}"),
+            Ok(repaired) if repaired.left.is_clean() && after != 0 => "not clean".to_owned(),
+            Ok(repaired) if !repaired.left.is_clean() && after == 0 => {
+                format!("clean, but left: {:?}", repaired.left.findings)
+            }
+            _ if after > before => "worse".to_owned(),
+            _ if !matches!(verdict(image, "-fy"), (0 | 1, _)) => "e2fsck can't repair it".into(),
+            _ => return,
+        };
+        image.keep(&format!("FSLAB_SEED={seed}"));
+        let words: Vec<&str> = text.lines().filter(|line| !line.is_empty()).take(8).collect();
+        let words = words.join("\n  ");
+        self.faults.push(format!("FSLAB_SEED={seed}: {before} to {after}: {fault}\n  {words}"));
+    }
+}
+
+#[test]
+fn repair_never_makes_the_verdict_of_e2fsck_worse() {
+    if !has("e2fsck") {
+        return;
+    }
+    let samples = [
+        MkfsOptions { blocks_per_group: Some(1024), bytes_per_inode: 4096, ..options(1024) },
+        MkfsOptions { inode_size: 128, ..options(4096) },
+    ]
+    .map(|options| Sample::new(&options));
+    let image = Image::empty(IMAGE_BYTES as u64);
+    let wanted = number("FSLAB_EXT2_VERDICTS").unwrap_or(CASES);
+    let (first, mut counts) = (seed(), Counts::default());
+    let mut seed = first;
+    while counts.repairable < wanted {
+        counts.try_one(&samples[(seed / 3 % 2) as usize], &image, seed);
+        seed += 1;
+        assert!(seed - first < wanted * 10 + 100, "too few can be repaired: {counts:?}");
+    }
+    let Counts { repairable, repaired, refused, faults } = counts;
+    println!("{repairable} of {} repairable, {repaired} repaired, {refused} refused", seed - first);
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert!(repaired > repairable / 5, "{repaired} of {repairable} repaired");
+}
