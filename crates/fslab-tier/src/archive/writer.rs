@@ -252,8 +252,13 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     let (opened, first) = (Some(writer.since.seconds), Record::of(writer));
-    let since = known.map_or(first.since, |known| known.since);
+    let (is_known, since) = (known.is_some(), known.map_or(first.since, |known| known.since));
     match write(archive, &Record { since, opening, opened, ..first }) {
+        // What it said before still names this tree, which knows that opening, too.
+        Err(Error::File { source, .. }) if is_known => {
+            tracing::info!("{} can't say that it was opened: {source}", archive.display());
+            Ok(())
+        }
         Err(Error::File { source, .. }) if is_full(&source) => {
             tracing::warn!("{} can't say which tree writes to it: {source}", archive.display());
             Ok(())
