@@ -137,10 +137,8 @@ mod tests {
     fn a_lock_of_another_user_holds_no_mount_up() {
         let scratch = tempfile::tempdir().unwrap();
         let root = fslab_sys::mounts::mounted_on(Path::new("/")).unwrap().unwrap();
-        let _lock = File::create(scratch.path().join("utab.lock")).map(|file| {
-            file.lock().unwrap();
-            file
-        });
+        let lock = File::create(scratch.path().join("utab.lock")).unwrap();
+        lock.lock().unwrap();
         let refused = Note::within(scratch.path(), &root, living).map(drop).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::WouldBlock);
     }
