@@ -68,8 +68,12 @@ fn open_for_mount(
 
 /// What is wrapped by anyhow keeps its exit code to itself.
 fn with_its_code(error: anyhow::Error) -> ForeignError {
-    match error.downcast::<Coded>() {
-        Ok(coded) => coded.into(),
+    let error = match error.downcast::<Coded>() {
+        Ok(coded) => return coded.into(),
+        Err(error) => error,
+    };
+    match error.downcast::<InUse>() {
+        Ok(in_use) => in_use.into(),
         Err(error) => error.into(),
     }
 }

@@ -39,10 +39,12 @@ fn a_second_mount_is_refused_and_so_are_those_inside() {
     drop(mount("copy", &beside).unwrap());
     // One around it shows the rest.
     let around = mount("copy", top.path()).unwrap();
-    let client = Client::new(&*around);
-    let met = client.lookup(Ino::ROOT, "middle").map(drop).unwrap_err();
-    assert_eq!(met.errno(), Errno::BUSY);
-    client.lookup(Ino::ROOT, "beside").unwrap();
+    {
+        let client = Client::new(&*around);
+        let met = client.lookup(Ino::ROOT, "middle").map(drop).unwrap_err();
+        assert_eq!(met.errno(), Errno::BUSY);
+        client.lookup(Ino::ROOT, "beside").unwrap();
+    }
     drop((middle, around));
     drop(mount("copy", top.path()).unwrap());
     drop(mount("copy", &inner).unwrap());

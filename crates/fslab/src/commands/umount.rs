@@ -155,12 +155,13 @@ fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn answers(errors: &'static [Errno]) -> impl FnMut() -> io::Result<()> {
+        let mut left = errors.iter();
+        move || left.next().map_or(Ok(()), |errno| Err((*errno).into()))
+    }
+
     #[test]
     fn a_momentary_use_is_waited_for_and_nothing_else() {
-        let answers = |errors: &[Errno]| {
-            let mut left = errors.to_vec().into_iter();
-            move || left.next().map_or(Ok(()), |errno| Err(errno.into()))
-        };
         let long = Duration::from_secs(60);
         while_busy(long, answers(&[Errno::BUSY, Errno::BUSY])).unwrap();
         let refused = while_busy(long, answers(&[Errno::BUSY, Errno::PERM])).unwrap_err();

@@ -227,6 +227,31 @@ fn advice_about_a_dead_mount_fits_the_user() {
     assert!(!message.contains("-o replace"), "{message}");
 }
 
+/// A mount that is made while the earlier daemon of what lies below is stopped.
+fn mounted_again_meanwhile(place: &Place, layer: &[&str]) {
+    let daemon = place.daemon();
+    send(daemon, Signal::STOP);
+    umount_2(&place.point);
+    let waits = [layer, &["-o", "busy_timeout=60s"]].concat();
+    let mut mounting = place.mount_command(&waits).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    send(daemon, Signal::CONT);
+    assert!(mounting.wait().unwrap().success(), "{layer:?}");
+    assert!(is_mounted(&place.point));
+    place.umount();
+}
+
+#[test]
+fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
+    require_mounting!();
+    mounted_again_meanwhile(&Place::mounted(&["-l", "zstd"]), &["-l", "zstd"]);
+    let (place, _image, user) = image_in_use();
+    drop(user);
+    mounted_again_meanwhile(&place, &[]);
+    let tiered = crate::tiering::Tiered::mounted();
+    mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
+}
+
 /// As after installing the package: the helper is where umount(8) looks for it, and its notes are
 /// in a /run of its own.
 const WITH_HELPER: &str = r#"

@@ -5,16 +5,26 @@
 //! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
 //! belongs to libmount: it is changed as libmount does, under its lock, by renaming a new file.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use fslab_sys::mounts::MountEntry;
+use fslab_sys::mounts::{self, MountEntry};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 /// Where libmount keeps what the kernel does not know about mounts.
 const DIRECTORY: &str = "/run/mount";
+
+/// How long to wait for whoever else changes the table.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How our lines end.
+const OWN: &[u8] = b" ROOT=/ OPTS=x-fslab";
 
 /// A line of the table; removed when dropped.
 pub struct Note {
@@ -29,56 +39,85 @@ impl Note {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
-        let noted = Self::within(Path::new(DIRECTORY), mount);
+        let noted = Self::within(Path::new(DIRECTORY), mount, living);
         noted.inspect_err(|error| tracing::info!(%error, "`umount DIR` will not wait")).ok()
     }
 
-    fn within(directory: &Path, mount: &MountEntry) -> io::Result<Self> {
+    fn within(
+        directory: &Path,
+        mount: &MountEntry,
+        living: impl FnOnce() -> io::Result<HashSet<Vec<u8>>>,
+    ) -> io::Result<Self> {
         match fs::DirBuilder::new().mode(0o755).create(directory) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let (source, target) = (escaped(mount.source.as_bytes()), mount.target.as_os_str());
-        let target = escaped(target.as_bytes());
-        let line = [b"SRC=", &*source, b" TARGET=", &target, b" ROOT=/ OPTS=x-fslab"].concat();
-        let note = Self { directory: directory.to_owned(), line };
-        note.replace(true)?;
+        let note = Self { directory: directory.to_owned(), line: line_of(mount) };
+        let locked = note.locked()?;
+        // Asked with the lock held: whoever has noted a mount since is among them.
+        let living = living()?;
+        // Lines that killed daemons left go.
+        note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
         Ok(note)
     }
 
-    /// Removes the line from the table, and adds it again if it is to be there. So a line that a
-    /// killed daemon left is not there twice.
-    fn replace(&self, is_wanted: bool) -> io::Result<()> {
-        let [table, lock, new] =
-            ["utab", "utab.lock", "utab.fslab"].map(|n| self.directory.join(n));
-        let _locked = locked(&lock)?;
+    /// Removes the line from the table with those that are not to stay, and adds it again if it is
+    /// wanted.
+    fn replace(
+        &self,
+        _locked: &File,
+        stays: impl Fn(&[u8]) -> bool,
+        is_wanted: bool,
+    ) -> io::Result<()> {
+        let [table, new] = ["utab", "utab.fslab"].map(|name| self.directory.join(name));
         let text = match fs::read(&table) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             text => text?,
         };
         let lines = text.split(|byte| *byte == b'\n');
-        let others = lines.filter(|line| !line.is_empty() && *line != self.line);
+        let others = lines.filter(|line| !line.is_empty() && *line != self.line && stays(line));
         let wanted = is_wanted.then_some(&*self.line);
         let text: Vec<u8> = others.chain(wanted).flat_map(|line| [line, b"\n"].concat()).collect();
         fs::write(&new, text)?;
         fs::rename(&new, &table)
     }
+
+    /// Waits for whoever else changes the table. Any user can lock this file, so not for ever.
+    fn locked(&self) -> io::Result<File> {
+        let path = self.directory.join("utab.lock");
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        let start = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN) if start.elapsed() < LOCK_WAIT_MAX => {}
+                locked => return Ok(locked.map(|()| file)?),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 impl Drop for Note {
     fn drop(&mut self) {
-        if let Err(error) = self.replace(false) {
+        let removed = self.locked().and_then(|locked| self.replace(&locked, |_line| true, false));
+        if let Err(error) = removed {
             tracing::warn!(%error, "a line is left in {}/utab", self.directory.display());
         }
     }
 }
 
-/// Waits for whoever else changes the table.
-fn locked(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(file)
+/// The line of a mount.
+fn line_of(mount: &MountEntry) -> Vec<u8> {
+    let (source, target) = (mount.source.as_bytes(), mount.target.as_os_str().as_bytes());
+    [b"SRC=", &*escaped(source), b" TARGET=", &escaped(target), OWN].concat()
+}
+
+/// The lines of all mounts of fslab.
+fn living() -> io::Result<HashSet<Vec<u8>>> {
+    let mounts = mounts::list()?;
+    let own = mounts.iter().filter(|mount| mount.file_system == "fuse.fslab");
+    Ok(own.map(line_of).collect())
 }
 
 /// As mountinfo has it: what would end a field stands as three octal digits.
@@ -95,7 +134,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_others_stay_in_the_table() {
+    fn a_lock_of_another_user_holds_no_mount_up() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = fslab_sys::mounts::mounted_on(Path::new("/")).unwrap().unwrap();
+        let lock = File::create(scratch.path().join("utab.lock")).unwrap();
+        lock.lock().unwrap();
+        let refused = Note::within(scratch.path(), &root, living).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn lines_of_others_and_of_living_mounts_stay_in_the_table() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("mount");
         let root = fslab_sys::mounts::mounted_on(Path::new("/")).unwrap().unwrap();
@@ -105,11 +154,13 @@ mod tests {
             ..root.clone()
         };
         let table = || fs::read_to_string(directory.join("utab")).unwrap();
-        let first = Note::within(&directory, &mount("/one")).unwrap();
+        let living = || Ok(HashSet::from([line_of(&mount("/one"))]));
+        let noted = |target: &str| Note::within(&directory, &mount(target), living).unwrap();
+        let first = noted("/one");
         fs::write(directory.join("utab"), table() + "SRC=x TARGET=/y ROOT=/\n").unwrap();
-        let killed = Note::within(&directory, &mount("/two")).unwrap();
-        std::mem::forget(killed);
-        let second = Note::within(&directory, &mount("/two")).unwrap();
+        // Those of killed daemons.
+        std::mem::forget((noted("/two"), noted("/three")));
+        let second = noted("/two");
         let [one, two] =
             ["one", "two"].map(|name| format!("SRC=/a\\040b TARGET=/{name} ROOT=/ OPTS=x-fslab\n"));
         assert_eq!(table(), format!("{one}SRC=x TARGET=/y ROOT=/\n{two}"));
