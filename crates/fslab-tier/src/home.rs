@@ -549,7 +549,11 @@ impl Home {
         claim(&*tree)?;
         check_mark(&*tree, self.description.tier, around.marks)?;
         private::warn_if_open(&self.path, &[CATALOGUE]);
-        let writer = writing::writer_of(&tree, &around)?;
+        // A tree that must not change writes to no archive either.
+        let writer = match settings.read_only {
+            true => None,
+            false => writing::writer_of(&tree, &around)?,
+        };
         let archives = self.archives(writer.as_ref(), &around)?;
         self.warn_if_catalogue_is_lost();
         Tier::open(tree, settings, archives, self.catalogue()?, around)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Errno, Result};
 use crate::file_system::FileSystem;
 use crate::types::{
-    Attr, Claim, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, SetAttr,
-    WriteOptions, XattrMode,
+    Attr, Claim, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request,
+    SetAttr, WriteOptions, XattrMode,
 };
 
 /// Shows a file system and answers each change with `EROFS`.
