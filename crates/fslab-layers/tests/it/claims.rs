@@ -45,7 +45,6 @@ fn a_second_mount_is_refused_and_so_are_those_inside() {
         assert_eq!(met.errno(), Errno::BUSY);
         client.lookup(Ino::ROOT, "beside").unwrap();
     }
-    drop(client);
     drop((middle, around));
     drop(mount("copy", top.path()).unwrap());
     drop(mount("copy", &inner).unwrap());
