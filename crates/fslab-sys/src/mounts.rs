@@ -256,7 +256,7 @@ impl MountEntry {
     }
 }
 
-/// Takes one mount out of the tree, be it seen or, with [`UnmountFlags::DETACH`], used by somebody.
+/// Takes one mount out of the tree; with [`UnmountFlags::DETACH`], even while it is used.
 ///
 /// # Errors
 /// `EBUSY` where something else is seen at its place; else the kernel's answer.
