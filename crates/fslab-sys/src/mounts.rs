@@ -256,7 +256,7 @@ impl MountEntry {
     }
 }
 
-/// Takes one mount out of the tree, be it seen or, with [`UnmountFlags::DETACH`], used by somebody.
+/// Takes one mount out of the tree; with [`UnmountFlags::DETACH`], even while it is used.
 ///
 /// # Errors
 /// `EBUSY` where something else is seen at its place; else the kernel's answer.
@@ -307,8 +307,8 @@ pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().find(|mount| mount.id == number))
 }
 
-/// All mounts of one file system, the innermost first: one that lies on another comes before it, and
-/// of others the last mounted.
+/// All mounts of one file system, the innermost first: one that lies on another comes before it,
+/// and of others the last mounted.
 ///
 /// # Errors
 /// Where /proc/self/mountinfo can't be read.
