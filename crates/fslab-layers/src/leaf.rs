@@ -41,8 +41,12 @@ pub struct ForeignLeaf {
     /// How it begins on a command line, the colon included.
     pub scheme: &'static str,
     /// Opens what follows the scheme.
-    pub open: fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>,
+    pub open: OpenLeaf,
 }
+
+/// Opens what follows the scheme of a foreign leaf.
+pub type OpenLeaf =
+    fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>;
 
 /// How a leaf is to be used, whatever lies over it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ mod surroundings;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
-pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafOptions, LeafSpec};
+pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafOptions, LeafSpec, OpenLeaf};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};

@@ -441,16 +441,16 @@ impl Home {
     ///
     /// # Errors
     /// Where none can be opened.
-    pub fn archives(
+    fn archives(
         &self,
-        writer: Option<&Writer>,
+        used: ArchiveUse,
         around: &Surroundings,
     ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
         for attached in &self.description.archives {
             let known = (attached.id, attached.path.display().to_string());
-            let opener = self.opener(attached, writer, &around.identities);
+            let opener = self.opener(attached, used.clone(), &around.identities);
             let (archive, problem) = AwayArchive::new(known, opener, Arc::clone(&around.clock));
             archives.push(Arc::new(archive));
             problems.extend(problem);
@@ -468,22 +468,26 @@ impl Home {
     fn opener(
         &self,
         attached: &Attached,
-        writer: Option<&Writer>,
+        used: ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Opener {
         let (home, attached, identities) = (self.clone(), attached.clone(), Arc::clone(identities));
-        let writer = writer.cloned();
-        Box::new(move || home.open_archive(&attached, writer.as_ref(), &identities))
+        Box::new(move || home.open_archive(&attached, &used, &identities))
     }
 
     fn open_archive(
         &self,
         attached: &Attached,
-        writer: Option<&Writer>,
+        used: &ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Result<Arc<dyn Archive>> {
-        let key = self.key_file(attached);
-        archive::open(&attached.path, (self.description.tier, writer), key, identities)
+        let (key, tier) = (self.key_file(attached), self.description.tier);
+        match used {
+            ArchiveUse::Write(writer) => {
+                archive::open(&attached.path, (tier, writer.as_ref()), key, identities)
+            }
+            ArchiveUse::Read => archive::open_to_read(&attached.path, tier, key, identities),
+        }
     }
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
@@ -550,11 +554,13 @@ impl Home {
         check_mark(&*tree, self.description.tier, around.marks)?;
         private::warn_if_open(&self.path, &[CATALOGUE]);
         // A tree that must not change writes to no archive either.
-        let writer = match settings.read_only {
-            true => None,
-            false => writing::writer_of(&tree, &around)?,
+        let archives = match settings.read_only {
+            true => self.archives(ArchiveUse::Read, &around)?,
+            false => {
+                let writer = writing::writer_of(&tree, &around)?;
+                self.archives(ArchiveUse::Write(writer), &around)?
+            }
         };
-        let archives = self.archives(writer.as_ref(), &around)?;
         self.warn_if_catalogue_is_lost();
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
@@ -572,6 +578,15 @@ impl Home {
             "catalogue {path}: is missing, and a new one knows of no file: run `fslab tier scan`"
         );
     }
+}
+
+/// How an engine uses the archives of its tier.
+#[derive(Clone)]
+enum ArchiveUse {
+    /// For a tree, as far as that can be told.
+    Write(Option<Writer>),
+    /// For a tree that must not change.
+    Read,
 }
 
 fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
