@@ -441,7 +441,15 @@ impl Home {
     ///
     /// # Errors
     /// Where none can be opened.
-    fn archives(
+    pub fn archives(
+        &self,
+        writer: Option<&Writer>,
+        around: &Surroundings,
+    ) -> Result<Vec<Arc<dyn Archive>>> {
+        self.archives_for(ArchiveUse::Write(writer.cloned()), around)
+    }
+
+    fn archives_for(
         &self,
         used: ArchiveUse,
         around: &Surroundings,
@@ -555,10 +563,10 @@ impl Home {
         private::warn_if_open(&self.path, &[CATALOGUE]);
         // A tree that must not change writes to no archive either.
         let archives = match settings.read_only {
-            true => self.archives(ArchiveUse::Read, &around)?,
+            true => self.archives_for(ArchiveUse::Read, &around)?,
             false => {
                 let writer = writing::writer_of(&tree, &around)?;
-                self.archives(ArchiveUse::Write(writer), &around)?
+                self.archives_for(ArchiveUse::Write(writer), &around)?
             }
         };
         self.warn_if_catalogue_is_lost();
