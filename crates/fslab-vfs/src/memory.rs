@@ -43,8 +43,9 @@ const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.
 ///
-/// Access times are those of [`AccessTimes::Relative`], unless another choice is made. Files end at 2^63 - 1 bytes (`EFBIG`), have at most 65,000
-/// names (`EMLINK`), and holes of whole 4 KiB pages. Times come from the requests.
+/// Access times are those of [`AccessTimes::Relative`], unless another choice is made. Files end
+/// at 2^63 - 1 bytes (`EFBIG`), have at most 65,000 names (`EMLINK`), and holes of whole 4 KiB
+/// pages. Times come from the requests.
 #[derive(Debug)]
 pub struct MemFs {
     tree: RwLock<Tree>,
