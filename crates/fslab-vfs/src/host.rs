@@ -13,6 +13,7 @@
 //! descriptors the process may have are kept for directories and as many for removed inodes; see
 //! [`HostOptions`] for what happens without file handles.
 
+mod access_times;
 mod attr;
 mod claim;
 mod devices;
@@ -38,12 +39,8 @@ use std::sync::{Arc, OnceLock};
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use fslab_sys::lease;
-use fslab_sys::mount_attributes::{AccessTimeChoice, copy_with_access_times};
 use parking_lot::Mutex;
-use rustix::fs::{
-    Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom,
-    StatVfsMountFlags,
-};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::ReadWriteFlags;
 use rustix::thread::CapabilitySet;
 
@@ -118,7 +115,7 @@ impl HostFs {
     /// # Errors
     /// What `statx` answers; `EPERM` without the privilege to choose access times.
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
-        let (root, copied) = match copied_for(&root, options.access_times)? {
+        let (root, copied) = match access_times::copied_for(&root, options.access_times)? {
             Some(copy) => (copy, Some(root)),
             None => (root, None),
         };
@@ -731,28 +728,10 @@ fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     }
 }
 
-/// A directory as it is to be used, where that differs from how it is mounted.
-fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<OwnedFd>> {
-    let choice = match choice {
-        AccessTimes::Usual => return Ok(None),
-        AccessTimes::Relative if has_relative_access_times(root)? => return Ok(None),
-        AccessTimes::Relative => AccessTimeChoice::Relative,
-        AccessTimes::RelativeOfFiles => AccessTimeChoice::RelativeOfFiles,
-        AccessTimes::Never => AccessTimeChoice::Never,
-    };
-    Ok(Some(copy_with_access_times(root, choice)?))
-}
-
 /// The path of an open directory, as far as the kernel knows one.
 fn name_of(directory: &OwnedFd) -> Option<PathBuf> {
     let path = rustix::fs::readlink(proc_path(directory), Vec::new()).ok()?;
     Some(OsString::from_vec(path.into_bytes()).into())
-}
-
-fn has_relative_access_times(root: &OwnedFd) -> Result<bool> {
-    let flags = rustix::fs::fstatvfs(root)?.f_flag;
-    let others = StatVfsMountFlags::NOATIME | StatVfsMountFlags::NODIRATIME;
-    Ok(flags.contains(StatVfsMountFlags::RELATIME) && !flags.intersects(others))
 }
 
 fn to_flags(mode: OpenMode) -> OFlags {

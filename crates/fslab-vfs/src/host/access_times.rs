@@ -1,0 +1,59 @@
+//! Using a directory under another choice of access times than that of its mount.
+
+use std::os::fd::OwnedFd;
+
+use fslab_sys::mount_attributes::{AccessTimeChoice, copy_with_access_times};
+use rustix::fs::StatVfsMountFlags;
+
+use crate::access_times::AccessTimes;
+use crate::error::Result;
+
+/// A directory as it is to be used, where that differs from how it is mounted.
+pub(super) fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<OwnedFd>> {
+    let copied = match choice {
+        AccessTimes::Usual => return Ok(None),
+        AccessTimes::Relative => AccessTimeChoice::Relative,
+        AccessTimes::RelativeOfFiles => AccessTimeChoice::RelativeOfFiles,
+        AccessTimes::Never => AccessTimeChoice::Never,
+    };
+    if is_mounted_so(rustix::fs::fstatvfs(root)?.f_flag, choice) {
+        return Ok(None);
+    }
+    Ok(Some(copy_with_access_times(root, copied)?))
+}
+
+/// Whether uses of files change access times on a mount with these flags as is wanted.
+fn is_mounted_so(flags: StatVfsMountFlags, choice: AccessTimes) -> bool {
+    const NOATIME: StatVfsMountFlags = StatVfsMountFlags::NOATIME;
+    const NODIRATIME: StatVfsMountFlags = StatVfsMountFlags::NODIRATIME;
+    const RELATIME: StatVfsMountFlags = StatVfsMountFlags::RELATIME;
+    let has = flags & (NOATIME | NODIRATIME | RELATIME);
+    match choice {
+        AccessTimes::Usual => true,
+        AccessTimes::Relative => has == RELATIME,
+        AccessTimes::RelativeOfFiles => has == RELATIME | NODIRATIME,
+        AccessTimes::Never => has.contains(NOATIME),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only root may copy a mount: where it is as wanted, it must not be copied.
+    #[test]
+    fn a_directory_mounted_with_the_same_option_is_used_as_it_is() {
+        let (noatime, relatime) = (StatVfsMountFlags::NOATIME, StatVfsMountFlags::RELATIME);
+        let nodiratime = relatime | StatVfsMountFlags::NODIRATIME;
+        let choices = [AccessTimes::Relative, AccessTimes::RelativeOfFiles, AccessTimes::Never];
+        for (flags, fits) in [
+            (StatVfsMountFlags::empty(), [false, false, false]),
+            (relatime | StatVfsMountFlags::RDONLY, [true, false, false]),
+            (nodiratime, [false, true, false]),
+            (noatime, [false, false, true]),
+            (noatime | nodiratime, [false, false, true]),
+        ] {
+            assert_eq!(choices.map(|choice| is_mounted_so(flags, choice)), fits, "{flags:?}");
+        }
+    }
+}
