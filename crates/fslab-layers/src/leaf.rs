@@ -8,7 +8,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
-use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, Result};
 
@@ -102,10 +101,7 @@ impl Leaf {
             Self::Foreign(leaf, argument) => (leaf.open)(argument, options)
                 .map_err(|source| Error::ForeignLeaf { leaf: self.to_string(), source }),
             Self::Directory(path) => {
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let root = rustix::fs::open(path, flags, Mode::empty());
-                let root = root.map_err(|source| self.unusable(source.into()))?;
-                self.open_directory(root, options)
+                self.of_host(HostFs::open(path, &host_options(options)), options)
             }
         }
     }
@@ -119,19 +115,22 @@ impl Leaf {
         root: OwnedFd,
         options: &LeafOptions,
     ) -> Result<Arc<dyn FileSystem>> {
-        let access_times = options.access_times;
-        let host_options = HostOptions { access_times, ..HostOptions::default() };
-        match HostFs::from_descriptor(root, &host_options) {
-            Ok(host) => Ok(Arc::new(host)),
-            Err(source) if access_times != AccessTimes::Usual && is_forbidden(&source) => {
-                Err(Error::AccessTimes { leaf: self.to_string() })
-            }
-            Err(source) => Err(self.unusable(source)),
-        }
+        self.of_host(HostFs::from_descriptor(root, &host_options(options)), options)
     }
 
-    fn unusable(&self, source: fslab_vfs::Error) -> Error {
-        Error::Leaf { leaf: self.to_string(), source }
+    fn of_host(
+        &self,
+        opened: fslab_vfs::Result<HostFs>,
+        options: &LeafOptions,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let chooses = options.access_times != AccessTimes::Usual;
+        match opened {
+            Ok(host) => Ok(Arc::new(host)),
+            Err(source) if chooses && is_forbidden(&source) => {
+                Err(Error::AccessTimes { leaf: self.to_string() })
+            }
+            Err(source) => Err(Error::Leaf { leaf: self.to_string(), source }),
+        }
     }
 
     /// What whoever mounts it is to be told first.
@@ -173,6 +172,10 @@ impl fmt::Display for Leaf {
             Self::Directory(path) => path.display().fmt(formatter),
         }
     }
+}
+
+fn host_options(options: &LeafOptions) -> HostOptions {
+    HostOptions { access_times: options.access_times, ..HostOptions::default() }
 }
 
 /// Whether a choice of access times fails for want of privilege, or of a kernel that has it.

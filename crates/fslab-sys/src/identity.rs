@@ -211,6 +211,7 @@ fn groups_of(pid: u32) -> Option<Vec<u32>> {
 #[must_use]
 pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    // A line that is missing names no group.
     let ids =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
     // Real, effective, saved, and that of file systems, which counts.

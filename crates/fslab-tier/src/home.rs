@@ -566,7 +566,7 @@ impl Home {
             true => self.archives_for(ArchiveUse::Read, &around)?,
             false => {
                 let writer = writing::writer_of(&tree, &around)?;
-                self.archives_for(ArchiveUse::Write(writer), &around)?
+                self.archives(writer.as_ref(), &around)?
             }
         };
         self.warn_if_catalogue_is_lost();

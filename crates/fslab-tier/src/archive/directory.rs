@@ -224,6 +224,7 @@ impl DirectoryArchive {
         let holder = writer::holder(root)?;
         let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
         let written = last_write(root).map_err(Error::file(root))?;
+        // A clock that was set to before 1970 shows as 1970.
         let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let written = writer::date(i64::try_from(seconds).unwrap_or(i64::MAX));
         Ok(format!("{holder}, last written to at {written}"))

@@ -257,7 +257,7 @@ impl LockFile {
             Ok(file) => Ok(Self::Own(file)),
             Err(Errno::NOENT) => Ok(Self::Missing),
             Err(Errno::ACCESS) => {
-                Ok(Self::Closed { owner: found.st_uid, is_locked: is_locked(&found) })
+                Ok(Self::Closed { owner: found.st_uid, is_locked: is_locked(&found)? })
             }
             Err(error) => Err(error.into()),
         }
@@ -270,12 +270,14 @@ fn owner_of(directory: impl AsFd) -> rustix::io::Result<u32> {
 }
 
 /// Whether the kernel lists a lock on a file; those of other process namespaces are not listed.
-fn is_locked(found: &rustix::fs::Stat) -> bool {
+fn is_locked(found: &rustix::fs::Stat) -> rustix::io::Result<bool> {
     let device = found.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let inode = format!(" {major:02x}:{minor:02x}:{} ", found.st_ino);
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode))
+    // Where it can't be read, a claim must not be taken for free.
+    let locks = std::fs::read_to_string("/proc/locks");
+    let locks = locks.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode)))
 }
 
 /// Makes a lock file for the owner of the directory, whose times stay.
