@@ -9,9 +9,10 @@ use fslab_vfs::rules::{self, set_id};
 use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
 
 use crate::error::Result;
+use crate::format::INODE_NO_ACCESS_TIME;
 use crate::inode::Inode;
+use crate::inode_flags::check_changeable;
 use crate::numbers::InodeNo;
-use crate::protection::check_changeable;
 use crate::volume::Volume;
 
 impl Volume {
@@ -233,7 +234,8 @@ impl Volume {
     /// Whether a use of a file is to be recorded.
     pub(crate) fn access_is_due(&self, inode: &Inode, now: Timestamp) -> bool {
         let changed = inode.modified.max(inode.changed);
-        self.options.access_times.is_due(inode.kind, inode.accessed, changed, now)
+        let is_noted = inode.flags & INODE_NO_ACCESS_TIME == 0;
+        is_noted && self.options.access_times.is_due(inode.kind, inode.accessed, changed, now)
     }
 
     fn store_access(&mut self, no: InodeNo, now: Timestamp) -> Result<()> {

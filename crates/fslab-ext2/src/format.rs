@@ -211,6 +211,14 @@ pub struct RawInodeExtra {
 pub const INODE_EXTRA_BYTES: usize = 32;
 const _: () = assert!(size_of::<RawInodeExtra>() == INODE_EXTRA_BYTES);
 
+/// `i_flags`: writes are synchronous (`chattr +S`).
+pub const INODE_SYNC: u32 = 0x8;
+/// `i_flags`: dump(8) leaves the file out (`chattr +d`).
+pub const INODE_NO_DUMP: u32 = 0x40;
+/// `i_flags`: reading changes no access time (`chattr +A`).
+pub const INODE_NO_ACCESS_TIME: u32 = 0x80;
+/// `i_flags`: changes of a directory are synchronous (`chattr +D`).
+pub const INODE_DIRECTORY_SYNC: u32 = 0x1_0000;
 /// `i_flags`: nothing may be changed.
 pub const INODE_IMMUTABLE: u32 = 0x10;
 /// `i_flags`: bytes may only be added at the end.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{
-    Attr, BlockDevice, Claim, DirectorySink, Entry, Errno, Extent, FallocateMode, FileKind,
-    FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr,
-    StatFs, WriteOptions, XattrMode,
+    Attr, BlockDevice, Claim, DirectorySink, Entry, Errno, Extent, FallocateMode, FileAttr,
+    FileAttrForm, FileKind, FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode,
+    Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
@@ -474,6 +474,14 @@ impl FileSystem for Ext2 {
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
         Ok(self.see(self.volume.write().drop_xattr(request, to_no(ino)?, name))?)
+    }
+
+    fn fileattr_get(&self, _: &Request, ino: Ino, form: FileAttrForm) -> VfsResult<FileAttr> {
+        Ok(self.see(self.volume.read().file_attr(to_no(ino)?, form))?)
+    }
+
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> VfsResult<()> {
+        Ok(self.see(self.volume.write().set_file_attr(request, to_no(ino)?, attr))?)
     }
 
     fn fallocate(

@@ -16,9 +16,9 @@ use crate::directory::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::format::MAP_ENTRIES;
 use crate::inode::{FAST_TARGET_MAX, Inode};
+use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::kinds::entry_kind;
 use crate::numbers::{BlockNo, FileBlock, InodeNo};
-use crate::protection::{check_changeable, check_gains_name};
 use crate::volume::Volume;
 
 /// What is to be created.
@@ -155,7 +155,7 @@ impl Volume {
             size: 0,
             links,
             sectors: 0,
-            flags: 0,
+            flags: inode_flags::inherited(self.inode(parent)?.flags, new.kind),
             generation,
             xattr_block: None,
             map: [0; MAP_ENTRIES],

@@ -3,6 +3,7 @@
 mod attributes;
 mod data;
 mod directories;
+mod ioctl;
 mod names;
 mod open;
 mod seek;
@@ -112,7 +113,7 @@ impl Server {
             Opcode::Setxattr => self.setxattr(job),
             Opcode::Listxattr => self.listxattr(job),
             Opcode::Removexattr => self.removexattr(job),
-            Opcode::Ioctl => Err(Errno::NOTTY.into()),
+            Opcode::Ioctl => self.ioctl(job),
             Opcode::Destroy => Ok(Answer::Now),
             // One began the connection, and interrupts were taken out before.
             Opcode::Init | Opcode::Interrupt => Err(Errno::IO.into()),

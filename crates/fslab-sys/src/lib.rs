@@ -10,6 +10,7 @@ pub mod dead_mount;
 pub mod descriptor;
 pub mod file_handle;
 pub mod freed_memory;
+pub mod fsxattr;
 pub mod fuse_control;
 pub mod fuse_device;
 pub mod generation;

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, KernelCache,
-    Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs, WriteOptions,
-    XattrMode,
+    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem,
+    Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr,
+    StatFs, WriteOptions, XattrMode,
 };
 use parking_lot::RwLock;
 use slab::Slab;
@@ -343,6 +343,18 @@ impl FileSystem for TierFs {
         }
         let used = self.tier.enter(ino);
         self.tier.at_rest(&used.file, || self.lower.removexattr(request, ino, name))
+    }
+
+    fn fileattr_get(&self, request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        self.settled(ino, || self.lower.fileattr_get(request, ino, form))
+    }
+
+    /// A file that is recalled or released is written to, so that none can be immutable or append
+    /// only.
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        attr.refuse_change_of_protection(&*self.lower, request, ino)?;
+        let used = self.tier.enter(ino);
+        self.tier.at_rest(&used.file, || self.lower.fileattr_set(request, ino, attr))
     }
 
     fn fallocate(

@@ -131,6 +131,7 @@ fn flags(record: &Record) -> Option<String> {
             (flag::KILL_SET_ID, "kill set-id"),
         ],
         Operation::Write => &[(flag::KILL_SET_ID, "kill set-id"), (flag::APPEND, "append")],
+        Operation::FileattrGet | Operation::FileattrSet => &[(flag::EXTENDED, "extended")],
         Operation::Fsync | Operation::Fsyncdir => &[(flag::DATA_ONLY, "data only")],
         Operation::Lseek => &[(flag::HOLE, "hole")],
         _ => return Some(format!("flags {flags:#x}")),

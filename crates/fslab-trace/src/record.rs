@@ -155,4 +155,6 @@ pub mod flag {
     pub const DATA_ONLY: u32 = 1;
     /// `lseek`: the next hole, not the next data.
     pub const HOLE: u32 = 1;
+    /// `fileattr_get`, `fileattr_set`: in the form of `FS_IOC_FSGETXATTR`.
+    pub const EXTENDED: u32 = 1;
 }

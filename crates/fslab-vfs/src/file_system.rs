@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::layout::Layout;
 use crate::types::{
     Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
@@ -372,6 +373,23 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, request: &Request, ino: Ino, name: &std::ffi::OsStr) -> Result<()> {
         forward!(self.removexattr(request, ino, name))
+    }
+
+    /// The inode flags of a file or directory.
+    ///
+    /// # Errors
+    /// `ENOTTY` or `EOPNOTSUPP` where there are none, and for special files and symbolic links.
+    fn fileattr_get(&self, request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        forward!(self.fileattr_get(request, ino, form))
+    }
+
+    /// Sets the inode flags of a file or directory. Whether the caller may (the owner, and
+    /// CAP_LINUX_IMMUTABLE for some flags) was checked by the sender.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for flags that the file system does not have.
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        forward!(self.fileattr_set(request, ino, attr))
     }
 
     /// Reserves, punches, zeroes or moves a range.

@@ -19,6 +19,7 @@ mod claim;
 mod devices;
 mod directory;
 mod extents;
+mod flags;
 mod inodes;
 mod lower;
 pub(crate) mod open_table;
@@ -46,6 +47,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
+use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
@@ -597,6 +599,14 @@ impl FileSystem for HostFs {
 
     fn removexattr(&self, _request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
         Ok(rustix::fs::removexattr(proc_path(&*self.lower.path(ino)?), name)?)
+    }
+
+    fn fileattr_get(&self, _request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        flags::get(&self.lower.open_to_ask(ino)?, form)
+    }
+
+    fn fileattr_set(&self, _request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        flags::set(&self.lower.open_to_ask(ino)?, attr)
     }
 
     fn fallocate(

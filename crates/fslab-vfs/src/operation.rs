@@ -57,6 +57,8 @@ operations! {
     Setxattr "setxattr",
     Listxattr "listxattr",
     Removexattr "removexattr",
+    FileattrGet "fileattr_get",
+    FileattrSet "fileattr_set",
     Fallocate "fallocate",
     Lseek "lseek",
     CopyFileRange "copy_file_range",

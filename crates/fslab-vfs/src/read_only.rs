@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use crate::error::{Errno, Result};
+use crate::file_attr::FileAttr;
 use crate::file_system::FileSystem;
 use crate::types::{
     Attr, Claim, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request,
@@ -130,6 +131,10 @@ impl FileSystem for ReadOnly {
         refused()
     }
 
+    fn fileattr_set(&self, _: &Request, _: Ino, _: &FileAttr) -> Result<()> {
+        refused()
+    }
+
     fn fallocate(
         &self,
         _: &Request,
@@ -158,7 +163,7 @@ mod tests {
     use crate::operation::Operation;
 
     /// Operations that change nothing, and `open`, which is refused for writing only.
-    const ALLOWED: [&str; 17] = [
+    const ALLOWED: [&str; 18] = [
         "lookup",
         "forget",
         "getattr",
@@ -175,6 +180,7 @@ mod tests {
         "statfs",
         "getxattr",
         "listxattr",
+        "fileattr_get",
         "lseek",
     ];
 

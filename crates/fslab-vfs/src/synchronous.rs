@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::file_attr::FileAttr;
 use crate::file_system::FileSystem;
 use crate::types::{
     Attr, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request,
@@ -230,6 +231,11 @@ impl FileSystem for SynchronousFs {
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
         self.inner.removexattr(request, ino, name)?;
+        self.sync_inode(request, ino, None)
+    }
+
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        self.inner.fileattr_set(request, ino, attr)?;
         self.sync_inode(request, ino, None)
     }
 

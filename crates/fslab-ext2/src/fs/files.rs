@@ -11,9 +11,9 @@ use crate::attributes::check_regular;
 use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
+use crate::inode_flags::{check_allocation, check_opening};
 use crate::names::{New, is_privileged};
 use crate::numbers::InodeNo;
-use crate::protection::{check_allocation, check_opening};
 use crate::volume::Volume;
 
 /// Most that one copy moves; the caller goes on from there.

@@ -39,6 +39,7 @@ wire! { StatfsOut [80] {
     frsize: u32, padding: u32, spare: [u32; 6],
 } }
 wire! { GetxattrOut [8] { size: u32, padding: u32, } }
+wire! { IoctlOut [16] { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, } }
 wire! { LseekOut [8] { offset: u64, } }
 wire! {
     /// An entry of a listing; its name follows, and zeros up to the next multiple of eight.

@@ -53,6 +53,7 @@ wire! { Secctx [8] { size: u32, padding: u32, } }
 wire! { SuppGroups [4] { nr_groups: u32, } }
 wire! { GetxattrIn [8] { size: u32, padding: u32, } }
 wire! { InterruptIn [8] { unique: u64, } }
+wire! { IoctlIn [32] { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, } }
 wire! { FallocateIn [32] { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, } }
 wire! { LseekIn [24] { fh: u64, offset: u64, whence: u32, padding: u32, } }
 wire! { CopyFileRangeIn [56] {

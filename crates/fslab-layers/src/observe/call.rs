@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 
 use fslab_vfs::{
-    Attr, Entry, Errno, FallocateMode, Handle, Ino, Name, OpenMode, Opened, Operation, RenameMode,
-    SeekTo, SetAttr, WriteOptions, XattrMode,
+    Attr, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, Handle, Ino, Name, OpenMode, Opened,
+    Operation, RenameMode, SeekTo, SetAttr, WriteOptions, XattrMode,
 };
 
 /// An operation with its arguments.
@@ -40,6 +40,8 @@ pub(super) enum Call<'a> {
     SetXattr { ino: Ino, name: &'a OsStr, value: &'a [u8], mode: XattrMode },
     ListXattr { ino: Ino },
     RemoveXattr { ino: Ino, name: &'a OsStr },
+    FileAttrGet { ino: Ino, form: FileAttrForm },
+    FileAttrSet { ino: Ino, attr: &'a FileAttr },
     Fallocate { ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode },
     Lseek { ino: Ino, handle: Handle, offset: u64, to: SeekTo },
     CopyFileRange { source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64 },
@@ -104,6 +106,8 @@ impl Call<'_> {
             Self::SetXattr { .. } => Operation::Setxattr,
             Self::ListXattr { .. } => Operation::Listxattr,
             Self::RemoveXattr { .. } => Operation::Removexattr,
+            Self::FileAttrGet { .. } => Operation::FileattrGet,
+            Self::FileAttrSet { .. } => Operation::FileattrSet,
             Self::Fallocate { .. } => Operation::Fallocate,
             Self::Lseek { .. } => Operation::Lseek,
             Self::CopyFileRange { .. } => Operation::CopyFileRange,

@@ -6,8 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, DirectorySink, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode,
-    Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem, Handle,
+    Ino, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
+    WriteOptions, XattrMode,
 };
 
 use super::call::{Answer, Call, Outcome};
@@ -169,6 +170,9 @@ impl<W: Watch> FileSystem for Watched<W> {
             |()| Answer::Done;
         listxattr(ino: Ino) -> Vec<u8> = ListXattr, |names| Answer::Number(names.len() as u64);
         removexattr(ino: Ino, name: &OsStr) -> () = RemoveXattr, |()| Answer::Done;
+        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr = FileAttrGet,
+            |attr| Answer::Number(attr.flags().into());
+        fileattr_set(ino: Ino, attr: &FileAttr) -> () = FileAttrSet, |()| Answer::Done;
         fallocate(
             ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode
         ) -> () = Fallocate, |()| Answer::Done;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use fslab_vfs::rules::{CAPABILITY, acl, set_id};
 use fslab_vfs::{
-    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileKind, FileSystem, Handle, Ino,
-    KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
-    WriteOptions, XattrMode,
+    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileKind,
+    FileSystem, Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result,
+    SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 use parking_lot::RwLock;
 use slab::Slab;
@@ -588,6 +588,17 @@ impl FileSystem for Sca {
         }
         let change = |_| self.lower.removexattr(request, ino, name);
         if is_of_rights(name) { self.between_steps(request, ino, change) } else { change(None) }
+    }
+
+    fn fileattr_get(&self, request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        self.lower.fileattr_get(request, ino, form)
+    }
+
+    /// The layer writes to stored files after their users have closed them, so that none can be
+    /// immutable or append only.
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        attr.refuse_change_of_protection(&*self.lower, request, ino)?;
+        self.lower.fileattr_set(request, ino, attr)
     }
 
     fn fallocate(

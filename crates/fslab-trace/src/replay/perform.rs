@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use fslab_vfs::{
-    Entry, FallocateMode, Ino, Name, OpenMode, Opened, Operation, Permissions, RenameMode, Request,
-    SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
+    Entry, FallocateMode, FileAttr, FileAttrForm, Ino, Name, OpenMode, Opened, Operation,
+    Permissions, RenameMode, Request, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
 use super::{OpenFile, Owner, Replayer};
@@ -58,6 +58,7 @@ impl Replayer<'_> {
             Op::Fallocate | Op::Lseek => self.range(request, record),
             Op::Flush | Op::Release | Op::Fsync => self.file(request, record),
             Op::Readdir | Op::Releasedir | Op::Fsyncdir => self.directory(request, record),
+            Op::FileattrGet | Op::FileattrSet => self.flags(request, record),
             Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr => {
                 self.attribute(request, record)
             }
@@ -252,6 +253,18 @@ impl Replayer<'_> {
                 target.setxattr(request, ino, &name, value, mode)
             }
         }))
+    }
+
+    fn flags(&mut self, request: &Request, record: &Record) -> Outcome {
+        let ino = self.known(record.inode)?;
+        if record.operation == Operation::FileattrSet {
+            let bytes = record.data.as_ref().ok_or(Unfit::NoValue)?;
+            let attr = FileAttr::from_bytes(bytes).ok_or(Unfit::Incomplete)?;
+            return Ok(plain(self.target.fileattr_set(request, ino, &attr)));
+        }
+        let is_extended = record.flags.is_some_and(|flags| flags & flag::EXTENDED != 0);
+        let form = if is_extended { FileAttrForm::Extended } else { FileAttrForm::Flags };
+        Ok(plain(self.target.fileattr_get(request, ino, form).map(drop)))
     }
 
     fn inode(&mut self, request: &Request, record: &Record) -> Outcome {

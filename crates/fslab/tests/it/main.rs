@@ -13,6 +13,7 @@ mod ext2;
 mod ext2_archives;
 mod fault;
 mod full_disk;
+mod inode_flags;
 mod kill;
 mod mapped_stores;
 mod mount_options;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 
 use fslab_vfs::{
-    Attr, DirectorySink, Entry, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened,
-    RenameMode, Request, Result, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, DirectorySink, Entry, FallocateMode, FileAttr, FileAttrForm, FileSystem, Handle, Ino,
+    Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs, WriteOptions,
+    XattrMode,
 };
 
 use crate::observe::operation::Operation;
@@ -318,6 +319,17 @@ impl FileSystem for Fault {
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
         self.around_change(request, Operation::Removexattr, &[Named::Inode(ino)], || {
             self.inner.removexattr(request, ino, name)
+        })
+    }
+
+    fn fileattr_get(&self, request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        let work = || self.inner.fileattr_get(request, ino, form);
+        self.around(request, Operation::FileattrGet, &[Named::Inode(ino)], work, keep)
+    }
+
+    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
+        self.around_change(request, Operation::FileattrSet, &[Named::Inode(ino)], || {
+            self.inner.fileattr_set(request, ino, attr)
         })
     }
 

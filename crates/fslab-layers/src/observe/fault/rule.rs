@@ -80,8 +80,9 @@ impl Action {
     /// The operations that it can be done to.
     pub fn fits(&self, operation: Operation) -> bool {
         use Operation::{
-            CopyFileRange, Create, Fallocate, Flush, Fsync, Fsyncdir, Getxattr, Link, Mkdir, Mknod,
-            Read, Removexattr, Rename, Rmdir, Setxattr, Symlink, Syncfs, Tmpfile, Unlink, Write,
+            CopyFileRange, Create, Fallocate, FileattrSet, Flush, Fsync, Fsyncdir, Getxattr, Link,
+            Mkdir, Mknod, Read, Removexattr, Rename, Rmdir, Setxattr, Symlink, Syncfs, Tmpfile,
+            Unlink, Write,
         };
         match self {
             Self::Error(_) | Self::Late(_) | Self::Delay(..) => true,
@@ -97,6 +98,7 @@ impl Action {
                     | Rename
                     | Setxattr
                     | Removexattr
+                    | FileattrSet
                     | Fallocate
             ),
             Self::Short(_) => matches!(operation, Read | Write | CopyFileRange),

@@ -110,6 +110,7 @@ const GROUPS: &[(&str, &[Operation])] = &[
             Operation::Write,
             Operation::Setxattr,
             Operation::Removexattr,
+            Operation::FileattrSet,
             Operation::Fallocate,
             Operation::CopyFileRange,
         ],

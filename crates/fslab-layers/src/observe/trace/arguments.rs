@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use fslab_trace::record_flag as flag;
 use fslab_trace::{DataMode, Record};
-use fslab_vfs::{Attr, Handle, Ino, Name, Request, SeekTo, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{
+    Attr, FileAttrForm, Handle, Ino, Name, Request, SeekTo, SetAttr, SetTime, Timestamp,
+};
 
 use super::super::call::{Answer, Call, Outcome};
 
@@ -102,6 +104,15 @@ fn add_call_on_inode(record: &mut Record, call: &Call<'_>, data: DataMode) {
             (record.inode, record.text) = (Some(ino.0), text(name));
             record.flags = Some(mode.bits());
             add_data(record, value, data);
+        }
+        Call::FileAttrGet { ino, form } => {
+            record.inode = Some(ino.0);
+            record.flags = Some(bit(form == FileAttrForm::Extended, flag::EXTENDED));
+        }
+        Call::FileAttrSet { ino, attr } => {
+            record.inode = Some(ino.0);
+            record.flags = Some(bit(attr.form() == FileAttrForm::Extended, flag::EXTENDED));
+            add_data(record, &attr.to_bytes(), DataMode::Full);
         }
         _ => add_call_on_file(record, call, data),
     }
