@@ -1,7 +1,8 @@
-//! Inode flags: what `lsattr` shows, `chattr` changes, new inodes inherit, and what the flags forbid.
+//! Inode flags: what `lsattr` shows and `chattr` changes, what new inodes inherit, and what the
+//! flags forbid.
 //!
-//! Immutable (`+i`) and append-only (`+a`) files are refused changes with `EPERM`, for root too: the
-//! kernel checks this for mounts of its own, and does not know the flags of FUSE mounts.
+//! Immutable (`+i`) and append-only (`+a`) files are refused changes with `EPERM`, for root too:
+//! the kernel checks this for mounts of its own, and does not know the flags of FUSE mounts.
 
 use fslab_vfs::{Errno, FallocateMode, FileAttr, FileAttrForm, FileKind, OpenMode, Request};
 

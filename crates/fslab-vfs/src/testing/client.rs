@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use crate::error::{Errno, Error, Result};
+use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::FileSystem;
 use crate::types::Cancellation;
 use crate::types::{
@@ -364,6 +365,16 @@ impl Client<'_> {
     /// Removes an xattr.
     pub fn removexattr(&self, ino: Ino, name: &str) -> Result<()> {
         self.subject().removexattr(&self.request(), ino, name.as_ref())
+    }
+
+    /// The inode flags of a file or directory.
+    pub fn fileattr(&self, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
+        self.subject().fileattr_get(&self.request(), ino, form)
+    }
+
+    /// Sets the inode flags of a file or directory.
+    pub fn set_fileattr(&self, ino: Ino, attr: &FileAttr) -> Result<()> {
+        self.subject().fileattr_set(&self.request(), ino, attr)
     }
 
     /// All bytes of a regular file.

@@ -22,6 +22,7 @@ mod copy;
 mod data;
 mod directories;
 mod files;
+mod flags;
 mod handles;
 mod holes;
 mod limits;
@@ -61,6 +62,7 @@ const AREAS: &[&[Case]] = &[
     times::CASES,
     xattrs::CASES,
     acl::CASES,
+    flags::CASES,
     handles::CASES,
     copy::CASES,
     limits::CASES,
