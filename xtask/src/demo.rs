@@ -16,10 +16,10 @@ pub struct Args {
 }
 
 const WHAT_IT_DOES: &str = "\
-demo: compares ext4, xfs, btrfs and ext4 under fslab's null layer, each freshly made on a sparse
-image in the report's folder and mounted through a loop device. Nothing else is touched, and images,
-devices and mounts are gone at the end. It takes about three minutes after the build; without root
-or /dev/fuse it compares file systems inside the process and says so.";
+demo: compares ext4, xfs, btrfs and ext4 under fslab's null layer, each freshly made on an image in
+memory (else in the report's folder) and mounted through a loop device. It installs the packages
+that it lists, and removes images, devices and mounts at the end. It takes about three minutes after
+the build. Without root or /dev/fuse it compares file systems inside the process and says so.";
 
 impl Args {
     /// Sets up, builds, compares, and says where the report is.

@@ -466,9 +466,7 @@ impl Runner<'_> {
         workload: &dyn Workload,
     ) -> std::result::Result<Vec<Sample>, Failure> {
         // What others left to be written back would be written while this is measured.
-        if surroundings::is_much_dirty().map_err(Failure::Ours)? {
-            rustix::fs::sync();
-        }
+        rustix::fs::sync();
         // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
         // long to be made, but was, has its time to run.
         let watch = self.watch(self.options.interrupt.part()).map_err(Failure::Ours)?;

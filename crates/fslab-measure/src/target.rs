@@ -8,6 +8,7 @@ mod directory;
 pub(crate) mod fill;
 pub(crate) mod foreign;
 mod image;
+mod image_file;
 mod in_process;
 pub(crate) mod leftovers;
 mod requests;

@@ -193,6 +193,26 @@ pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Err
     run_to_success(&tool, &arguments)
 }
 
+/// Options of the tool, with one more that keeps it from discarding the device's blocks.
+#[must_use]
+pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
+    let mut options = options.to_vec();
+    match kind {
+        Kind::Ext2 | Kind::Ext3 | Kind::Ext4 => {
+            // Of several `-E`, mke2fs heeds the last one alone.
+            let last = options.iter().rposition(|option| option == "-E");
+            match last.and_then(|last| options.get_mut(last + 1)) {
+                Some(extended) => extended.insert_str(0, "nodiscard,"),
+                None => options.splice(0..0, ["-E".into(), "nodiscard".into()]).for_each(drop),
+            }
+        }
+        Kind::Xfs | Kind::Btrfs => options.insert(0, "-K".to_owned()),
+        // Made from a directory, in a file.
+        Kind::Squashfs | Kind::Erofs => {}
+    }
+    options
+}
+
 /// Makes a read-only file system in a file from the contents of a directory, and answers the
 /// command line that did.
 ///
@@ -258,7 +278,7 @@ pub fn one_line(text: &[u8]) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{Error, Kind, make, one_line};
+    use super::{Error, Kind, make, one_line, without_discard};
 
     #[test]
     fn names_round_trip() {
@@ -271,6 +291,18 @@ mod tests {
     #[test]
     fn messages_become_one_line() {
         assert_eq!(one_line(b"mkfs: bad\n\n  Usage: x\n"), "mkfs: bad; Usage: x");
+    }
+
+    #[test]
+    fn discarding_is_turned_off_beside_other_options() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let check = |kind, given: &str, expected: &str| {
+            assert_eq!(without_discard(kind, &words(given)).join(" "), expected);
+        };
+        check(Kind::Ext4, "-b 1024", "-E nodiscard -b 1024");
+        check(Kind::Ext2, "-E a=1 -E b=2 -q", "-E a=1 -E nodiscard,b=2 -q");
+        check(Kind::Xfs, "-b size=1024", "-K -b size=1024");
+        check(Kind::Squashfs, "-comp zstd", "-comp zstd");
     }
 
     #[test]

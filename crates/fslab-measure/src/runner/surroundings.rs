@@ -76,11 +76,6 @@ impl Surroundings {
     }
 }
 
-/// Whether so much waits to be written back that a sample would be marked.
-pub(super) fn is_much_dirty() -> Result<bool> {
-    Ok(Surroundings::look(None)?.dirty_bytes > DIRTY_BYTES)
-}
-
 /// A field of /proc/meminfo, in bytes.
 fn memory_field(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;

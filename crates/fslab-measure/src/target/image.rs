@@ -1,4 +1,4 @@
-//! A file system on a fresh sparse image attached to a loop device, or in memory, and perhaps
+//! A file system on an image attached to a loop device, or in memory, and perhaps
 //! something mounted over it.
 
 use std::ffi::OsString;
@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::{Mount, Unmounted};
 use rustix::fs::{Mode, OFlags};
 
@@ -27,7 +28,7 @@ pub(super) fn make(
     shop: Workshop<'_>,
 ) -> Result<(Box<dyn Target>, TargetRecord)> {
     let places = Places::make(shop.work_directory)?;
-    let storage = Storage::make(base, &places.image, shop)?;
+    let storage = Storage::make(base, shop)?;
     let (storage, made) = storage.unzip();
     let cover = places.cover(over, shop);
     let mut target = Image {
@@ -156,6 +157,8 @@ impl Image {
         let size = format!("size={}", self.image_size);
         let own = match self.base.kind {
             Base::Memory => Some(size.as_str()),
+            // Discarding would give blocks of the image back, to be allocated again while measured.
+            Base::Device(Kind::Btrfs) => Some("nodiscard"),
             kind => kind.is_read_only().then_some("ro"),
         };
         let given = Some(self.base.mount.as_str()).filter(|given| !given.is_empty());
@@ -287,7 +290,6 @@ pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
 /// Where the parts of the one target that exists at a time lie.
 struct Places {
     work_directory: PathBuf,
-    image: PathBuf,
     lower: PathBuf,
     mountpoint: PathBuf,
     messages: PathBuf,
@@ -298,7 +300,6 @@ impl Places {
         let place = |name: &str| work_directory.join(name);
         let places = Self {
             work_directory: work_directory.to_owned(),
-            image: place("image"),
             lower: place("lower"),
             mountpoint: place("mountpoint"),
             messages: place("messages"),

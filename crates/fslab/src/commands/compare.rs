@@ -5,6 +5,7 @@ mod dry_run;
 mod durations;
 pub(super) mod host;
 mod init;
+mod memory;
 mod progress;
 mod resume;
 
@@ -81,7 +82,8 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
-    /// An existing directory where images and mount points are made [default: the output directory]
+    /// An existing directory where images and mount points are made [default: the output directory;
+    /// with --quick: memory, where it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -102,7 +104,7 @@ fn rounds_range(text: &str) -> Result<(u32, u32), String> {
 
 impl Args {
     /// Runs the comparison, or tells of it.
-    pub fn run(self) -> Result<()> {
+    pub fn run(mut self) -> Result<()> {
         if let Some(path) = &self.init {
             return init::write(path);
         }
@@ -115,6 +117,11 @@ impl Args {
             return dry_run::run(&self, &plan, seed);
         }
         remarks.extend(remark_on_build());
+        if self.quick && self.work_dir.is_none() {
+            let (directory, remark) = memory::for_images(&plan).unzip();
+            self.work_dir = directory;
+            remarks.extend(remark);
+        }
         let out = self.out.clone().unwrap_or_else(default_out);
         // Before anything is made.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {

@@ -1,0 +1,235 @@
+//! The files that loop devices are attached to.
+//!
+//! All blocks of an image that is written are allocated and written before anything is measured.
+//! With a sparse one, the file system that holds the image would look for blocks while the clock
+//! runs, and the blocks of an aged image would lie elsewhere than its file system has them.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
+use fslab_sys::make_file_system::{self, Kind, one_line};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::storage::Made;
+use super::work_directory::check_space;
+use crate::error::{Error, Result};
+use crate::host::Host;
+
+/// What is written at once.
+const PIECE: usize = 1 << 20;
+
+/// An image.
+pub(super) struct ImageFile {
+    pub path: PathBuf,
+    file: File,
+    /// Whether the file stays for the next target when this is dropped.
+    is_kept: bool,
+}
+
+impl ImageFile {
+    /// An image of a size for a new file system. The one that an earlier target left there is used
+    /// again, so that its blocks are allocated once; it holds what that target wrote.
+    pub fn fresh(path: &Path, size: u64) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).map_err(Error::file(path))?;
+        let image = Self { path: path.to_owned(), file, is_kept: true };
+        let found = image.file.metadata().map_err(Error::file(path))?;
+        let directory = path.parent().unwrap_or(path);
+        check_space(directory, size.saturating_sub(found.blocks() * 512))?;
+        image.file.set_len(size).map_err(Error::file(path))?;
+        match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, size) {
+            // Then writing allocates.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(image),
+            Err(errno) => Err(image.failed(errno)),
+        }
+    }
+
+    fn new(path: &Path) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(path).map_err(Error::file(path))?;
+        Ok(Self { path: path.to_owned(), file, is_kept: false })
+    }
+
+    /// From a directory, by the tool of a read-only file system.
+    pub fn pack(
+        kind: Kind,
+        source: &Path,
+        path: &Path,
+        options: &[String],
+    ) -> Result<(Self, String)> {
+        // The tool may leave a part of an image behind: it is removed with this.
+        let image = Self::new(path)?;
+        let how = make_file_system::pack(kind, path, source, options)?;
+        Ok((image, how))
+    }
+
+    /// An image that is there: unpacked where it is kept packed, else a copy.
+    pub fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
+        let mut image = Self::new(path)?;
+        let failed = |source| Error::Unpack { path: recorded.to_owned(), source };
+        let made = match host.unpack(recorded, path).map_err(failed)? {
+            Some(unpacked) => Made {
+                how: format!("unpacked from {}, {}", recorded.display(), unpacked.description),
+                workload: Some(unpacked.workload),
+            },
+            None => Made { how: copy(recorded, path)?, workload: None },
+        };
+        // Both may have put another file in the place of the one that was made here.
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        image.file = file.map_err(Error::file(path))?;
+        image.fill_gaps()?;
+        Ok((image, made))
+    }
+
+    /// Writes zeros where the file has no blocks, or none that were written. Its bytes stay the
+    /// same. Nothing may use the image meanwhile.
+    pub fn fill_gaps(&self) -> Result<()> {
+        let size = self.file.metadata().map_err(Error::file(&self.path))?.len();
+        let gaps = match self.unwritten(size) {
+            Ok(gaps) => gaps,
+            // Not every file system shows its extents; all show their holes.
+            Err(_) => self.holes(size)?,
+        };
+        let zeros = vec![0; PIECE];
+        for gap in gaps {
+            let mut at = gap.start;
+            while at < gap.end {
+                let length = (gap.end - at).min(PIECE as u64);
+                let piece = zeros.get(..length as usize).unwrap_or(&zeros);
+                self.file.write_all_at(piece, at).map_err(Error::file(&self.path))?;
+                at += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holes and extents that were allocated and never written.
+    fn unwritten(&self, size: u64) -> std::io::Result<Vec<Range<u64>>> {
+        let (mut gaps, mut end) = (Vec::new(), 0);
+        for extent in Fiemap::with_flags(&self.file, FiemapFlags::SYNC) {
+            let extent = extent?;
+            gaps.push(end..extent.fe_logical);
+            end = extent.fe_logical + extent.fe_length;
+            if extent.fe_flags.contains(FiemapExtentFlags::UNWRITTEN) {
+                gaps.push(extent.fe_logical..end.min(size));
+            }
+        }
+        gaps.push(end..size);
+        gaps.retain(|gap| !gap.is_empty());
+        Ok(gaps)
+    }
+
+    fn holes(&self, size: u64) -> Result<Vec<Range<u64>>> {
+        let (mut holes, mut at) = (Vec::new(), 0);
+        while at < size {
+            let hole = self.seek(SeekFrom::Hole(at))?.unwrap_or(size);
+            let data = self.seek(SeekFrom::Data(hole))?.unwrap_or(size);
+            holes.push(hole..data);
+            at = data;
+        }
+        holes.retain(|hole| !hole.is_empty());
+        Ok(holes)
+    }
+
+    /// A position; `None` behind the last one.
+    fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, to) {
+            Ok(position) => Ok(Some(position)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    /// Drops what the page cache holds of the image itself, which is all of it where the loop
+    /// device has no direct I/O.
+    pub fn drop_cache(&self) -> Result<()> {
+        rustix::fs::fdatasync(&self.file).map_err(|errno| self.failed(errno))?;
+        rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
+            .map_err(|errno| self.failed(errno))
+    }
+
+    fn failed(&self, errno: Errno) -> Error {
+        Error::file(&self.path)(errno.into())
+    }
+}
+
+/// Copies an image, by cp, which shares blocks where it can; says how.
+fn copy(recorded: &Path, path: &Path) -> Result<String> {
+    File::open(recorded).map_err(Error::file(recorded))?;
+    let mut command = Command::new("cp");
+    command.args(["--sparse=always", "--reflink=auto"]).arg(recorded).arg(path);
+    let output =
+        command.output().map_err(|source| Error::Start { program: "cp".to_owned(), source })?;
+    if output.status.success() {
+        return Ok(format!("copied from {}", recorded.display()));
+    }
+    let (status, message) = (output.status, one_line(&output.stderr));
+    Err(Error::Command { command: format!("cp {}", recorded.display()), status, message })
+}
+
+impl Drop for ImageFile {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!("removing {}: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocated(image: &ImageFile) -> u64 {
+        image.file.sync_all().unwrap();
+        image.file.metadata().unwrap().blocks() * 512
+    }
+
+    #[test]
+    fn a_fresh_image_has_all_its_blocks_and_is_used_again() {
+        const SIZE: u64 = 5 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        for byte in 1..=2_u8 {
+            let image = ImageFile::fresh(&path, SIZE).unwrap();
+            image.file.write_all_at(&[byte; 100], 1 << 20).unwrap();
+            image.fill_gaps().unwrap();
+            assert_eq!(image.unwritten(SIZE).unwrap_or_default(), []);
+            assert!(allocated(&image) >= SIZE);
+        }
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len() as u64, SIZE);
+        assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 100);
+        assert_eq!(bytes[1 << 20], 2);
+    }
+
+    #[test]
+    fn gaps_of_a_sparse_image_are_filled_and_its_bytes_stay() {
+        const SIZE: u64 = 3 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let image = ImageFile::new(&directory.path().join("image")).unwrap();
+        image.file.set_len(SIZE).unwrap();
+        image.file.write_all_at(b"bytes", (1 << 20) + 7).unwrap();
+        assert!(allocated(&image) < SIZE);
+        let before = fs::read(&image.path).unwrap();
+        let mut holes = image.holes(SIZE).unwrap();
+        holes.extend(image.unwritten(SIZE).unwrap_or_default());
+        assert!(holes.iter().all(|hole| !hole.contains(&((1 << 20) + 7))), "{holes:?}");
+        image.fill_gaps().unwrap();
+        assert!(allocated(&image) >= SIZE);
+        assert_eq!(image.holes(SIZE).unwrap(), []);
+        assert_eq!(fs::read(&image.path).unwrap(), before);
+        let path = image.path.clone();
+        drop(image);
+        assert!(!path.exists());
+    }
+}

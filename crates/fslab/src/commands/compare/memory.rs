@@ -1,0 +1,37 @@
+//! Images in memory, for comparisons that must be quick: a disk would add its own noise.
+
+use std::path::{Path, PathBuf};
+
+use fslab_measure::Plan;
+use fslab_measure::plan::{Base, TargetKind};
+
+/// Where Linux keeps files in memory.
+const DIRECTORY: &str = "/dev/shm";
+
+/// `f_type` of tmpfs.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// As many images must fit: one that is used, one that was aged, and what is cached of them.
+const IMAGES: u64 = 3;
+
+/// The directory for images in memory and what the report says of it; `None` where the plan has no
+/// images, or memory no room for them.
+pub(super) fn for_images(plan: &Plan) -> Option<(PathBuf, String)> {
+    let has_image = plan.targets.iter().any(|target| match &target.kind {
+        TargetKind::Image { base, .. } => base.kind != Base::Memory,
+        TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+    });
+    let directory = Path::new(DIRECTORY);
+    let is_tmpfs =
+        rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
+    let space = rustix::fs::statvfs(directory).ok()?;
+    let needed = plan.image_size.saturating_mul(IMAGES);
+    let has_room = space.f_bavail.saturating_mul(space.f_frsize) >= needed;
+    (has_image && is_tmpfs && has_room).then(|| {
+        let remark = format!(
+            "images are in memory ({DIRECTORY}), because of --quick: no disk is measured; \
+             `--work-dir DIR` puts them elsewhere"
+        );
+        (directory.to_owned(), remark)
+    })
+}
