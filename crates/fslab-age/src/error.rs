@@ -186,16 +186,21 @@ pub enum Found {
 
 impl std::fmt::Display for Found {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Whatever a damaged file holds must not fill the screen.
-        const SHOWN_MAX: usize = 40;
         match self {
             Self::Nothing => write!(out, "does not"),
-            Self::Text(text) => {
-                let shown: String = text.chars().take(SHOWN_MAX).collect();
-                write!(out, "tells '{}'", shown.escape_debug())
-            }
+            Self::Text(text) => write!(out, "tells '{}'", one_line(text)),
         }
     }
+}
+
+/// Text of an untrusted file for a message of one line: without line breaks and control characters,
+/// and cut off after 40 characters.
+pub(crate) fn one_line(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 40;
+    let mut characters = text.chars();
+    let start: String = characters.by_ref().take(CHARACTERS_MAX).collect();
+    let rest = if characters.next().is_some() { "..." } else { "" };
+    format!("{}{rest}", start.escape_debug())
 }
 
 impl Error {

@@ -9,7 +9,7 @@ use csv::{Position, Reader, StringRecord};
 
 use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 
 /// Writes a snapshot of what a CSV file lists, and answers how many entries it has. Without
 /// inode numbers, a path stands for the same file in all snapshots.
@@ -92,14 +92,14 @@ impl Columns {
         };
         let number = |column: Option<usize>, radix: u32| {
             let parse = |text: &str| {
-                let unfit = || wrong(format!("'{text}' is no number from 0 to 2^63"));
+                let unfit = || wrong(format!("'{}' is no number from 0 to 2^63", one_line(text)));
                 u64::from_str_radix(text, radix).ok().filter(|n| *n < 1 << 63).ok_or_else(unfit)
             };
             cell(column).map(parse).transpose()
         };
         let time = |column: Option<usize>| {
             let parse = |text: &str| {
-                let unfit = || wrong(format!("'{text}' are no seconds since 1970"));
+                let unfit = || wrong(format!("'{}' are no seconds since 1970", one_line(text)));
                 // Nanoseconds of 64 bits go from 1677 to 2262.
                 let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
                 seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
@@ -119,7 +119,7 @@ impl Columns {
             "f" => EntryKind::File,
             "l" => EntryKind::Symlink,
             "o" => EntryKind::Other,
-            other => return Err(wrong(format!("'{other}' is no kind: d, f, l or o"))),
+            other => return Err(wrong(format!("'{}' is no kind: d, f, l or o", one_line(other)))),
         };
         let modified_ns = time(self.modified)?;
         let size = match number(Some(self.size), 10)? {
