@@ -21,7 +21,7 @@ mod quantity;
 pub use agreement::Agreement;
 pub use answer::{Answers, Command, Reading, Way};
 pub use claims::{
-    Axis, Basis, Chart, Claim, EachOf, Kind, Line, Paper, Place, Preparation, Query, Setting,
+    Axis, Basis, Chart, Claim, EachOf, Extreme, Kind, Line, Paper, Place, Preparation, Query, Setting,
     Statistic,
 };
 pub use drawn::Drawn;

@@ -61,7 +61,7 @@ impl History {
         for provenance in runs(records) {
             let own: Vec<Record> =
                 records.iter().filter(|record| is_of(record, &provenance.run)).cloned().collect();
-            history.add(provenance, &Report::against(&own, baselines)?);
+            history.add(provenance, &Report::against(&own, baselines, None)?);
         }
         for series in &mut history.rows {
             let figures: Vec<f64> = series.figures.iter().map(|(_, figure)| *figure).collect();

@@ -87,7 +87,7 @@ pub struct Claim {
 }
 
 /// How a figure is come by.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// On a running system.
@@ -96,6 +96,10 @@ pub enum Kind {
     Simulated,
     /// Computed from a model of a device.
     Modelled,
+    /// Set here: a parameter, or a figure that a parameter was fitted to.
+    Input,
+    /// True by the meaning of its terms, or by the construction of what is looked at.
+    Definition,
 }
 
 /// What a claim's own figure is made from.
@@ -123,6 +127,10 @@ pub struct Query {
     pub against: Option<Place>,
     /// What each is a figure of its own of, instead of all together.
     pub each: Option<EachOf>,
+    /// The smallest size of the sweep that is looked at.
+    pub from_size: Option<u64>,
+    /// Which of the figures the claim is about, where it is about one of them.
+    pub take: Option<Extreme>,
     /// What of the samples.
     pub quantity: Quantity,
     /// What is made of it.
@@ -137,6 +145,16 @@ pub enum EachOf {
     Size,
     /// A tenth of the operations: the time until it was done.
     Tenth,
+}
+
+/// An end of a sweep's figures.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Extreme {
+    /// The least of them.
+    Least,
+    /// The greatest of them.
+    Most,
 }
 
 /// Where in a report.
@@ -212,18 +230,56 @@ impl Kind {
             Self::Measured => "measured",
             Self::Simulated => "simulated",
             Self::Modelled => "modelled",
+            Self::Input => "input",
+            Self::Definition => "definition",
+        }
+    }
+
+    /// Why a claim of this kind can't fail and is not counted; `None` where it can.
+    #[must_use]
+    pub fn why_not_counted(self) -> Option<&'static str> {
+        match self {
+            Self::Measured | Self::Simulated | Self::Modelled => None,
+            Self::Input => Some("the figure is set here, or a parameter was fitted to it"),
+            Self::Definition => Some("the claim is true by definition or construction"),
+        }
+    }
+}
+
+impl Extreme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Least => "least",
+            Self::Most => "greatest",
+        }
+    }
+}
+
+impl Statistic {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::Speedup => "speed-up",
+            Self::Value => "value",
+            Self::Rate => "rate",
         }
     }
 }
 
 impl fmt::Display for Query {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{}: {:?} {:?} of {}",
-            self.plan, self.quantity, self.statistic, self.of
-        )?;
-        self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))
+        let (quantity, statistic) = (self.quantity.name(), self.statistic.name());
+        write!(formatter, "{}: {statistic} of {quantity} of {}", self.plan, self.of)?;
+        self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))?;
+        let each = match self.each {
+            Some(EachOf::Size) => ", each size",
+            Some(EachOf::Tenth) => ", each tenth",
+            None => "",
+        };
+        formatter.write_str(each)?;
+        let from = self.from_size.map(|size| format!(" from {}", bytes(size)));
+        let take = self.take.map(|end| format!(", the {}", end.name()));
+        [from, take].iter().flatten().try_for_each(|part| formatter.write_str(part))
     }
 }
 
@@ -241,6 +297,9 @@ impl Query {
         let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
         if compares != self.against.is_some() {
             return Some("`measure`: a ratio or speed-up needs `against`, a value or rate none");
+        }
+        if (self.from_size.is_some() || self.take.is_some()) && self.each != Some(EachOf::Size) {
+            return Some("`measure`: `from_size` and `take` need `each = \"size\"`");
         }
         let tenth = self.each == Some(EachOf::Tenth);
         let is_time = self.statistic == Statistic::Value && self.quantity == Quantity::Elapsed;

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answers;
-use super::claims::{Basis, EachOf, Paper, Place, Query, Statistic};
+use super::claims::{Basis, EachOf, Extreme, Paper, Place, Query, Statistic};
 use super::quantity::Quantity;
 use crate::plan::Form;
 use crate::report::{Group, Report, Row, bytes};
@@ -188,19 +188,34 @@ impl Runs {
         let Some(report) = reports.get(&query.quantity) else {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
-        let figures: Vec<Figure> = match query.each {
+        let mut figures: Vec<Figure> = match query.each {
             None => figure(report, query, instead(report, query, form)).into_iter().collect(),
             Some(EachOf::Size) => {
                 let sizes = sizes(report, &query.of).into_iter();
+                let sizes = sizes.filter(|size| *size >= query.from_size);
                 sizes.filter_map(|size| figure(report, query, size)).collect()
             }
             Some(EachOf::Tenth) => along(report, &query.of),
         };
+        if let Some(end) = query.take {
+            figures = extreme(&figures, end).into_iter().collect();
+        }
         if figures.is_empty() {
             return Outcome::Missing(why_not(report, query, form));
         }
         Outcome::Figures(figures)
     }
+}
+
+/// The one that a claim about the least or the greatest of a sweep is about.
+fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
+    let by_value = |one: &&Figure, other: &&Figure| one.value.total_cmp(&other.value);
+    let figures = figures.iter();
+    match end {
+        Extreme::Least => figures.min_by(by_value),
+        Extreme::Most => figures.max_by(by_value),
+    }
+    .copied()
 }
 
 /// The sizes of a sweep.

@@ -7,10 +7,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::super::answer::{Command, Reading};
-use super::super::published::{Published, UNITS, Unit};
+use super::super::published::{Published, Scale, UNITS, Unit};
 use super::super::quantity::Quantity;
 use super::chart::{Axis, Chart, Form, Line};
-use super::{Basis, Claim, EachOf, Kind, Paper, Place, Preparation, Query, Setting, Statistic};
+use super::{
+    Basis, Claim, EachOf, Extreme, Kind, Paper, Place, Preparation, Query, Setting, Statistic,
+};
 use crate::names::nearest;
 use crate::plan::source::Source;
 use crate::plan::{Plan, PlanError};
@@ -44,6 +46,7 @@ struct RawClaim {
     place: String,
     says: String,
     paper: Option<Spanned<RawFigure>>,
+    margin: Option<Spanned<f64>>,
     unit: Option<Spanned<String>>,
     kind: Kind,
     note: Option<String>,
@@ -58,6 +61,7 @@ struct RawClaim {
 enum RawFigure {
     Number(f64),
     Range(RawRange),
+    Word(String),
 }
 
 #[derive(Deserialize)]
@@ -77,6 +81,8 @@ struct RawMeasure {
     target: Option<Spanned<String>>,
     size: Option<Spanned<String>>,
     each: Option<EachOf>,
+    from_size: Option<Spanned<String>>,
+    take: Option<Extreme>,
     against: Option<RawAgainst>,
     quantity: Option<Quantity>,
     statistic: Option<Statistic>,
@@ -145,6 +151,8 @@ impl RawMeasure {
             target: self.target.clone().or_else(|| all.target.clone()),
             size: self.size.clone().or_else(|| all.size.clone()),
             each: self.each.or(all.each),
+            from_size: self.from_size.clone().or_else(|| all.from_size.clone()),
+            take: self.take.or(all.take),
             against: self.against.clone().or_else(|| all.against.clone()),
             quantity: self.quantity.or(all.quantity),
             statistic: self.statistic.or(all.statistic),
@@ -242,6 +250,13 @@ impl Reader<'_> {
 
     fn claim(&self, spanned: &Spanned<RawClaim>) -> Result<Claim> {
         let raw = spanned.get_ref();
+        if raw.kind.why_not_counted().is_some() && raw.note.is_none() {
+            let message = format!(
+                "claim `{}`: an input or a definition needs a `note` that says why it can't fail",
+                raw.id.get_ref()
+            );
+            return Err(self.source.error(spanned.span(), message));
+        }
         Ok(Claim {
             id: raw.id.get_ref().clone(),
             place: raw.place.clone(),
@@ -261,19 +276,50 @@ impl Reader<'_> {
             };
         };
         let unit = self.unit(unit)?;
+        let margin = self.margin(raw)?;
         let Some(figure) = &raw.paper else {
-            return Ok(Some(Published { low: None, high: None, unit }));
+            return Ok(Some(Published { low: None, high: None, margin: None, unit }));
         };
+        let fail = |message: &str| Err(self.source.error(figure.span(), message));
         let (low, high) = match figure.get_ref() {
             RawFigure::Number(number) => (Some(*number), Some(*number)),
             RawFigure::Range(range) => (range.from, range.to),
+            RawFigure::Word(word) if word == "equal" && unit.scale == Scale::Ratio => {
+                let one = unit.of_base(1.0);
+                (Some(one), Some(one))
+            }
+            RawFigure::Word(_) => {
+                return fail("`paper`: the only word is \"equal\", in the unit of a ratio");
+            }
         };
         let ordered = low.zip(high).is_none_or(|(low, high)| low <= high);
         if !ordered || low.or(high).is_none() {
-            let message = "`paper`: a number, or `from` and `to` in this order, or one of them";
-            return Err(self.source.error(figure.span(), message));
+            return fail("`paper`: a number, or `from` and `to` in this order, or one of them");
         }
-        Ok(Some(Published { low, high, unit }))
+        let published = Published { low, high, margin, unit };
+        if published.is_equality() && margin.is_none() {
+            return fail("`paper`: nothing is exactly equal: say within which `margin`, in per cent");
+        }
+        if published.is_vague() {
+            let (low, high) = published.range();
+            let (low, high) = (unit.number(low), unit.number(high));
+            return fail(&format!(
+                "`paper`: what rounds to it reaches from {low} to {high}: say within which `margin`"
+            ));
+        }
+        Ok(Some(published))
+    }
+
+    /// As a share.
+    fn margin(&self, raw: &RawClaim) -> Result<Option<f64>> {
+        let Some(margin) = &raw.margin else { return Ok(None) };
+        let percent = *margin.get_ref();
+        let is_usable = percent > 0.0 && percent <= 100.0;
+        if is_usable && raw.paper.is_some() {
+            return Ok(Some(percent / 100.0));
+        }
+        let message = "`margin`: above 0 and at most 100 per cent, beside a `paper`";
+        Err(self.source.error(margin.span(), message))
     }
 
     fn unit(&self, name: &Spanned<String>) -> Result<&'static Unit> {
@@ -332,6 +378,8 @@ impl Reader<'_> {
             of,
             against: against.transpose()?,
             each: raw.each,
+            from_size: raw.from_size.as_ref().map(|size| self.size(size)).transpose()?,
+            take: raw.take,
             quantity: raw.quantity.unwrap_or_default(),
             statistic: raw.statistic.unwrap_or_default(),
         };
