@@ -219,7 +219,8 @@ pub(super) fn legend(report: &Report) -> String {
     let judged = |against: &&Against| against.ratio.is_some();
     let with = all().filter(judged).any(|against| against.margin.is_some());
     let without = all().filter(judged).any(|against| against.margin.is_none());
-    let parts = [(without, LEGEND_PLAIN), (with, LEGEND_MARGIN), (true, "Ratios above 1 are slower.")];
+    let parts =
+        [(without, LEGEND_PLAIN), (with, LEGEND_MARGIN), (true, "Ratios above 1 are slower.")];
     let parts: Vec<&str> =
         parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
     parts.join(" ")

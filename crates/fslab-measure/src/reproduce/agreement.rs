@@ -108,7 +108,8 @@ impl Standing {
             let sentence = "Times of different machines are not compared.".to_owned();
             return whole(Agreement::NotCompared, sentence);
         }
-        let points: Vec<Agreement> = figures.iter().map(|figure| judge(published, figure)).collect();
+        let points: Vec<Agreement> =
+            figures.iter().map(|figure| judge(published, figure)).collect();
         let sentence = match figures.as_slice() {
             [figure] => of_one(published, figure, Agreement::of_points(&points)),
             _ => of_many(figures, &points),

@@ -127,6 +127,8 @@ pub struct Query {
     pub against: Option<Place>,
     /// What each is a figure of its own of, instead of all together.
     pub each: Option<EachOf>,
+    /// Numbers of files, a figure each: they take the place of `{files}` in the workloads' names.
+    pub files: Vec<u64>,
     /// The smallest size of the sweep that is looked at.
     pub from_size: Option<u64>,
     /// Which of the figures the claim is about, where it is about one of them.
@@ -277,6 +279,9 @@ impl fmt::Display for Query {
             None => "",
         };
         formatter.write_str(each)?;
+        if let [first, .., last] = self.files.as_slice() {
+            write!(formatter, ", {} numbers of files from {first} to {last}", self.files.len())?;
+        }
         let from = self.from_size.map(|size| format!(" from {}", bytes(size)));
         let take = self.take.map(|end| format!(", the {}", end.name()));
         [from, take].iter().flatten().try_for_each(|part| formatter.write_str(part))
@@ -291,12 +296,24 @@ impl fmt::Display for Place {
     }
 }
 
+/// What stands for a number of files in the name of a workload.
+const FILES: &str = "{files}";
+
+impl Place {
+    pub(super) fn at_files(&self, count: u64) -> Self {
+        Self { workload: self.workload.replace(FILES, &count.to_string()), ..self.clone() }
+    }
+}
+
 impl Query {
     /// Why its parts can't go together; `None` where they can.
     fn contradiction(&self) -> Option<&'static str> {
         let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
         if compares != self.against.is_some() {
             return Some("`measure`: a ratio or speed-up needs `against`, a value or rate none");
+        }
+        if self.each.is_some() && !self.files.is_empty() {
+            return Some("`measure`: `each` and `files` don't go together");
         }
         if (self.from_size.is_some() || self.take.is_some()) && self.each != Some(EachOf::Size) {
             return Some("`measure`: `from_size` and `take` need `each = \"size\"`");
@@ -306,8 +323,22 @@ impl Query {
         (tenth && !is_time).then_some("`measure`: `each = \"tenth\"` needs `statistic = \"value\"`")
     }
 
-    /// Both places it reads.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        std::iter::once(&self.of).chain(&self.against)
+    /// The places it reads, on both sides.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let of_each = self.at_files().into_iter().map(|(_, query)| query);
+        let all: Vec<Self> =
+            if self.files.is_empty() { vec![self.clone()] } else { of_each.collect() };
+        all.into_iter().flat_map(|query| std::iter::once(query.of).chain(query.against))
+    }
+
+    /// A query for each number of files.
+    pub(super) fn at_files(&self) -> Vec<(u64, Self)> {
+        let of = |count: u64| Self {
+            of: self.of.at_files(count),
+            against: self.against.as_ref().map(|place| place.at_files(count)),
+            files: Vec::new(),
+            ..self.clone()
+        };
+        self.files.iter().map(|count| (*count, of(*count))).collect()
     }
 }

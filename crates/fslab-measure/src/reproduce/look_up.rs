@@ -189,6 +189,7 @@ impl Runs {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
         let mut figures: Vec<Figure> = match query.each {
+            None if !query.files.is_empty() => of_files(report, query),
             None => figure(report, query, instead(report, query, form)).into_iter().collect(),
             Some(EachOf::Size) => {
                 let sizes = sizes(report, &query.of).into_iter();
@@ -216,6 +217,15 @@ fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
         Extreme::Most => figures.max_by(by_value),
     }
     .copied()
+}
+
+/// A figure for each number of files of which there are samples.
+fn of_files(report: &Report, query: &Query) -> Vec<Figure> {
+    let of = |(count, query): (u64, Query)| {
+        let at = Some(At { value: count as f64, unit: AtUnit::Files });
+        Some(Figure { at, ..figure(report, &query, None)? })
+    };
+    query.at_files().into_iter().filter_map(of).collect()
 }
 
 /// The sizes of a sweep.
@@ -328,8 +338,9 @@ fn row<'a>(report: &'a Report, place: &Place, phase: &str, size: Option<u64>) ->
 
 /// Why a place of a report has no figure.
 fn why_not(report: &Report, query: &Query, form: Form) -> String {
-    let lacking = query.places().find(|place| {
-        place.phases.iter().any(|phase| row(report, place, phase, place.size_bytes).is_none())
+    let lacking = query.places().find(|place: &Place| {
+        let lacks = |phase: &String| row(report, place, phase, place.size_bytes).is_none();
+        place.phases.iter().any(lacks)
     });
     let Some(place) = lacking else {
         return without_pairs(report, query);
