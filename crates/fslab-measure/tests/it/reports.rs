@@ -339,27 +339,6 @@ fn csv_has_a_line_for_each_sample() {
     assert!(text.contains("\"<script>alert('x')</script> & \"\"more\"\"\""), "{text}");
 }
 
-/// The members that readers of fio's output ask for (fio-plot, and fio's own json2csv).
-#[test]
-fn fio_output_has_the_members_its_readers_ask_for() {
-    let output: serde_json::Value = serde_json::from_str(&rendered("fio")).unwrap();
-    let jobs = output["jobs"].as_array().unwrap();
-    assert_eq!(jobs.len(), 3 * 2, "targets x sizes");
-    let slow = jobs
-        .iter()
-        .find(|job| job["jobname"].as_str().unwrap().starts_with("slow: file-copy write"));
-    // It asks for a cold cache: what reads.
-    let read = &slow.unwrap()["read"];
-    assert_eq!(read["io_bytes"], 10 * (10 << 20));
-    assert_eq!(read["total_ios"], 100);
-    // 10 operations in 25 ms, of which noise adds up to a fifth.
-    assert!((320.0..410.0).contains(&read["iops"].as_f64().unwrap()), "{read}");
-    for member in ["bw", "bw_bytes", "iops_mean", "iops_stddev", "runtime", "lat_ns", "clat_ns"] {
-        assert!(!read[member].is_null(), "{member}");
-    }
-    assert_eq!(slow.unwrap()["write"]["total_ios"], 0);
-}
-
 /// Thirty workloads on eight targets: the terminal shows an overview, the page folds.
 #[test]
 fn a_large_report_stays_readable() {

@@ -18,7 +18,7 @@ pub struct Args {
     samples: Vec<PathBuf>,
     /// Instead of one report, tell what changed from run to run: each row's ratio to the baseline,
     /// and where its level changes
-    #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet", "fio"])]
+    #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet"])]
     history: bool,
     #[command(flatten)]
     shown: Shown,
@@ -49,9 +49,6 @@ pub(super) struct Shown {
     /// Write the samples here as Parquet
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
-    /// Write the figures here in the shape of fio's JSON output
-    #[arg(long, value_name = "FILE")]
-    fio: Option<PathBuf>,
 }
 
 impl Args {
@@ -87,7 +84,6 @@ impl Shown {
             ("markdown", self.markdown.as_deref()),
             ("csv", self.csv.as_deref()),
             ("parquet", self.parquet.as_deref()),
-            ("fio", self.fio.as_deref()),
         ];
         for (name, path) in files {
             if let Some(path) = path {

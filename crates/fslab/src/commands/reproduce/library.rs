@@ -134,6 +134,7 @@ mod tests {
             count(|claim| matches!(claim.basis, Basis::Command(_))),
             count(|claim| matches!(claim.basis, Basis::Missing(_))),
             count(|claim| matches!(claim.basis, Basis::NotReproduced(_))),
+            count(|claim| claim.kind.why_not_counted().is_some()),
             paper.charts.len().to_string(),
         ];
         format!("| {} |", cells.join(" | "))
