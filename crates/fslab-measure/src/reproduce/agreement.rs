@@ -127,11 +127,15 @@ fn ends(figure: &Figure) -> Option<(f64, f64)> {
 fn judge(published: &Published, figure: &Figure) -> Agreement {
     let (low, high) = published.range();
     let Some((least, most)) = ends(figure) else { return Agreement::NotDecided };
-    if low <= least && most <= high {
+    let is_ratio = published.unit.scale == Scale::Ratio;
+    // What is exactly equal is not faster, and not slower.
+    let ends_at_one = |end: f64| is_ratio && published.margin.is_none() && end == 1.0;
+    let above = |value: f64| value > low || value == low && !ends_at_one(low);
+    let below = |value: f64| value < high || value == high && !ends_at_one(high);
+    if above(least) && below(most) {
         return Agreement::Agrees;
     }
-    let is_ratio = published.unit.scale == Scale::Ratio;
-    if least <= high && low <= most {
+    if below(least) && above(most) {
         let shows_effect = !is_ratio || least > 1.0 || most < 1.0;
         let contradicts_others = most <= WIDE * least && shows_effect;
         let stands = published.is_single_number() && contradicts_others;
@@ -187,6 +191,9 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
 /// On which side of the published figure, and how far, where one number can tell.
 fn side(published: &Published, figure: &Figure) -> String {
     let (low, high) = published.range();
+    if published.unit.scale == Scale::Ratio && ends(figure) == Some((1.0, 1.0)) {
+        return "exactly equal".to_owned();
+    }
     let is_larger = ends(figure).is_some_and(|(least, _)| least > high);
     let (side, end) = if is_larger { ("larger", high) } else { ("smaller", low) };
     if published.unit.scale == Scale::Exact && end > 0.0 && figure.value > 0.0 {
@@ -257,6 +264,10 @@ mod tests {
         check("times", (1.0, OPEN), (0.9, 1.2), NotDecided);
         check("times", (1.0, OPEN), (1.1, 1.2), Agrees);
         check("times", (1.0, OPEN), (0.8, 0.9), Differs);
+        // Equal is not faster.
+        check("times", (1.0, OPEN), (1.0, 1.0), Differs);
+        check("times", (-OPEN, 1.0), (1.0, 1.0), Differs);
+        check("times", (1.0, OPEN), (1.0, 1.2), NotDecided);
         check("% more", (-OPEN, 2.0), (0.98, 1.01), Agrees);
         // It touches the bound only.
         check("% more", (-OPEN, 2.0), (0.94, 1.10), NotDecided);
