@@ -83,7 +83,7 @@ impl FromStr for Margin {
             None => (Side::Both, text),
         };
         let number = number.trim().strip_suffix('%').ok_or_else(wrong)?;
-        let percent: f64 = number.trim().parse().map_err(|_| wrong())?;
+        let percent: f64 = number.trim().parse().ok().ok_or_else(wrong)?;
         let is_usable = percent > 0.0 && percent <= 100.0;
         is_usable
             .then_some(Self { side, share: percent / 100.0 })
