@@ -150,8 +150,8 @@ pub fn text(history: &History) -> String {
     let mut lines: Vec<String> = rows.iter().flat_map(each).collect();
     let changed = rows.iter().filter(|series| !series.changes.is_empty()).count();
     lines.push(format!(
-        "{} runs, {} rows: {changed} with a change of level (2 % or more, and p of at most 0.05 after \
-         correction over all rows and places)",
+        "{} runs, {} rows: {changed} with a change of level (2 % or more, and p of at most 0.05 \
+         after correction over all rows and places)",
         history.runs.len(),
         rows.len()
     ));

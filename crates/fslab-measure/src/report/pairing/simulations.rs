@@ -60,7 +60,6 @@ const DIFFERENT: [Verdict; 2] = [Verdict::Faster, Verdict::Slower];
 #[test]
 fn equal_targets_are_rarely_called_different() {
     let found = count(1000, STOPPED, 1.0, None, &DIFFERENT);
-    println!("{found} of 1,000 false differences with the stop rule");
     assert!(found <= 70, "{found} of 1,000 false differences");
     for rounds in [(3, 3), (6, 6), (10, 10), (20, 20)] {
         let found = count(200, rounds, 1.0, None, &DIFFERENT);
@@ -84,7 +83,6 @@ fn targets_at_the_edge_of_a_margin_are_rarely_called_equal() {
     for rounds in [(6, 6), (10, 10), (20, 20), STOPPED] {
         for ratio in [1.05, 1.0 / 1.05] {
             let found = count(1000, rounds, ratio, Some("5 %"), &[Verdict::Equal]);
-            println!("{found} of 1,000 falsely equal at {ratio:.3}, {rounds:?} rounds");
             assert!(found <= FEW, "{found} of 1,000 falsely equal, {rounds:?} rounds");
         }
         let wanted = [Verdict::AtMostSlower, Verdict::Faster];
