@@ -7,6 +7,7 @@
 mod error;
 mod host;
 mod latency;
+mod margin;
 mod names;
 mod pinned;
 pub mod plan;
@@ -24,6 +25,7 @@ pub mod workload;
 
 pub use error::{Error, Result};
 pub use host::{Host, HostError, Unpacked};
+pub use margin::{Margin, Margins};
 pub use plan::Plan;
 pub use runner::{Cells, Choice, Observer, Outcome, RunOptions, Share, run, samples_path};
 pub use target::leftovers::{Leftover, is_work_directory, remove_leftovers};

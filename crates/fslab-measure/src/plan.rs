@@ -16,6 +16,7 @@ use fslab_sys::make_file_system::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::margin::{Margin, Margins};
 use crate::workload::{Parameters, Spec, command};
 
 pub use source::PlanError;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub processors: Vec<usize>,
     /// Name of the target the others are compared with.
     pub baseline: String,
+    /// The margin of rows whose workload and target state none.
+    pub margin: Option<Margin>,
     /// What is compared; names are unique.
     pub targets: Vec<TargetPlan>,
     /// By what; labels are unique.
@@ -71,7 +74,7 @@ pub enum Form {
 }
 
 /// One target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TargetPlan {
     /// Its name in samples and reports.
     pub name: String,
@@ -81,6 +84,8 @@ pub struct TargetPlan {
     pub memory: Option<u64>,
     /// What it needs that may not be part of this fslab, as the plan says it.
     pub needs: Option<String>,
+    /// Its margin, whatever the workload.
+    pub margin: Option<Margin>,
 }
 
 /// What a target is.
@@ -196,6 +201,8 @@ pub struct WorkloadPlan {
     pub spec: &'static Spec,
     /// What the plan says of its parameters.
     pub parameters: Parameters,
+    /// The margin of targets that state none.
+    pub margin: Option<Margin>,
 }
 
 impl Plan {
@@ -217,8 +224,21 @@ impl Plan {
             label: words.join(" "),
             spec: &command::SPEC,
             parameters: command::parameters_for(words),
+            margin: None,
         }];
         self
+    }
+
+    /// The margins of its rows.
+    #[must_use]
+    pub fn margins(&self) -> Margins {
+        let workloads = self.workloads.iter();
+        let targets = self.targets.iter();
+        Margins {
+            all: self.margin,
+            workloads: workloads.filter_map(|w| Some((w.label.clone(), w.margin?))).collect(),
+            targets: targets.filter_map(|t| Some((t.name.clone(), t.margin?))).collect(),
+        }
     }
 
     /// Parses a plan; `file` is what errors call it.

@@ -8,6 +8,7 @@ use std::path::Path;
 use fslab_sys::mounts;
 use serde::{Deserialize, Serialize};
 
+use crate::margin::Margins;
 use crate::plan::{Base, Form, Over, Plan, TargetKind};
 use crate::runner::Choice;
 
@@ -35,6 +36,9 @@ pub struct Provenance {
     pub workload_command: Vec<String>,
     /// The target the others are compared with.
     pub baseline: String,
+    /// The margins that rows are judged by.
+    #[serde(skip_serializing_if = "Margins::is_empty")]
+    pub margins: Margins,
     /// Names of the targets, in the plan's order.
     pub targets: Vec<String>,
     /// Labels of the workloads, in the plan's order.
@@ -126,6 +130,7 @@ impl Provenance {
             form: plan.form,
             workload_command: plan.command.clone(),
             baseline: plan.baseline.clone(),
+            margins: plan.margins(),
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
             half_width: plan.half_width,

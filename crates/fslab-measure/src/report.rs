@@ -4,7 +4,6 @@
 
 mod compute;
 mod csv;
-mod fio;
 mod flat;
 mod format;
 mod history;
@@ -36,7 +35,6 @@ pub const RENDERERS: &[&Renderer] = &[
     &markdown::SPEC,
     &json::SPEC,
     &csv::SPEC,
-    &fio::SPEC,
     #[cfg(feature = "parquet")]
     &parquet::SPEC,
 ];

@@ -21,8 +21,8 @@ mod quantity;
 pub use agreement::Agreement;
 pub use answer::{Answers, Command, Reading, Way};
 pub use claims::{
-    Axis, Basis, Chart, Claim, EachOf, Kind, Line, Paper, Place, Preparation, Query, Setting,
-    Statistic,
+    Axis, Basis, Chart, Claim, EachOf, Extreme, Kind, Line, Paper, Place, Preparation, Query,
+    Setting, Statistic,
 };
 pub use drawn::Drawn;
 pub use findings::{Counts, Findings, Planned, Row};

@@ -10,6 +10,7 @@ use super::source::{PlanError, Source};
 use super::targets::{self, RawTarget};
 use super::workloads::{self, RawWorkload};
 use super::{Form, Plan, TargetPlan};
+use crate::margin::Margin;
 use crate::names::nearest;
 
 pub(super) type Result<T> = std::result::Result<T, PlanError>;
@@ -42,6 +43,7 @@ struct RawPlan {
     #[serde(default)]
     processors: Vec<usize>,
     baseline: Option<Spanned<String>>,
+    margin: Option<Spanned<String>>,
     quick: Option<RawQuick>,
     #[serde(default)]
     target: Vec<Spanned<RawTarget>>,
@@ -93,6 +95,7 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
         run_limit_seconds: run_limit(source, raw.run_limit_seconds.as_ref())?,
         processors: raw.processors,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
+        margin: margin(source, raw.margin.as_ref())?,
         targets,
         workloads,
         text: source.text.to_owned(),
@@ -152,6 +155,15 @@ fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64>
         return Err(source.error(raw.span(), format!("`image_size`: must be at least {least}")));
     }
     Ok(size.bytes())
+}
+
+/// A margin, of the plan or a target.
+pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<Option<Margin>> {
+    let read = |raw: &Spanned<String>| {
+        let margin = raw.get_ref().parse();
+        margin.map_err(|wrong| source.error(raw.span(), format!("`margin`: {wrong}")))
+    };
+    raw.map(read).transpose()
 }
 
 fn baseline(

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::matrix::{Combination, RawMatrix, combinations, place};
-use super::raw::{Result, unique};
+use super::raw::{Result, margin, unique};
 use super::source::Source;
 use super::{Base, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
 use crate::names::nearest;
@@ -36,6 +36,7 @@ pub(super) struct RawTarget {
     fill: Option<Spanned<String>>,
     memory: Option<Spanned<String>>,
     needs: Option<String>,
+    margin: Option<Spanned<String>>,
     matrix: Option<Spanned<RawMatrix>>,
     /// Whether it is part of the quick form.
     quick: Option<bool>,
@@ -84,7 +85,14 @@ impl RawTarget {
     /// Every value that a matrix may fill in, but the name.
     fn texts(&self) -> Vec<&str> {
         let mut texts = vec![self.mount.as_str()];
-        let single = [&self.filesystem, &self.over, &self.fill, &self.memory, &self.aged_workload];
+        let single = [
+            &self.filesystem,
+            &self.over,
+            &self.fill,
+            &self.memory,
+            &self.aged_workload,
+            &self.margin,
+        ];
         texts.extend(single.into_iter().flatten().map(|text| text.get_ref().as_str()));
         let paths = [&self.directory, &self.source, &self.aged];
         texts.extend(paths.into_iter().flatten().filter_map(|path| path.to_str()));
@@ -124,6 +132,7 @@ impl RawTarget {
             fill: self.fill.as_ref().map(spanned),
             memory: self.memory.as_ref().map(spanned),
             needs: self.needs.clone(),
+            margin: self.margin.as_ref().map(spanned),
             matrix: None,
             quick: self.quick,
         }
@@ -158,7 +167,8 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     }
     let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory)).transpose()?;
     let kind = target_kind(source, spanned)?;
-    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone() })
+    let margin = margin(source, raw.margin.as_ref())?;
+    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin })
 }
 
 /// A key that says nothing for a target of this kind.

@@ -9,14 +9,15 @@ use super::matrix::combinations;
 use super::raw::{Result, unique};
 use super::source::Source;
 use super::{Form, WorkloadPlan};
+use crate::margin::Margin;
 use crate::names::nearest;
 use crate::workload::{self, Parameters, Spec};
 
-/// `name`, `label`, `matrix`, `quick`, and the parameters the named workload has.
+/// `name`, `label`, `margin`, `matrix`, `quick`, and the parameters the named workload has.
 pub(super) type RawWorkload = BTreeMap<Spanned<String>, Spanned<Value>>;
 
 /// Keys of every workload.
-const COMMON: [&str; 4] = ["name", "label", "matrix", "quick"];
+const COMMON: [&str; 5] = ["name", "label", "margin", "matrix", "quick"];
 
 pub(super) fn workloads(
     source: &Source<'_>,
@@ -57,7 +58,8 @@ fn workload(
         return Ok(Vec::new());
     }
     let label = text(source, raw, "label")?.map_or(name, |(label, _)| label);
-    expand(source, spec, &label, &parameters, matrix.as_ref())
+    let one = WorkloadPlan { label, spec, parameters, margin: margin(source, raw)? };
+    expand(source, one, matrix.as_ref())
 }
 
 fn find(source: &Source<'_>, name: &str, span: Range<usize>) -> Result<&'static Spec> {
@@ -65,6 +67,12 @@ fn find(source: &Source<'_>, name: &str, span: Range<usize>) -> Result<&'static 
         let names = nearest(name, workload::WORKLOADS.iter().map(|spec| spec.name));
         source.error(span, format!("`name`: unknown workload `{name}`; nearest: {names}"))
     })
+}
+
+fn margin(source: &Source<'_>, raw: &RawWorkload) -> Result<Option<Margin>> {
+    let Some((text, span)) = text(source, raw, "margin")? else { return Ok(None) };
+    let margin = text.parse();
+    margin.map(Some).map_err(|wrong| source.error(span, format!("`margin`: {wrong}")))
 }
 
 fn text(
@@ -124,18 +132,10 @@ fn quicken(
 
 fn expand(
     source: &Source<'_>,
-    spec: &'static Spec,
-    label: &str,
-    parameters: &Parameters,
+    one: WorkloadPlan,
     matrix: Option<&Table>,
 ) -> Result<Vec<WorkloadPlan>> {
-    let Some((lists, span)) = matrix else {
-        return Ok(vec![WorkloadPlan {
-            label: label.to_owned(),
-            spec,
-            parameters: parameters.clone(),
-        }]);
-    };
+    let Some((lists, span)) = matrix else { return Ok(vec![one]) };
     let mut raw = BTreeMap::new();
     for (key, list) in lists {
         let Value::Array(list) = list else {
@@ -149,11 +149,11 @@ fn expand(
     let raw = Spanned::new(span.clone(), raw);
     let mut plans = Vec::new();
     for combination in combinations(source, Some(&raw))? {
-        let mut parameters = parameters.clone();
+        let mut plan = WorkloadPlan { label: combination.name(&one.label), ..one.clone() };
         for (key, value) in &combination.values {
-            set(source, spec, &mut parameters, key, value, span)?;
+            set(source, one.spec, &mut plan.parameters, key, value, span)?;
         }
-        plans.push(WorkloadPlan { label: combination.name(label), spec, parameters });
+        plans.push(plan);
     }
     Ok(plans)
 }

@@ -61,11 +61,12 @@ impl History {
         for provenance in runs(records) {
             let own: Vec<Record> =
                 records.iter().filter(|record| is_of(record, &provenance.run)).cloned().collect();
-            history.add(provenance, &Report::against(&own, baselines)?);
+            history.add(provenance, &Report::against(&own, baselines, None)?);
         }
+        let count = history.rows.len();
         for series in &mut history.rows {
             let figures: Vec<f64> = series.figures.iter().map(|(_, figure)| *figure).collect();
-            series.changes = changes(&figures, seed);
+            series.changes = changes(&figures, count, seed);
         }
         Ok(history)
     }
@@ -149,7 +150,8 @@ pub fn text(history: &History) -> String {
     let mut lines: Vec<String> = rows.iter().flat_map(each).collect();
     let changed = rows.iter().filter(|series| !series.changes.is_empty()).count();
     lines.push(format!(
-        "{} runs, {} rows: {changed} with a change of level (p of at most 0.01, and 2 % or more)",
+        "{} runs, {} rows: {changed} with a change of level (2 % or more, and p of at most 0.05 \
+         after correction over all rows and places)",
         history.runs.len(),
         rows.len()
     ));

@@ -20,7 +20,7 @@ fn render(report: &Report) -> String {
         parts.push(format!("## Ratios to {}\n\n{}", plain(baseline), matrix(report, index)));
         parts.extend(overall(report, index));
     }
-    parts.push(words::LEGEND.to_owned());
+    parts.push(words::legend(report));
     for workload in &report.workloads {
         let groups: Vec<&Group> =
             report.phases().filter(|group| group.workload == *workload).collect();
@@ -31,6 +31,9 @@ fn render(report: &Report) -> String {
     parts.push(environment(report));
     parts.join("\n\n") + "\n"
 }
+
+/// Columns of a table before those of the baselines.
+const NUMBERS: usize = 6;
 
 fn head(report: &Report) -> String {
     let provenance = &report.provenance;
@@ -81,20 +84,23 @@ fn overall(report: &Report, baseline: usize) -> Option<String> {
 fn table(groups: &[&Group], report: &Report) -> String {
     let mut header: Vec<String> =
         ["phase", "target", "n", "median", "SD/mean", "each"].map(str::to_owned).into();
-    header.extend(report.baselines.iter().map(|name| format!("against {}", plain(name))));
+    for (index, name) in report.baselines.iter().enumerate() {
+        header.push(format!("against {}", plain(name)));
+        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
+    }
     header.push("cache".to_owned());
-    let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(report.baselines.len() + 1);
+    let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - NUMBERS);
     let mut text = format!("{}\n{rule}", row_of(&header));
     for group in groups {
         for row in &group.rows {
             text.push('\n');
-            text.push_str(&row_of(&cells(group, row)));
+            text.push_str(&row_of(&cells(report, group, row)));
         }
     }
     text
 }
 
-fn cells(group: &Group, row: &Row) -> Vec<String> {
+fn cells(report: &Report, group: &Group, row: &Row) -> Vec<String> {
     let mut cells = vec![
         plain(&group.name()),
         plain(&row.target),
@@ -103,7 +109,10 @@ fn cells(group: &Group, row: &Row) -> Vec<String> {
         percent(row.seconds.variation),
         words::each(row),
     ];
-    cells.extend(row.against.iter().map(|against| words::against(against).trim().to_owned()));
+    for (index, against) in row.against.iter().enumerate() {
+        cells.push(words::against(against).trim().to_owned());
+        cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
+    }
     cells.push(words::cache(group, row));
     cells
 }

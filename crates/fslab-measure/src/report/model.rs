@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{compute, merge::Merged};
 use crate::error::{Error, Result};
+use crate::margin::{Margin, Margins};
 use crate::names::nearest;
 use crate::provenance::Provenance;
 use crate::sample::{CacheState, End, Note, Record, Sample, TargetRecord};
@@ -139,6 +140,8 @@ pub struct Progress {
 pub struct Against {
     /// What can be said.
     pub verdict: Verdict,
+    /// The margin it is judged by, where one is stated.
+    pub margin: Option<Margin>,
     /// The ratio of the times of the same rounds.
     pub ratio: Option<RatioInterval>,
     /// Its p-value after Holm's correction over all phases and targets of the report (for a
@@ -158,11 +161,17 @@ pub enum Verdict {
     Baseline,
     /// Too few rounds have both.
     TooFew,
-    /// The interval holds 1.
+    /// No margin is stated, and the interval holds 1.
     NotShown,
-    /// The interval leaves out 1, but among so many comparisons some do by chance: after Holm's
-    /// correction no difference is shown.
+    /// No margin is stated, and the interval leaves out 1, but among so many comparisons some do
+    /// by chance: after Holm's correction no difference is shown.
     Alone,
+    /// The whole interval lies within the margin on both sides of 1.
+    Equal,
+    /// The whole interval lies below the margin, which bounds one side.
+    AtMostSlower,
+    /// A margin is stated, and the interval is too wide to say on which side of it the ratio is.
+    NotDecided,
     /// It is faster.
     Faster,
     /// It is slower.
@@ -181,7 +190,9 @@ impl Verdict {
     pub fn mark(self) -> &'static str {
         match self {
             Self::NotShown => "~",
-            Self::Alone => "?",
+            Self::Alone | Self::NotDecided => "?",
+            Self::Equal => "=",
+            Self::AtMostSlower => "\u{2264}",
             Self::Baseline | Self::TooFew | Self::Faster | Self::Slower => " ",
         }
     }
@@ -270,20 +281,27 @@ impl Report {
         compute::report(merged, baselines)
     }
 
-    /// Computes it against other baselines than the plan's, the main one first.
+    /// Computes it against other baselines than the plan's, the main one first, and by another
+    /// margin than the plan's where one is given.
     ///
     /// # Errors
     /// For a baseline that is no target.
-    pub fn against(records: &[Record], baselines: &[String]) -> Result<Self> {
-        let merged = Merged::of(records);
+    pub fn against(
+        records: &[Record],
+        baselines: &[String],
+        margin: Option<Margin>,
+    ) -> Result<Self> {
+        let mut merged = Merged::of(records);
+        if margin.is_some() {
+            merged.provenance.margins = Margins { all: margin, ..Margins::default() };
+        }
         let names = || merged.target_names.iter().map(String::as_str);
         if let Some(name) = baselines.iter().find(|name| !merged.target_names.contains(name)) {
             let nearest = nearest(name, names());
             return Err(Error::Unknown { what: "target", name: name.clone(), nearest });
         }
-        if baselines.is_empty() {
-            return Ok(Self::new(records));
-        }
+        let main = [merged.provenance.baseline.clone()];
+        let baselines = if baselines.is_empty() { &main } else { baselines };
         Ok(compute::report(merged, baselines.to_vec()))
     }
 

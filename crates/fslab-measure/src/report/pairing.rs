@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::merge::Merged;
 use super::model::{Against, Group, Verdict};
+use crate::margin::Margin;
 use crate::sample::Sample;
-use crate::stats::{CONFIDENCE, holm, paired_ratio};
+use crate::stats::{CONFIDENCE, RatioInterval, holm, paired_ratio};
 
 /// A target's samples against a baseline's of the same rounds.
 pub(super) fn against(
@@ -27,7 +28,10 @@ pub(super) fn against(
         .collect();
     let ratio = paired_ratio(&pairs, merged.provenance.seed).filter(|_| !is_baseline);
     let verdict = if is_baseline { Verdict::Baseline } else { Verdict::TooFew };
-    Against { verdict, ratio, p_adjusted: None, ratios, why: Vec::new() }
+    let margins = &merged.provenance.margins;
+    let margin = samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target));
+    let margin = margin.filter(|_| !is_baseline);
+    Against { verdict, margin, ratio, p_adjusted: None, ratios, why: Vec::new() }
 }
 
 /// The baseline's sample of the same round: of the same run, or where that run has none, of
@@ -46,6 +50,10 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 
 /// Corrects p-values and gives the verdicts: phases of the whole report are one family of
 /// comparisons, and so are the points of each sweep.
+///
+/// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
+/// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
+/// test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group], baselines: usize) {
     for baseline in 0..baselines {
         let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
@@ -68,11 +76,62 @@ fn judge_family(family: &mut [&mut Against]) {
         let Some(ratio) = against.ratio else { continue };
         against.p_adjusted = adjusted.next();
         let significant = against.p_adjusted.is_some_and(|p| p < 1.0 - CONFIDENCE);
-        against.verdict = match (ratio.shows_difference(), significant) {
-            (false, _) => Verdict::NotShown,
-            (true, false) => Verdict::Alone,
-            (true, true) if ratio.ratio > 1.0 => Verdict::Slower,
-            (true, true) => Verdict::Faster,
-        };
+        against.verdict = verdict(&ratio, significant, against.margin);
+    }
+}
+
+/// What an interval says; `significant` is its p-value's word after correction.
+fn verdict(ratio: &RatioInterval, significant: bool, margin: Option<Margin>) -> Verdict {
+    let direction = if ratio.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
+    let is_different = ratio.shows_difference() && significant;
+    match margin {
+        Some(margin) if margin.holds(ratio) && margin.is_two_sided() => Verdict::Equal,
+        _ if is_different && direction == Verdict::Faster => Verdict::Faster,
+        Some(margin) if margin.holds(ratio) => Verdict::AtMostSlower,
+        _ if is_different => Verdict::Slower,
+        Some(_) => Verdict::NotDecided,
+        None if ratio.shows_difference() => Verdict::Alone,
+        None => Verdict::NotShown,
+    }
+}
+
+#[cfg(test)]
+mod simulations;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each verdict, by the interval, the corrected p-value and the margin.
+    #[test]
+    fn verdicts_follow_from_interval_and_margin() {
+        use Verdict::{Alone, AtMostSlower, Equal, Faster, NotDecided, NotShown, Slower};
+        let equal = Some("5 %");
+        let slower = Some("at most 5 % slower");
+        for (low, high, significant, margin, expected) in [
+            (0.98, 1.02, false, None, NotShown),
+            (1.01, 1.06, false, None, Alone),
+            (1.01, 1.06, true, None, Slower),
+            (0.90, 0.97, true, None, Faster),
+            (0.98, 1.02, false, equal, Equal),
+            // A difference that is shown and does not matter.
+            (1.01, 1.04, true, equal, Equal),
+            (0.98, 1.06, false, equal, NotDecided),
+            (0.94, 1.02, false, equal, NotDecided),
+            (1.01, 1.06, false, equal, NotDecided),
+            (1.01, 1.06, true, equal, Slower),
+            (0.90, 0.97, true, equal, Faster),
+            (0.80, 1.04, false, slower, AtMostSlower),
+            (1.01, 1.04, true, slower, AtMostSlower),
+            (0.90, 0.97, true, slower, Faster),
+            (0.98, 1.06, false, slower, NotDecided),
+            (1.06, 1.08, true, slower, Slower),
+        ] {
+            let ratio = f64::midpoint(low, high);
+            let ratio = RatioInterval { ratio, low, high, rounds: 10, p_value: 0.0 };
+            let margin = margin.map(|text| text.parse().unwrap());
+            let found = verdict(&ratio, significant, margin);
+            assert_eq!(found, expected, "{low} to {high}, {significant}, {margin:?}");
+        }
     }
 }

@@ -93,22 +93,23 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 fn table(groups: &[&Group], report: &Report) -> Table {
     let mut header: Vec<String> =
         ["phase", "target", "n", "median", "\u{b1}", "each"].map(str::to_owned).into();
-    for baseline in &report.baselines {
+    for (index, baseline) in report.baselines.iter().enumerate() {
         header.extend([format!("against {baseline}"), "p".to_owned()]);
+        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
     }
     header.push("cache".to_owned());
     let mut table = plain_table(header);
     for group in groups {
         for (index, row) in group.rows.iter().enumerate() {
             let phase = if index == 0 { group.name() } else { String::new() };
-            table.add_row(cells(group, row, phase).into_iter().map(Cell::new));
+            table.add_row(cells(report, group, row, phase).into_iter().map(Cell::new));
         }
     }
     align_right(&mut table, 2..6);
     table
 }
 
-fn cells(group: &Group, row: &Row, phase: String) -> Vec<String> {
+fn cells(report: &Report, group: &Group, row: &Row, phase: String) -> Vec<String> {
     let mut cells = vec![
         phase,
         row.target.clone(),
@@ -117,8 +118,9 @@ fn cells(group: &Group, row: &Row, phase: String) -> Vec<String> {
         percent(row.seconds.variation),
         words::each(row),
     ];
-    for against in &row.against {
+    for (index, against) in row.against.iter().enumerate() {
         cells.extend([words::against(against), words::p_value(against)]);
+        cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
     }
     cells.push(words::cache(group, row));
     cells
@@ -170,7 +172,7 @@ pub(super) fn geometric(mean: &GeometricMean) -> String {
 }
 
 fn foot(report: &Report) -> Vec<String> {
-    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::LEGEND)];
+    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::legend(report))];
     lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
     lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {

@@ -59,9 +59,32 @@ pub(super) fn short(against: &Against) -> String {
         (Verdict::Baseline, _) => "1".to_owned(),
         (Verdict::NotShown, _) => "~".to_owned(),
         (_, None) => "\u{2013}".to_owned(),
-        (Verdict::Alone, Some(ratio)) => format!("?{:.2}", ratio.ratio),
-        (_, Some(ratio)) => format!("{:.2}", ratio.ratio),
+        (verdict, Some(ratio)) => format!("{}{:.2}", verdict.mark().trim(), ratio.ratio),
     }
+}
+
+/// The verdict on a target.
+pub(super) fn verdict(against: &Against) -> String {
+    let words = match (against.verdict, against.margin) {
+        (Verdict::Equal | Verdict::AtMostSlower, Some(margin)) => return margin.words(),
+        (Verdict::NotDecided, Some(margin)) => {
+            return format!("not decided: {}", margin.words());
+        }
+        (Verdict::Baseline, _) => "baseline",
+        (Verdict::TooFew, _) => "too few rounds",
+        (Verdict::NotShown, _) => "no difference shown",
+        (Verdict::Alone, _) => "by chance, perhaps",
+        (Verdict::Faster, _) => "faster",
+        (Verdict::Slower, _) => "slower",
+        (Verdict::Equal | Verdict::AtMostSlower | Verdict::NotDecided, None) => "",
+    };
+    words.to_owned()
+}
+
+/// Whether a baseline has rows that are judged by a margin.
+pub(super) fn has_margins(report: &Report, baseline: usize) -> bool {
+    let rows = report.groups.iter().flat_map(|group| &group.rows);
+    rows.filter_map(|row| row.against.get(baseline)).any(|against| against.margin.is_some())
 }
 
 /// What one operation took, or for phases of large requests how fast the bytes went.
@@ -191,6 +214,24 @@ fn on_steadiness(unsteady: &Unsteady) -> String {
 }
 
 /// How the marks are to be read.
-pub(super) const LEGEND: &str = "~ no difference shown: the 95 % interval of the ratio holds 1. \
-     ? the interval leaves out 1, which among so many comparisons some do by chance (p after \
-     Holm's correction is 0.05 or more). Ratios above 1 are slower.";
+pub(super) fn legend(report: &Report) -> String {
+    let all = || report.groups.iter().flat_map(|group| &group.rows).flat_map(|row| &row.against);
+    let judged = |against: &&Against| against.ratio.is_some();
+    let with = all().filter(judged).any(|against| against.margin.is_some());
+    let without = all().filter(judged).any(|against| against.margin.is_none());
+    let parts =
+        [(without, LEGEND_PLAIN), (with, LEGEND_MARGIN), (true, "Ratios above 1 are slower.")];
+    let parts: Vec<&str> =
+        parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
+    parts.join(" ")
+}
+
+const LEGEND_PLAIN: &str = "~ no difference shown: the 95 % interval of the ratio holds 1; that \
+     is not to say that both are equal. ? the interval leaves out 1, which among so many \
+     comparisons some do by chance (p after Holm's correction is 0.05 or more).";
+
+const LEGEND_MARGIN: &str = "= equal: the whole 95 % interval of the ratio is within the margin. \
+     \u{2264} at most so much slower: the whole interval is below the margin. ? not decided: the \
+     interval crosses the margin, and no difference is shown after Holm's correction. Each of \
+     these verdicts is wrong at most one time in twenty, and so is that all rows are within their \
+     margins; they are not corrected.";

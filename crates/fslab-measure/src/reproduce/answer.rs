@@ -29,6 +29,8 @@ pub struct Reading {
     pub from: String,
     /// Where its figure is.
     pub at: Way,
+    /// Where the figure is that it is held against: what is found is their ratio, place by place.
+    pub against: Option<Way>,
     /// Where it says why there is none.
     pub reason: Option<Way>,
     /// What is there is a list, each element of which is a figure.
@@ -53,6 +55,8 @@ pub struct Each {
     /// What the place is counted in.
     #[serde(default)]
     pub unit: AtUnit,
+    /// Places below are not looked at.
+    pub from: Option<f64>,
 }
 
 /// A way into a JSON document: keys joined by dots; `[key=value,...]` is the element of a list that
@@ -156,19 +160,29 @@ impl Reading {
             Some(Err(reason)) => return Outcome::Missing(reason.clone()),
             Some(Ok(answer)) => answer,
         };
-        match self.at.follow(answer) {
-            None => Outcome::Missing(self.why_not(answer)),
-            Some(value) => self.told(value).unwrap_or_else(|| {
-                let (from, at) = (&self.from, &self.at);
-                Outcome::Missing(format!("the answer of `{from}` has no figure at {at}"))
-            }),
+        let own = self.found(answer, &self.at);
+        let Some(against) = &self.against else { return own };
+        match (own, self.found(answer, against)) {
+            (Outcome::Figures(own), Outcome::Figures(others)) => {
+                Outcome::Figures(ratios(&own, &others))
+            }
+            (Outcome::Figures(_), other) => other,
+            (own, _) => own,
         }
     }
 
-    fn why_not(&self, answer: &Value) -> String {
+    fn found(&self, answer: &Value, at: &Way) -> Outcome {
+        let missing = || format!("the answer of `{}` has no figure at {at}", self.from);
+        match at.follow(answer) {
+            None => Outcome::Missing(self.why_not(answer, at)),
+            Some(value) => self.told(value).unwrap_or_else(|| Outcome::Missing(missing())),
+        }
+    }
+
+    fn why_not(&self, answer: &Value, at: &Way) -> String {
         let reason = self.reason.as_ref().and_then(|way| way.follow(answer)?.as_str());
         reason.map_or_else(
-            || format!("the answer of `{}` has nothing at {}", self.from, self.at),
+            || format!("the answer of `{}` has nothing at {at}", self.from),
             str::to_owned,
         )
     }
@@ -188,6 +202,9 @@ impl Reading {
 
     fn element(&self, each: &Each, element: &Value) -> Option<Figure> {
         let value = element.get(&each.at)?.as_f64()?;
+        if each.from.is_some_and(|from| value < from) {
+            return None;
+        }
         let figure = self.figure(element.get(&each.is)?)?;
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
@@ -204,6 +221,15 @@ impl Reading {
     }
 }
 
+/// Counted figures over others at the same places.
+fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
+    let ratio = |figure: &Figure| {
+        let other = others.iter().find(|other| other.at == figure.at)?;
+        Some(Figure { at: figure.at, ..Figure::counted(figure.value / other.value) })
+    };
+    own.iter().filter_map(ratio).filter(|figure| figure.value.is_finite()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -213,7 +239,7 @@ mod tests {
     fn reading(at: &str) -> Reading {
         let at = Way::try_from(at.to_owned()).unwrap();
         let reason = Way::try_from("rows[last].why".to_owned()).ok();
-        Reading { from: "c".to_owned(), at, reason, each: None, factor: 2.0 }
+        Reading { from: "c".to_owned(), at, against: None, reason, each: None, factor: 2.0 }
     }
 
     fn answers() -> Answers {
@@ -242,11 +268,24 @@ mod tests {
         }
         let other = Reading { from: "d".to_owned(), ..reading("rows") };
         assert_eq!(other.outcome(&answers()), Outcome::Missing("no root".to_owned()));
-        let each = Each { at: "d".to_owned(), is: "s".to_owned(), unit: AtUnit::Days };
+        let each = Each { at: "d".to_owned(), is: "s".to_owned(), unit: AtUnit::Days, from: None };
         let list = Reading { each: Some(each), ..reading("rows[last].list") };
         let at = Some(At { value: 7.0, unit: AtUnit::Days });
         let expected = Outcome::Figures(vec![Figure { at, ..Figure::counted(1.0) }]);
         assert_eq!(list.outcome(&answers()), expected);
+        let each = list.each.map(|each| Each { from: Some(8.0), ..each });
+        let above = Reading { each, ..reading("rows[last].list") };
+        assert!(matches!(above.outcome(&answers()), Outcome::Missing(_)));
+    }
+
+    #[test]
+    fn a_ratio_is_of_two_figures_of_an_answer() {
+        let against = |at: &str| Way::try_from(at.to_owned()).ok();
+        let half = Reading { against: against("rows[kind=y].n"), ..reading("rows[kind=x].n") };
+        let expected = Outcome::Figures(vec![Figure::counted(0.5)]);
+        assert_eq!(half.outcome(&answers()), expected);
+        let none = Reading { against: against("rows[last].n"), ..reading("rows[kind=x].n") };
+        assert_eq!(none.outcome(&answers()), Outcome::Missing("too small".to_owned()));
     }
 
     #[test]

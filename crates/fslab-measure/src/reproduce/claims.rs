@@ -87,7 +87,7 @@ pub struct Claim {
 }
 
 /// How a figure is come by.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// On a running system.
@@ -96,6 +96,10 @@ pub enum Kind {
     Simulated,
     /// Computed from a model of a device.
     Modelled,
+    /// Set here: a parameter, or a figure that a parameter was fitted to.
+    Input,
+    /// True by the meaning of its terms, or by the construction of what is looked at.
+    Definition,
 }
 
 /// What a claim's own figure is made from.
@@ -123,6 +127,12 @@ pub struct Query {
     pub against: Option<Place>,
     /// What each is a figure of its own of, instead of all together.
     pub each: Option<EachOf>,
+    /// Numbers of files, a figure each: they take the place of `{files}` in the workloads' names.
+    pub files: Vec<u64>,
+    /// The smallest size of the sweep that is looked at.
+    pub from_size: Option<u64>,
+    /// Which of the figures the claim is about, where it is about one of them.
+    pub take: Option<Extreme>,
     /// What of the samples.
     pub quantity: Quantity,
     /// What is made of it.
@@ -137,6 +147,16 @@ pub enum EachOf {
     Size,
     /// A tenth of the operations: the time until it was done.
     Tenth,
+}
+
+/// An end of a sweep's figures.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Extreme {
+    /// The least of them.
+    Least,
+    /// The greatest of them.
+    Most,
 }
 
 /// Where in a report.
@@ -212,18 +232,59 @@ impl Kind {
             Self::Measured => "measured",
             Self::Simulated => "simulated",
             Self::Modelled => "modelled",
+            Self::Input => "input",
+            Self::Definition => "definition",
+        }
+    }
+
+    /// Why a claim of this kind can't fail and is not counted; `None` where it can.
+    #[must_use]
+    pub fn why_not_counted(self) -> Option<&'static str> {
+        match self {
+            Self::Measured | Self::Simulated | Self::Modelled => None,
+            Self::Input => Some("the figure is set here, or a parameter was fitted to it"),
+            Self::Definition => Some("the claim is true by definition or construction"),
+        }
+    }
+}
+
+impl Extreme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Least => "least",
+            Self::Most => "greatest",
+        }
+    }
+}
+
+impl Statistic {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::Speedup => "speed-up",
+            Self::Value => "value",
+            Self::Rate => "rate",
         }
     }
 }
 
 impl fmt::Display for Query {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{}: {:?} {:?} of {}",
-            self.plan, self.quantity, self.statistic, self.of
-        )?;
-        self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))
+        let (quantity, statistic) = (self.quantity.name(), self.statistic.name());
+        write!(formatter, "{}: {statistic} of {quantity} of {}", self.plan, self.of)?;
+        self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))?;
+        let each = match self.each {
+            Some(EachOf::Size) => ", each size",
+            Some(EachOf::Tenth) => ", each tenth",
+            None => "",
+        };
+        formatter.write_str(each)?;
+        if let [first, .., last] = self.files.as_slice() {
+            write!(formatter, ", {} numbers of files from {first} to {last}", self.files.len())?;
+        }
+        let from = self.from_size.map(|size| format!(" from {}", bytes(size)));
+        let take = self.take.map(|end| format!(", the {}", end.name()));
+        [from, take].iter().flatten().try_for_each(|part| formatter.write_str(part))
     }
 }
 
@@ -235,6 +296,15 @@ impl fmt::Display for Place {
     }
 }
 
+/// What stands for a number of files in the name of a workload.
+const FILES: &str = "{files}";
+
+impl Place {
+    pub(super) fn at_files(&self, count: u64) -> Self {
+        Self { workload: self.workload.replace(FILES, &count.to_string()), ..self.clone() }
+    }
+}
+
 impl Query {
     /// Why its parts can't go together; `None` where they can.
     fn contradiction(&self) -> Option<&'static str> {
@@ -242,13 +312,33 @@ impl Query {
         if compares != self.against.is_some() {
             return Some("`measure`: a ratio or speed-up needs `against`, a value or rate none");
         }
+        if self.each.is_some() && !self.files.is_empty() {
+            return Some("`measure`: `each` and `files` don't go together");
+        }
+        if (self.from_size.is_some() || self.take.is_some()) && self.each != Some(EachOf::Size) {
+            return Some("`measure`: `from_size` and `take` need `each = \"size\"`");
+        }
         let tenth = self.each == Some(EachOf::Tenth);
         let is_time = self.statistic == Statistic::Value && self.quantity == Quantity::Elapsed;
         (tenth && !is_time).then_some("`measure`: `each = \"tenth\"` needs `statistic = \"value\"`")
     }
 
-    /// Both places it reads.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        std::iter::once(&self.of).chain(&self.against)
+    /// The places it reads, on both sides.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let of_each = self.at_files().into_iter().map(|(_, query)| query);
+        let all: Vec<Self> =
+            if self.files.is_empty() { vec![self.clone()] } else { of_each.collect() };
+        all.into_iter().flat_map(|query| std::iter::once(query.of).chain(query.against))
+    }
+
+    /// A query for each number of files.
+    pub(super) fn at_files(&self) -> Vec<(u64, Self)> {
+        let of = |count: u64| Self {
+            of: self.of.at_files(count),
+            against: self.against.as_ref().map(|place| place.at_files(count)),
+            files: Vec::new(),
+            ..self.clone()
+        };
+        self.files.iter().map(|count| (*count, of(*count))).collect()
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use askama::Template;
 use serde::Serialize;
 
-use super::agreement::{Agreement, sentence};
-use super::claims::{Basis, Claim, Paper};
+use super::agreement::{Agreement, Standing};
+use super::claims::{Basis, Claim, Kind, Paper};
 use super::drawn::Drawn;
 use super::look_up::{Figure, Outcome, Runs};
 use super::published::Unit;
@@ -25,7 +25,7 @@ pub struct Findings {
     pub plans: Vec<Planned>,
     /// Its claims in order.
     pub rows: Vec<Row>,
-    /// How many claims stand how.
+    /// How many claims of each kind stand how.
     pub counts: Counts,
     /// Its charts, drawn again.
     pub charts: Vec<Drawn>,
@@ -62,6 +62,8 @@ pub struct Row {
     pub outcome: Outcome,
     /// How they stand to each other.
     pub agreement: Agreement,
+    /// How each figure and the claim stand, in their order; empty where nothing is judged.
+    pub points: Vec<Agreement>,
     /// That in a sentence.
     pub sentence: String,
     /// The published figure, in words.
@@ -85,8 +87,8 @@ impl Row {
     }
 }
 
-/// How many claims stand how, in the order of [`Agreement`].
-pub type Counts = BTreeMap<Agreement, usize>;
+/// How many claims of each kind stand how, in the order of [`Kind`] and [`Agreement`].
+pub type Counts = BTreeMap<Kind, BTreeMap<Agreement, usize>>;
 
 impl Findings {
     /// Looks up every claim of a paper.
@@ -96,8 +98,8 @@ impl Findings {
         let charts = charts.into_iter().map(|chart| Drawn::new(chart, runs)).collect();
         let rows: Vec<Row> = paper.claims.iter().map(|claim| row(claim, runs)).collect();
         let mut counts = Counts::new();
-        for row in &rows {
-            *counts.entry(row.agreement).or_default() += 1;
+        for (claim, row) in paper.claims.iter().zip(&rows) {
+            *counts.entry(claim.kind).or_default().entry(row.agreement).or_default() += 1;
         }
         Self { paper, form: form.to_owned(), plans, rows, counts, charts }
     }
@@ -105,9 +107,13 @@ impl Findings {
     /// The counts in words.
     #[must_use]
     pub fn summary(&self) -> String {
-        let counts = self.counts.iter();
-        let parts: Vec<String> =
-            counts.map(|(agreement, count)| format!("{count} {}", agreement.name())).collect();
+        let of_kind = |(kind, counts): (&Kind, &BTreeMap<Agreement, usize>)| {
+            let each = counts.iter();
+            let each: Vec<String> =
+                each.map(|(agreement, count)| format!("{} {count}", agreement.name())).collect();
+            format!("{} {} ({})", counts.values().sum::<usize>(), kind.name(), each.join(", "))
+        };
+        let parts: Vec<String> = self.counts.iter().map(of_kind).collect();
         let marked = self.rows.iter().filter(|row| !row.marks.is_empty()).count();
         let marked = if marked > 0 { format!("; {marked} marked") } else { String::new() };
         format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
@@ -149,10 +155,12 @@ fn row(claim: &Claim, runs: &Runs) -> Row {
     let marks = marks::marks(runs, &claim.basis, &outcome);
     let marked = if marks.is_empty() { "" } else { " (marked)" };
     let published = claim.published.as_ref();
+    let standing = Standing::of(claim.kind, published, &outcome);
     Row {
         id: claim.id.clone(),
-        agreement: Agreement::of(published, &outcome),
-        sentence: sentence(published, &outcome),
+        agreement: standing.agreement,
+        points: standing.points,
+        sentence: standing.sentence,
         published: published.map(super::Published::words).unwrap_or_default(),
         measured: measured(published.map(|published| published.unit), &outcome) + marked,
         from: from(&claim.basis),

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answers;
-use super::claims::{Basis, EachOf, Paper, Place, Query, Statistic};
+use super::claims::{Basis, EachOf, Extreme, Paper, Place, Query, Statistic};
 use super::quantity::Quantity;
 use crate::plan::Form;
 use crate::report::{Group, Report, Row, bytes};
@@ -188,19 +188,44 @@ impl Runs {
         let Some(report) = reports.get(&query.quantity) else {
             return Outcome::Missing("no such quantity was computed".to_owned());
         };
-        let figures: Vec<Figure> = match query.each {
+        let mut figures: Vec<Figure> = match query.each {
+            None if !query.files.is_empty() => of_files(report, query),
             None => figure(report, query, instead(report, query, form)).into_iter().collect(),
             Some(EachOf::Size) => {
                 let sizes = sizes(report, &query.of).into_iter();
+                let sizes = sizes.filter(|size| *size >= query.from_size);
                 sizes.filter_map(|size| figure(report, query, size)).collect()
             }
             Some(EachOf::Tenth) => along(report, &query.of),
         };
+        if let Some(end) = query.take {
+            figures = extreme(&figures, end).into_iter().collect();
+        }
         if figures.is_empty() {
             return Outcome::Missing(why_not(report, query, form));
         }
         Outcome::Figures(figures)
     }
+}
+
+/// The one that a claim about the least or the greatest of a sweep is about.
+fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
+    let by_value = |one: &&Figure, other: &&Figure| one.value.total_cmp(&other.value);
+    let figures = figures.iter();
+    match end {
+        Extreme::Least => figures.min_by(by_value),
+        Extreme::Most => figures.max_by(by_value),
+    }
+    .copied()
+}
+
+/// A figure for each number of files of which there are samples.
+fn of_files(report: &Report, query: &Query) -> Vec<Figure> {
+    let of = |(count, query): (u64, Query)| {
+        let at = Some(At { value: count as f64, unit: AtUnit::Files });
+        Some(Figure { at, ..figure(report, &query, None)? })
+    };
+    query.at_files().into_iter().filter_map(of).collect()
 }
 
 /// The sizes of a sweep.
@@ -313,8 +338,9 @@ fn row<'a>(report: &'a Report, place: &Place, phase: &str, size: Option<u64>) ->
 
 /// Why a place of a report has no figure.
 fn why_not(report: &Report, query: &Query, form: Form) -> String {
-    let lacking = query.places().find(|place| {
-        place.phases.iter().any(|phase| row(report, place, phase, place.size_bytes).is_none())
+    let lacking = query.places().find(|place: &Place| {
+        let lacks = |phase: &String| row(report, place, phase, place.size_bytes).is_none();
+        place.phases.iter().any(lacks)
     });
     let Some(place) = lacking else {
         return without_pairs(report, query);

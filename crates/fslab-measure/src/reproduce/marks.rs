@@ -1,7 +1,7 @@
 //! What stands beside figures that are not to be taken as they are: of pairs of target and workload
 //! that failed, perhaps because what was read was not what was written, and of runs that broke off.
 
-use super::claims::{Basis, Query};
+use super::claims::{Basis, Place, Query};
 use super::look_up::{Outcome, Runs};
 use crate::report::Report;
 use crate::sample::NoteKind;
@@ -13,7 +13,7 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     let broken = measured.broken.iter();
     let broken = broken.map(|reason| format!("the run of plan {} broke off: {reason}", query.plan));
     let mut marks = Vec::new();
-    for mark in failures(report, query).chain(broken) {
+    for mark in failures(report, query).into_iter().chain(broken) {
         if !marks.contains(&mark) {
             marks.push(mark);
         }
@@ -22,13 +22,15 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
 }
 
 /// What failed of the places a query reads. Samples from before a failure are kept and count.
-fn failures(report: &Report, query: &Query) -> impl Iterator<Item = String> {
-    query.places().flat_map(|place| {
+fn failures(report: &Report, query: &Query) -> Vec<String> {
+    let of_place = |place: Place| -> Vec<String> {
         let failed = report.notes.iter().filter(|note| {
             note.kind == NoteKind::Failed
                 && note.target.as_ref().is_none_or(|target| *target == place.target)
                 && note.workload.as_ref().is_none_or(|workload| *workload == place.workload)
         });
-        failed.map(|note| format!("{} failed at {} {}", place.target, place.workload, note.text))
-    })
+        let what = format!("{} failed at {}", place.target, place.workload);
+        failed.map(|note| format!("{what} {}", note.text)).collect()
+    };
+    query.places().flat_map(of_place).collect()
 }

@@ -75,6 +75,8 @@ pub struct Published {
     pub low: Option<f64>,
     /// Its upper end; `None` for "at least", and where there is a unit alone.
     pub high: Option<f64>,
+    /// By which share both ends may be missed; `None` where the text itself has the range.
+    pub margin: Option<f64>,
     /// The unit of both.
     #[serde(serialize_with = "unit_name")]
     pub unit: &'static Unit,
@@ -97,6 +99,9 @@ fn half_of_last_digit(number: f64) -> f64 {
 /// Numbers below are written with a power of ten.
 const TINY: f64 = 1e-3;
 
+/// A ratio whose rounding reaches from one value to this many times as much is vague.
+const VAGUE: f64 = 1.1;
+
 /// A number as people read it.
 fn readable(value: f64) -> String {
     let tiny = value != 0.0 && value.abs() < TINY;
@@ -110,18 +115,39 @@ impl Published {
         self.low.or(self.high).is_some()
     }
 
-    /// Its ends in the unit's base, open ends at infinity. A single number stands for all that
-    /// round to it: 13 % for 12.5 to 13.5.
+    /// Whether it is one number, without a margin.
+    #[must_use]
+    pub fn is_single_number(&self) -> bool {
+        self.low.is_some() && self.low == self.high && self.margin.is_none()
+    }
+
+    /// Whether it says that two things are equal: a ratio of 1.
+    #[must_use]
+    pub fn is_equality(&self) -> bool {
+        self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
+    }
+
+    /// Whether rounding alone makes a ratio much of a range: "2 times" is 1.5 to 2.5.
+    #[must_use]
+    pub fn is_vague(&self) -> bool {
+        let (low, high) = self.range();
+        let is_rounded_ratio = self.unit.scale == Scale::Ratio && self.is_single_number();
+        is_rounded_ratio && high > VAGUE * low
+    }
+
+    /// Its ends in the unit's base, open ends at infinity. With a margin they are wider by it; a
+    /// single number without one stands for all that round to it: 13 % for 12.5 to 13.5.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
-        let rounded = match (self.low, self.high) {
-            (Some(low), Some(high)) if low == high => half_of_last_digit(low),
+        let rounded = match self.low {
+            Some(low) if self.is_single_number() => half_of_last_digit(low),
             _ => 0.0,
         };
+        let wider = 1.0 + self.margin.unwrap_or(0.0);
         let base = |end: Option<f64>, open| end.map_or(open, |end| self.unit.to_base(end));
         (
-            base(self.low.map(|low| low - rounded), f64::NEG_INFINITY),
-            base(self.high.map(|high| high + rounded), f64::INFINITY),
+            base(self.low.map(|low| low - rounded), f64::NEG_INFINITY) / wider,
+            base(self.high.map(|high| high + rounded), f64::INFINITY) * wider,
         )
     }
 
@@ -135,12 +161,18 @@ impl Published {
     #[must_use]
     pub fn words(&self) -> String {
         let unit = self.unit.name;
-        match (self.low.map(readable), self.high.map(readable)) {
+        let margin = self.margin.map(|share| format!("{} %", (share * 1e8).round() / 1e6));
+        let figure = match (self.low.map(readable), self.high.map(readable)) {
+            (Some(_), Some(_)) if self.is_equality() => "equal".to_owned(),
             (Some(low), Some(high)) if low == high => format!("{low} {unit}"),
             (Some(low), Some(high)) => format!("{low} to {high} {unit}"),
             (Some(low), None) => format!("at least {low} {unit}"),
             (None, Some(high)) => format!("at most {high} {unit}"),
             (None, None) => String::new(),
+        };
+        match margin {
+            Some(margin) => format!("{figure} within {margin}"),
+            None => figure,
         }
     }
 }

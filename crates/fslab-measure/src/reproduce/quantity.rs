@@ -27,6 +27,18 @@ pub enum Quantity {
 const PARTS: f64 = 1e9;
 
 impl Quantity {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Elapsed => "elapsed time",
+            Self::System => "system time",
+            Self::Processor => "processor time",
+            Self::Stored => "stored bytes",
+            Self::Growth => "growth of the cost",
+        }
+    }
+
     /// The records with this quantity in place of the elapsed time, so that a report of them is a
     /// report of the quantity: rounds, sums and re-runs are then dealt with as for times. Samples
     /// that lack it are left out.

@@ -114,16 +114,7 @@ fn p_value(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::environment::seed;
-    use rand::{RngExt, SeedableRng};
-    use rand_pcg::Pcg64;
-
     use super::{RatioInterval, half_width, interval_of_mean, p_value, paired_ratio};
-
-    /// Sum of twelve uniform numbers: near enough to normal.
-    fn noise(random: &mut Pcg64) -> f64 {
-        (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
-    }
 
     /// Gosset's sleep data: mean 1.58, and 0.700 to 2.460 by Student's interval, p 0.002833; the
     /// bootstrap's interval is near it.
@@ -164,40 +155,5 @@ mod tests {
         assert!(!interval(1.0, 1.1).shows_difference());
         assert!(interval(1.01, 1.1).shows_difference());
         assert!(interval(0.8, 0.99).shows_difference());
-    }
-
-    /// A round's pair, where values vary by 3 % within a round and 10 % between rounds.
-    fn pair(ratio: f64, random: &mut Pcg64) -> (f64, f64) {
-        let level = (0.1 * noise(random)).exp();
-        let mut one = |ratio: f64| ratio * level * (0.03 * noise(random)).exp();
-        (one(ratio), one(1.0))
-    }
-
-    /// How many of `trials` comparisons of a true ratio show a difference, where the rule takes
-    /// at least `least` rounds and more until the interval is narrow or there are `most`.
-    fn shown(trials: u64, (least, most): (usize, usize), ratio: f64, random: &mut Pcg64) -> usize {
-        let mut trial = |seed: u64| {
-            let mut pairs: Vec<_> = (0..least).map(|_| pair(ratio, random)).collect();
-            while pairs.len() < most && half_width(&pairs).is_some_and(|half| half > 0.025) {
-                pairs.push(pair(ratio, random));
-            }
-            paired_ratio(&pairs, seed).is_some_and(|ratio| ratio.shows_difference())
-        };
-        (0..trials).filter(|seed| trial(*seed)).count()
-    }
-
-    /// At most a tenth of comparisons of equal things shows a difference, for few rounds and many,
-    /// fixed or until the interval is narrow; nineteen of twenty find one of 5 %.
-    #[test]
-    fn simulated_comparisons_alarm_rarely_and_find_a_difference() {
-        let mut random = Pcg64::seed_from_u64(seed());
-        for rounds in [(3, 3), (6, 6), (10, 10), (20, 20), (10, 30)] {
-            let false_alarms = shown(200, rounds, 1.0, &mut random);
-            assert!(false_alarms <= 20, "{rounds:?} rounds: {false_alarms} of 200 false alarms");
-        }
-        for rounds in [(20, 20), (10, 30)] {
-            let found = shown(200, rounds, 1.05, &mut random);
-            assert!(found >= 190, "{found} of 200 found at {rounds:?} rounds");
-        }
     }
 }

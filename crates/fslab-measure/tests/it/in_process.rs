@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use fslab_measure::report::{Report, Verdict};
 use fslab_measure::sample::{self, CacheState, EndReason, NoteKind, Record};
 use fslab_measure::{Error, Host, HostError, Observer};
 use fslab_sys::signals::Interrupt;
@@ -56,6 +57,20 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     let left: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["samples.jsonl"]);
+}
+
+/// A plan's margin is in the samples, from which its report is computed.
+#[test]
+fn the_margin_of_a_plan_is_in_its_samples() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let plan = format!("margin = \"50 %\"\n{}", plan(directory.path()));
+    let (_, records) =
+        run(&plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    let report = Report::new(&records);
+    let (base, other) =
+        (&report.groups[0].rows[0].against[0], &report.groups[0].rows[1].against[0]);
+    assert_eq!((base.margin, other.margin.unwrap().to_string().as_str()), (None, "50 %"));
+    assert_ne!(other.verdict, Verdict::NotShown);
 }
 
 /// Every target meets the same seed in a round, rounds differ, and both orders occur over rounds.

@@ -152,7 +152,7 @@ fn the_page_works_at_two_widths_without_errors() {
         return;
     }
     let baselines = ["base".to_owned(), "slow".to_owned()];
-    let report = Report::against(&records(), &baselines).unwrap();
+    let report = Report::against(&records(), &baselines, None).unwrap();
     for width in [1280, 390] {
         let seen = check("report", &report, width);
         assert_eq!(seen["shown"], serde_json::json!(["1"]), "one baseline at a time");

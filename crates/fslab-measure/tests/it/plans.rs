@@ -47,6 +47,38 @@ fn errors_name_line_column_and_key() {
     }
 }
 
+/// A margin of the plan, of targets (also by a matrix) and of workloads.
+#[test]
+fn margins_are_those_of_plan_target_and_workload() {
+    let text = "name = \"x\"\nmargin = \"2 %\"\n\
+        [[target]]\nname = \"t {m}\"\nin_process = \"mem:\"\nmargin = \"at most {m} % slower\"\n\
+        matrix = { m = [10, 20] }\n[[target]]\nname = \"u\"\nin_process = \"mem:\"\n\
+        [[workload]]\nname = \"stream\"\nlabel = \"{size}\"\nmargin = \"5 %\"\n\
+        matrix = { size = [\"1 MiB\", \"2 MiB\"] }\n[[workload]]\nname = \"names\"\n";
+    let margins = parsed(text, Form::Full).margins();
+    let of = |workload, target| margins.of(workload, target).unwrap().to_string();
+    assert_eq!(of("2 MiB", "t 20"), "at most 20 % slower");
+    assert_eq!([of("2 MiB", "u"), of("names", "u")], ["5 %", "2 %"]);
+    assert!(parsed(&format!("name = \"x\"\n{TARGET}{WORKLOAD}"), Form::Full).margins().is_empty());
+    for (plan, expected) in [
+        (format!("name = \"x\"\nmargin = 2\n{TARGET}{WORKLOAD}"), "p.toml:2:10: `margin`"),
+        (
+            format!("name = \"x\"\nmargin = \"2\"\n{TARGET}{WORKLOAD}"),
+            "p.toml:2:10: `margin`: \"2\" is no margin: write \"2 %\" or",
+        ),
+        (
+            format!("name = \"x\"\n{TARGET}margin = \"0 %\"\n{WORKLOAD}"),
+            "p.toml:5:10: `margin`: \"0 %\": a margin is above 0 %",
+        ),
+        (
+            format!("name = \"x\"\n{TARGET}{WORKLOAD}margin = \"2 % slower\"\n"),
+            "p.toml:7:10: `margin`: \"2 % slower\" is no margin",
+        ),
+    ] {
+        refused(&plan, expected);
+    }
+}
+
 #[test]
 fn wrong_targets() {
     let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");

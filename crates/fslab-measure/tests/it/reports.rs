@@ -100,7 +100,7 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
 fn several_baselines_in_one_report() {
     let records = records();
     let baselines = ["slow".to_owned(), "base".to_owned()];
-    let report = Report::against(&records, &baselines).unwrap();
+    let report = Report::against(&records, &baselines, None).unwrap();
     let [base, slow, _] = &report.groups[0].rows[..] else { panic!("three rows") };
     let (there, back) = (base.against[0].ratio.unwrap(), slow.against[1].ratio.unwrap());
     assert!((there.ratio * back.ratio - 1.0).abs() < 1e-12);
@@ -110,7 +110,7 @@ fn several_baselines_in_one_report() {
     assert!(text.contains("against slow") && text.contains("against base"), "{text}");
     let page = report::html(&report).unwrap();
     assert!(page.contains("id=\"baseline\"") && page.contains("ratios to <b>slow</b>"));
-    let error = Report::against(&records, &["bse".to_owned()]).unwrap_err().to_string();
+    let error = Report::against(&records, &["bse".to_owned()], None).unwrap_err().to_string();
     assert!(error.contains("no target is named `bse`; nearest: `base`"), "{error}");
 }
 
@@ -155,6 +155,45 @@ fn the_terminal_marks_what_is_not_shown() {
     assert!(line("alert").contains('~'), "{text}");
     assert!(text.contains("cold: 0 of 10 proven"), "{text}");
     assert!(text.contains("6 of 60 samples"), "{text}");
+}
+
+/// The report of samples whose plan states a margin, or by one that is given afterwards.
+fn with_margin(margin: &str) -> Report {
+    let mut records = records();
+    let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
+    provenance.margins.all = Some(margin.parse().unwrap());
+    let planned = Report::new(&records);
+    let given = Report::against(&self::records(), &[], Some(margin.parse().unwrap())).unwrap();
+    assert_eq!(report::json(&planned).unwrap(), report::json(&given).unwrap());
+    planned
+}
+
+/// With a margin no report says "no difference shown": what is within it is equal, what is outside
+/// is slower, and what a wide interval can't tell is not decided.
+#[test]
+fn rows_are_judged_by_the_margin_of_the_plan() {
+    let rendered = |name: &str, report: &Report| {
+        String::from_utf8((report::find(name).unwrap().render)(report).unwrap()).unwrap()
+    };
+    for (margin, verdict, words) in [
+        ("5 %", Verdict::Equal, "equal within 5 %"),
+        ("at most 5 % slower", Verdict::AtMostSlower, "at most 5 % slower"),
+        ("0.01 %", Verdict::NotDecided, "not decided: equal within 0.01 %"),
+    ] {
+        let report = with_margin(margin);
+        let [base, slow, same] = &report.groups[0].rows[..] else { panic!("three rows") };
+        let found = [base, slow, same].map(|row| row.against[0].verdict);
+        assert_eq!(found, [Verdict::Baseline, Verdict::Slower, verdict], "{margin}");
+        for name in ["terminal", "markdown", "html"] {
+            let text = rendered(name, &report);
+            assert!(text.contains(words), "{name} lacks {words:?}:\n{text}");
+            assert!(!text.contains("no difference shown"), "{name}: {margin}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&rendered("json", &report)).unwrap();
+        let against = &json["groups"][0]["rows"][2]["against"][0];
+        assert_eq!(against["verdict"], serde_json::to_value(verdict).unwrap());
+        assert_eq!(against["margin"], margin);
+    }
 }
 
 #[test]
@@ -298,27 +337,6 @@ fn csv_has_a_line_for_each_sample() {
     assert!(header.starts_with("run,target,workload,phase,size_bytes,round,"), "{header}");
     assert_eq!(lines.filter(|line| !line.is_empty()).count(), 60);
     assert!(text.contains("\"<script>alert('x')</script> & \"\"more\"\"\""), "{text}");
-}
-
-/// The members that readers of fio's output ask for (fio-plot, and fio's own json2csv).
-#[test]
-fn fio_output_has_the_members_its_readers_ask_for() {
-    let output: serde_json::Value = serde_json::from_str(&rendered("fio")).unwrap();
-    let jobs = output["jobs"].as_array().unwrap();
-    assert_eq!(jobs.len(), 3 * 2, "targets x sizes");
-    let slow = jobs
-        .iter()
-        .find(|job| job["jobname"].as_str().unwrap().starts_with("slow: file-copy write"));
-    // It asks for a cold cache: what reads.
-    let read = &slow.unwrap()["read"];
-    assert_eq!(read["io_bytes"], 10 * (10 << 20));
-    assert_eq!(read["total_ios"], 100);
-    // 10 operations in 25 ms, of which noise adds up to a fifth.
-    assert!((320.0..410.0).contains(&read["iops"].as_f64().unwrap()), "{read}");
-    for member in ["bw", "bw_bytes", "iops_mean", "iops_stddev", "runtime", "lat_ns", "clat_ns"] {
-        assert!(!read[member].is_null(), "{member}");
-    }
-    assert_eq!(slow.unwrap()["write"]["total_ios"], 0);
 }
 
 /// Thirty workloads on eight targets: the terminal shows an overview, the page folds.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use fslab_measure::Plan;
 use fslab_measure::plan::Form;
 use fslab_measure::report::Report;
-use fslab_measure::reproduce::{Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Runs};
+use fslab_measure::reproduce::{
+    Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Row, Runs,
+};
 use fslab_measure::sample::{Record, Sample};
 use fslab_sys::signals::Interrupt;
 
@@ -43,6 +45,19 @@ fn wrong_claims_are_named_with_line_and_key() {
             "t.toml:11:6: `id`: `c` is used",
         ),
         (figure("paper = 3"), "t.toml:9:9: `paper`: has no `unit`"),
+        (figure("paper = 1\nunit = \"times\""), "t.toml:9:9: `paper`: nothing is exactly equal"),
+        (figure("paper = \"equal\"\nunit = \"times\""), "say within which `margin`"),
+        (figure("paper = \"same\"\nunit = \"times\""), "`paper`: the only word is \"equal\""),
+        (figure("paper = \"equal\"\nunit = \"bytes\""), "`paper`: the only word is \"equal\""),
+        (figure("paper = 2\nunit = \"times\""), "reaches from 1.50 to 2.50: say within"),
+        (figure("margin = 5\nunit = \"times\""), "t.toml:9:10: `margin`: above 0"),
+        (figure("paper = 2\nmargin = 0\nunit = \"times\""), "`margin`: above 0"),
+        (
+            figure("").replace("measured", "input"),
+            "claim `c`: an input or a definition needs a `note`",
+        ),
+        (measure("\"b\"\n", "\"b\"\nfrom_size = \"2 KiB\"\n"), "need `each = \"size\"`"),
+        (measure("\"b\"\n", "\"b\"\ntake = \"least\"\n"), "need `each = \"size\"`"),
         (figure("paper = 3\nunit = \"tims\""), "`unit`: unknown `tims`; nearest: `times`"),
         (figure("paper = { from = 3, to = 2 }\nunit = \"times\""), "`paper`: a number, or"),
         (measure("tiny", "tony"), "t.toml:10:8: `plan`: unknown `tony`; nearest: `tiny`"),
@@ -68,6 +83,9 @@ fn wrong_claims_are_named_with_line_and_key() {
         assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
     }
 }
+
+const TWICE: &str = "2\nmargin = 10";
+const EQUAL: &str = "\"equal\"\nmargin = 5";
 
 fn claim(id: &str, paper: &str, measure: &str) -> String {
     let unit = if measure.contains("rate") { "MB/s" } else { "times" };
@@ -126,22 +144,22 @@ fn figures(outcome: &Outcome) -> &[Figure] {
 fn figures_are_those_of_the_report_and_judged() {
     let sweep = MEASURE.replace("stream", "file-copy");
     let text = [
-        claim("ratio", "2", &format!("{MEASURE}{AGAINST}")),
-        claim("speedup", "2", &format!("{MEASURE}statistic = \"speedup\"\n{AGAINST}")),
+        claim("ratio", TWICE, &format!("{MEASURE}{AGAINST}")),
+        claim("speedup", TWICE, &format!("{MEASURE}statistic = \"speedup\"\n{AGAINST}")),
         claim(
             "sum",
             "{ from = 3 }",
             &format!("{}{AGAINST}", MEASURE.replace("\"write\"", "[\"write\", \"overwrite\"]")),
         ),
-        claim("sizes", "1", &format!("{sweep}each = \"size\"\n{AGAINST}")),
-        claim("one-size", "2", &format!("{sweep}size = \"2 KiB\"\n{AGAINST}")),
+        claim("sizes", EQUAL, &format!("{sweep}each = \"size\"\n{AGAINST}")),
+        claim("one-size", TWICE, &format!("{sweep}size = \"2 KiB\"\n{AGAINST}")),
         claim("rate", "5", &format!("{MEASURE}statistic = \"rate\"\n")),
-        claim("tape", "2", &format!("{}{AGAINST}", MEASURE.replace("\"b\"", "\"not there\""))),
-        claim("later", "2", "missing = \"needs more\"\n"),
+        claim("tape", TWICE, &format!("{}{AGAINST}", MEASURE.replace("\"b\"", "\"not there\""))),
+        claim("later", TWICE, "missing = \"needs more\"\n"),
     ];
     let paper = paper(&format!("{HEAD}{}", text.concat())).unwrap();
     let records = doubled();
-    let report = Report::against(&records, &["a".to_owned()]).unwrap();
+    let report = Report::against(&records, &["a".to_owned()], None).unwrap();
     let ran = BTreeMap::from([("tiny".to_owned(), Ran::Records(Form::Full, records))]);
     let runs = Runs::new(std::slice::from_ref(&paper), ran, Answers::new());
     let found = Findings::new(paper, &runs, "form", Vec::new());
@@ -165,10 +183,59 @@ fn figures_are_those_of_the_report_and_judged() {
     assert!(Findings::index(&[found]).unwrap().contains("t.html"));
 }
 
+/// A claim over a sweep, of samples in which `b` takes twice the time of `a` but for one size.
+fn of_sweep(factor_at_2_kib: u64, claim: &str) -> Row {
+    let paper = paper(&format!("{HEAD}{claim}")).unwrap();
+    let planted = |record: Record| match record {
+        Record::Sample(sample) if sample.target == "b" && sample.size_bytes == Some(2048) => {
+            Record::Sample(Sample { elapsed_ns: sample.elapsed_ns / 2 * factor_at_2_kib, ..sample })
+        }
+        other => other,
+    };
+    let records = doubled().into_iter().map(planted).collect();
+    let ran = BTreeMap::from([("tiny".to_owned(), Ran::Records(Form::Full, records))]);
+    let runs = Runs::new(std::slice::from_ref(&paper), ran, Answers::new());
+    Findings::new(paper, &runs, "form", Vec::new()).rows.remove(0)
+}
+
+/// The planted untruth is one size of three at which the target is slower than the paper says.
+#[test]
+fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
+    let sweep = format!("{}each = \"size\"\n", MEASURE.replace("stream", "file-copy"));
+    let range = "{ from = 1.8, to = 2.2 }";
+    let whole = claim("sizes", range, &format!("{sweep}{AGAINST}"));
+    let row = of_sweep(2, &whole);
+    assert_eq!(row.agreement, Agreement::Agrees, "{}", row.sentence);
+    let row = of_sweep(6, &whole);
+    assert_eq!(row.agreement, Agreement::Partly, "{}", row.sentence);
+    assert_eq!(row.sentence, "Agrees at 2 of 3 points; outside at 2 KiB.");
+    let from = claim("large", range, &format!("{sweep}from_size = \"2 KiB\"\n{AGAINST}"));
+    let row = of_sweep(6, &from);
+    assert_eq!((row.agreement, row.points.len()), (Agreement::SameDirection, 1));
+    for (end, expected) in [("least", Agreement::Agrees), ("most", Agreement::SameDirection)] {
+        let extreme = claim(end, range, &format!("{sweep}take = \"{end}\"\n{AGAINST}"));
+        let row = of_sweep(6, &extreme);
+        assert_eq!((row.agreement, row.points.len()), (expected, 1), "{end}");
+    }
+}
+
+/// A margin that is missed, and one that is met.
+#[test]
+fn equality_is_judged_by_its_margin() {
+    let same = |margin: &str| {
+        let measure = format!("{}{AGAINST}", MEASURE.replace("\"b\"", "\"a\""));
+        of_sweep(2, &claim("same", &format!("\"equal\"\nmargin = {margin}"), &measure))
+    };
+    assert_eq!(same("5").agreement, Agreement::Agrees);
+    let twice = of_sweep(2, &claim("twice", EQUAL, &format!("{MEASURE}{AGAINST}")));
+    assert_eq!(twice.agreement, Agreement::Differs);
+    assert_eq!(twice.published, "equal within 5 %");
+}
+
 /// Three rounds with these system times of `b`, where `a` takes 100 ns: the outcome of their ratio.
 fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     let measure = format!("{MEASURE}quantity = \"system\"\n{AGAINST}");
-    let paper = paper(&format!("{HEAD}{}", claim("system", "2", &measure))).unwrap();
+    let paper = paper(&format!("{HEAD}{}", claim("system", TWICE, &measure))).unwrap();
     let timed = |record: Record| match record {
         Record::Sample(sample) => {
             let b = sample.target == "b";
@@ -212,6 +279,26 @@ paper = 9
 unit = "files"
 kind = "simulated"
 read = { from = "ask", at = "rows[name=b].n" }
+
+[[claim]]
+id = "input"
+place = "p"
+says = "nine files were asked for"
+paper = 9
+unit = "files"
+kind = "input"
+note = "set here"
+read = { from = "ask", at = "rows[name=b].n" }
+
+[[claim]]
+id = "definition"
+place = "p"
+says = "four files are"
+paper = 9
+unit = "files"
+kind = "definition"
+note = "by its meaning"
+read = { from = "ask", at = "rows[name=a].n" }
 
 [[chart]]
 id = "over-time"
@@ -259,6 +346,23 @@ pub fn charted() -> Findings {
     ]});
     let answers = Answers::from([("ask".to_owned(), Ok(answer))]);
     Findings::new(paper, &Runs::new(&[], BTreeMap::new(), answers), "form", Vec::new())
+}
+
+/// Inputs and definitions are shown, whatever is found, and counted apart.
+#[test]
+fn claims_are_counted_by_kind_and_verdict() {
+    let found = charted();
+    assert_eq!(
+        found.summary(),
+        "3 claims: 1 simulated (agrees 1), 1 input (not counted 1), 1 definition (not counted 1)"
+    );
+    let page = found.html().unwrap();
+    assert!(page.contains("Not counted: the figure is set here"), "{page}");
+    assert!(page.contains("Not counted: the claim is true by definition"), "{page}");
+    let json: serde_json::Value = serde_json::from_str(&found.json().unwrap()).unwrap();
+    assert_eq!(json["counts"]["simulated"]["agrees"], 1, "{}", json["counts"]);
+    assert_eq!(json["counts"]["input"]["not_counted"], 1, "{}", json["counts"]);
+    assert_eq!(json["rows"][0]["points"][0], "agrees");
 }
 
 #[test]

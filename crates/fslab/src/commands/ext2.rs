@@ -1,6 +1,7 @@
 //! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
 
 mod attributes;
+mod capacity;
 mod check;
 mod dx;
 mod files;
@@ -52,6 +53,8 @@ enum Command {
     Repair(repair::Args),
     /// Draw the index of a directory, with how full its blocks are
     Dx(dx::Args),
+    /// Count the names that the index of a directory holds before it is full
+    Capacity(capacity::Args),
     /// Tell how contiguous files are
     Layout(layout::Args),
     /// List deleted files whose bytes are still there, or get one back
@@ -78,6 +81,7 @@ impl Args {
             Command::Check(args) => args.run(),
             Command::Repair(args) => args.run(),
             Command::Dx(args) => args.run(),
+            Command::Capacity(args) => args.run(),
             Command::Layout(args) => args.run(),
             Command::Undelete(args) => args.run(),
             Command::Resize(args) => args.run(),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fslab_measure::Margin;
 use fslab_measure::report::{self, History, Report};
 use fslab_measure::sample;
 
@@ -17,7 +18,7 @@ pub struct Args {
     samples: Vec<PathBuf>,
     /// Instead of one report, tell what changed from run to run: each row's ratio to the baseline,
     /// and where its level changes
-    #[arg(long, conflicts_with_all = ["html", "markdown", "csv", "parquet", "fio"])]
+    #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet"])]
     history: bool,
     #[command(flatten)]
     shown: Shown,
@@ -29,6 +30,10 @@ pub(super) struct Shown {
     /// Compare with this target, instead of the plan's baseline (may be given several times)
     #[arg(long, value_name = "NAME")]
     baseline: Vec<String>,
+    /// Judge every row by this margin instead of the plan's: "2 %" (equal within it), or
+    /// "at most 10 % slower"
+    #[arg(long, value_name = "MARGIN")]
+    margin: Option<Margin>,
     /// Print the computed figures as JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -44,9 +49,6 @@ pub(super) struct Shown {
     /// Write the samples here as Parquet
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
-    /// Write the figures here in the shape of fio's JSON output
-    #[arg(long, value_name = "FILE")]
-    fio: Option<PathBuf>,
 }
 
 impl Args {
@@ -75,14 +77,13 @@ impl Shown {
     /// where the page goes unless another place was named.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
         let records = sample::read_all(samples)?;
-        let report = Report::against(&records, &self.baseline)?;
+        let report = Report::against(&records, &self.baseline, self.margin)?;
         let page = self.html.as_deref().or(page);
         let files = [
             ("html", page),
             ("markdown", self.markdown.as_deref()),
             ("csv", self.csv.as_deref()),
             ("parquet", self.parquet.as_deref()),
-            ("fio", self.fio.as_deref()),
         ];
         for (name, path) in files {
             if let Some(path) = path {

@@ -116,7 +116,9 @@ fn scale_of_ratios(rows: &[(&Row, &Against)]) -> Scale {
 
 fn verdict(against: &Against) -> String {
     match against.verdict {
-        Verdict::NotShown => "~ no difference shown".to_owned(),
+        verdict @ (Verdict::NotShown | Verdict::Equal | Verdict::NotDecided) => {
+            format!("{} {}", verdict.mark(), words::verdict(against))
+        }
         _ => words::against(against).trim().to_owned(),
     }
 }

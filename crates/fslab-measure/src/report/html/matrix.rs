@@ -67,7 +67,10 @@ fn cell(row: &Row, baseline: usize) -> MatrixCell {
     let (class, text) = match against.verdict {
         Verdict::Slower => ("slower", format!("\u{25b2} {shown}")),
         Verdict::Faster => ("faster", format!("\u{25bc} {shown}")),
-        Verdict::Alone => ("soft", format!("? {shown}")),
+        Verdict::Alone | Verdict::NotDecided => ("soft", format!("? {shown}")),
+        Verdict::Equal | Verdict::AtMostSlower => {
+            ("", format!("{} {shown}", against.verdict.mark()))
+        }
         Verdict::NotShown | Verdict::Baseline | Verdict::TooFew => ("", "~".to_owned()),
     };
     MatrixCell {
@@ -75,7 +78,8 @@ fn cell(row: &Row, baseline: usize) -> MatrixCell {
         text,
         small: format!("{:.2}\u{2013}{:.2}", ratio.low, ratio.high),
         more: format!(
-            "median {median}, ratio {}, p {}, {} rounds",
+            "{}; median {median}, ratio {}, p {}, {} rounds",
+            words::verdict(against),
             factor(ratio.ratio),
             words::p_value(against),
             ratio.rounds

@@ -152,6 +152,9 @@ fn against(index: usize, name: &str) -> Vec<Column> {
             Cell::optional(value, |_| against.map(words::p_value).unwrap_or_default())
         }),
     ];
+    columns.push(column("verdict", move |_, row| {
+        Cell::word(row.against.get(index).map(words::verdict).unwrap_or_default())
+    }));
     for column in &mut columns {
         column.heading.baseline = Some(index);
     }

@@ -7,10 +7,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::super::answer::{Command, Reading};
-use super::super::published::{Published, UNITS, Unit};
+use super::super::published::{Published, Scale, UNITS, Unit};
 use super::super::quantity::Quantity;
 use super::chart::{Axis, Chart, Form, Line};
-use super::{Basis, Claim, EachOf, Kind, Paper, Place, Preparation, Query, Setting, Statistic};
+use super::{
+    Basis, Claim, EachOf, Extreme, Kind, Paper, Place, Preparation, Query, Setting, Statistic,
+};
 use crate::names::nearest;
 use crate::plan::source::Source;
 use crate::plan::{Plan, PlanError};
@@ -44,6 +46,7 @@ struct RawClaim {
     place: String,
     says: String,
     paper: Option<Spanned<RawFigure>>,
+    margin: Option<Spanned<f64>>,
     unit: Option<Spanned<String>>,
     kind: Kind,
     note: Option<String>,
@@ -58,6 +61,7 @@ struct RawClaim {
 enum RawFigure {
     Number(f64),
     Range(RawRange),
+    Word(String),
 }
 
 #[derive(Deserialize)]
@@ -77,6 +81,9 @@ struct RawMeasure {
     target: Option<Spanned<String>>,
     size: Option<Spanned<String>>,
     each: Option<EachOf>,
+    files: Option<Vec<u64>>,
+    from_size: Option<Spanned<String>>,
+    take: Option<Extreme>,
     against: Option<RawAgainst>,
     quantity: Option<Quantity>,
     statistic: Option<Statistic>,
@@ -145,6 +152,9 @@ impl RawMeasure {
             target: self.target.clone().or_else(|| all.target.clone()),
             size: self.size.clone().or_else(|| all.size.clone()),
             each: self.each.or(all.each),
+            files: self.files.clone().or_else(|| all.files.clone()),
+            from_size: self.from_size.clone().or_else(|| all.from_size.clone()),
+            take: self.take.or(all.take),
             against: self.against.clone().or_else(|| all.against.clone()),
             quantity: self.quantity.or(all.quantity),
             statistic: self.statistic.or(all.statistic),
@@ -178,6 +188,14 @@ pub(super) fn paper(
         preparations: raw.prepare,
         commands: raw.command,
     })
+}
+
+/// A place as it is written down.
+struct RawPlace<'a> {
+    workload: &'a Spanned<String>,
+    phases: &'a Spanned<OneOrMore>,
+    target: &'a Spanned<String>,
+    size: Option<&'a Spanned<String>>,
 }
 
 /// A file that is being read.
@@ -242,6 +260,13 @@ impl Reader<'_> {
 
     fn claim(&self, spanned: &Spanned<RawClaim>) -> Result<Claim> {
         let raw = spanned.get_ref();
+        if raw.kind.why_not_counted().is_some() && raw.note.is_none() {
+            let message = format!(
+                "claim `{}`: an input or a definition needs a `note` that says why it can't fail",
+                raw.id.get_ref()
+            );
+            return Err(self.source.error(spanned.span(), message));
+        }
         Ok(Claim {
             id: raw.id.get_ref().clone(),
             place: raw.place.clone(),
@@ -261,19 +286,52 @@ impl Reader<'_> {
             };
         };
         let unit = self.unit(unit)?;
+        let margin = self.margin(raw)?;
         let Some(figure) = &raw.paper else {
-            return Ok(Some(Published { low: None, high: None, unit }));
+            return Ok(Some(Published { low: None, high: None, margin: None, unit }));
         };
+        let fail = |message: &str| Err(self.source.error(figure.span(), message));
         let (low, high) = match figure.get_ref() {
             RawFigure::Number(number) => (Some(*number), Some(*number)),
             RawFigure::Range(range) => (range.from, range.to),
+            RawFigure::Word(word) if word == "equal" && unit.scale == Scale::Ratio => {
+                let one = unit.of_base(1.0);
+                (Some(one), Some(one))
+            }
+            RawFigure::Word(_) => {
+                return fail("`paper`: the only word is \"equal\", in the unit of a ratio");
+            }
         };
         let ordered = low.zip(high).is_none_or(|(low, high)| low <= high);
         if !ordered || low.or(high).is_none() {
-            let message = "`paper`: a number, or `from` and `to` in this order, or one of them";
-            return Err(self.source.error(figure.span(), message));
+            return fail("`paper`: a number, or `from` and `to` in this order, or one of them");
         }
-        Ok(Some(Published { low, high, unit }))
+        let published = Published { low, high, margin, unit };
+        if published.is_equality() && margin.is_none() {
+            return fail(
+                "`paper`: nothing is exactly equal: say within which `margin`, in per cent",
+            );
+        }
+        if published.is_vague() {
+            let (low, high) = published.range();
+            let (low, high) = (unit.number(low), unit.number(high));
+            return fail(&format!(
+                "`paper`: what rounds to it reaches from {low} to {high}: say within which `margin`"
+            ));
+        }
+        Ok(Some(published))
+    }
+
+    /// As a share.
+    fn margin(&self, raw: &RawClaim) -> Result<Option<f64>> {
+        let Some(margin) = &raw.margin else { return Ok(None) };
+        let percent = *margin.get_ref();
+        let is_usable = percent > 0.0 && percent <= 100.0;
+        if is_usable && raw.paper.is_some() {
+            return Ok(Some(percent / 100.0));
+        }
+        let message = "`margin`: above 0 and at most 100 per cent, beside a `paper`";
+        Err(self.source.error(margin.span(), message))
     }
 
     fn unit(&self, name: &Spanned<String>) -> Result<&'static Unit> {
@@ -317,21 +375,22 @@ impl Reader<'_> {
         let workload = raw.workload.as_ref().ok_or_else(|| lacks("workload"))?;
         let phase = raw.phase.as_ref().ok_or_else(|| lacks("phase"))?;
         let target = raw.target.as_ref().ok_or_else(|| lacks("target"))?;
-        let of = self.place(plan, workload, phase, target, raw.size.as_ref())?;
-        let against = raw.against.as_ref().map(|against| {
-            self.place(
-                plan,
-                against.workload.as_ref().unwrap_or(workload),
-                against.phase.as_ref().unwrap_or(phase),
-                against.target.as_ref().unwrap_or(target),
-                against.size.as_ref().or(raw.size.as_ref()),
-            )
+        let files = raw.files.clone().unwrap_or_default();
+        let of = RawPlace { workload, phases: phase, target, size: raw.size.as_ref() };
+        let against = raw.against.as_ref().map(|against| RawPlace {
+            workload: against.workload.as_ref().unwrap_or(workload),
+            phases: against.phase.as_ref().unwrap_or(phase),
+            target: against.target.as_ref().unwrap_or(target),
+            size: against.size.as_ref().or(raw.size.as_ref()),
         });
         let query = Query {
             plan: name.get_ref().clone(),
-            of,
-            against: against.transpose()?,
+            of: self.place(plan, &of, &files)?,
+            against: against.map(|place| self.place(plan, &place, &files)).transpose()?,
             each: raw.each,
+            files,
+            from_size: raw.from_size.as_ref().map(|size| self.size(size)).transpose()?,
+            take: raw.take,
             quantity: raw.quantity.unwrap_or_default(),
             statistic: raw.statistic.unwrap_or_default(),
         };
@@ -350,17 +409,9 @@ impl Reader<'_> {
         Err(self.unknown("from", &from, known()))
     }
 
-    fn place(
-        &self,
-        plan: &Plan,
-        workload: &Spanned<String>,
-        phases: &Spanned<OneOrMore>,
-        target: &Spanned<String>,
-        size: Option<&Spanned<String>>,
-    ) -> Result<Place> {
-        let labels = || plan.workloads.iter().map(|workload| workload.label.as_str());
-        let known = plan.workloads.iter().find(|known| known.label == *workload.get_ref());
-        let known = known.ok_or_else(|| self.unknown("workload", workload, labels()))?;
+    /// A place, whose workload must be in the plan with each of these numbers of files.
+    fn place(&self, plan: &Plan, raw: &RawPlace<'_>, files: &[u64]) -> Result<Place> {
+        let RawPlace { workload, phases, target, size } = raw;
         let targets = || plan.targets.iter().map(|target| target.name.as_str());
         if !targets().any(|name| name == target.get_ref()) {
             return Err(self.unknown("target", target, targets()));
@@ -369,18 +420,27 @@ impl Reader<'_> {
             OneOrMore::One(name) => vec![name.clone()],
             OneOrMore::More(names) => names.clone(),
         };
-        for name in &names {
-            if !known.spec.phases.contains(&name.as_str()) {
-                let named = Spanned::new(phases.span(), name.clone());
-                return Err(self.unknown("phase", &named, known.spec.phases.iter().copied()));
-            }
-        }
-        Ok(Place {
+        let place = Place {
             workload: workload.get_ref().clone(),
             phases: names,
             target: target.get_ref().clone(),
             size_bytes: size.map(|size| self.size(size)).transpose()?,
-        })
+        };
+        let labels = || plan.workloads.iter().map(|workload| workload.label.as_str());
+        let each = files.iter().map(|count| place.at_files(*count).workload);
+        let each: Vec<String> =
+            if files.is_empty() { vec![place.workload.clone()] } else { each.collect() };
+        for label in each {
+            let known = plan.workloads.iter().find(|known| known.label == label);
+            let label = Spanned::new(workload.span(), label);
+            let known = known.ok_or_else(|| self.unknown("workload", &label, labels()))?;
+            let has = |name: &&String| known.spec.phases.contains(&name.as_str());
+            if let Some(name) = place.phases.iter().find(|name| !has(name)) {
+                let named = Spanned::new(phases.span(), name.clone());
+                return Err(self.unknown("phase", &named, known.spec.phases.iter().copied()));
+            }
+        }
+        Ok(place)
     }
 
     fn size(&self, size: &Spanned<String>) -> Result<u64> {

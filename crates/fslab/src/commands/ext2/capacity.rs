@@ -1,0 +1,155 @@
+//! `fslab ext2 capacity`: how many names the index of a directory holds before it is full.
+//!
+//! The directory is one of the engine's, in memory, without a file system around it. With one
+//! level it is the first prototype of the index (Phillips 2001).
+
+use anyhow::{Result, bail, ensure};
+use fslab_ext2::dir::{
+    DirectoryBlocks, EntryKind, Form, HashVersion, Hasher, Rules, Search, VectorBlocks, find,
+    insert, outline,
+};
+use fslab_ext2::{BlockSize, InodeNo};
+use fslab_vfs::Errno;
+use serde_json::json;
+
+/// Arguments of `fslab ext2 capacity`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Levels of index blocks, the root included. Two need a gigabyte of memory with blocks of
+    /// 4096 bytes, three would need hundreds
+    #[arg(long, value_name = "N", default_value_t = Rules::LEVELS,
+          value_parser = clap::value_parser!(u8).range(1..=2))]
+    levels: u8,
+    /// The hash function of the index
+    #[arg(long, value_name = "HASH", default_value = HashVersion::HalfMd4.name(),
+          value_parser = hash)]
+    hash: HashVersion,
+    /// The bytes of a block: 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    block_size: BlockSize,
+    /// What comes before the number in each name
+    #[arg(long, value_name = "TEXT", default_value = "file", value_parser = prefix)]
+    prefix: String,
+    /// Print JSON instead of a sentence
+    #[arg(long)]
+    json: bool,
+}
+
+/// The longest prefix; what is left of a name is for its number.
+const PREFIX_MOST: usize = 200;
+
+fn prefix(text: &str) -> Result<String, String> {
+    if text.len() > PREFIX_MOST || text.contains('/') {
+        return Err(format!("must have at most {PREFIX_MOST} bytes and no slash"));
+    }
+    Ok(text.to_owned())
+}
+
+fn hash(name: &str) -> Result<HashVersion, String> {
+    let known = HashVersion::ALL.into_iter().find(|version| version.name() == name);
+    let names = || HashVersion::ALL.map(HashVersion::name).join(", ");
+    known.ok_or_else(|| format!("must be one of {}", names()))
+}
+
+fn block_size(text: &str) -> Result<BlockSize, String> {
+    let size = text.parse().ok().and_then(BlockSize::new);
+    let size = size.filter(|size| *size <= BlockSize::KERNEL_MAX);
+    size.ok_or_else(|| "must be 1024, 2048 or 4096".to_owned())
+}
+
+/// A directory that takes no further name.
+struct Full {
+    names: u64,
+    leaves: u64,
+    /// Bytes of the leaves, and those that names take.
+    bytes: u64,
+    used: u64,
+}
+
+impl Args {
+    /// Fills a directory and prints how many names it took.
+    pub fn run(self) -> Result<()> {
+        let full = self.fill()?;
+        let share = full.used as f64 / full.bytes.max(1) as f64;
+        let Full { names, leaves, .. } = full;
+        if self.json {
+            let answer = json!({ "names": names, "leaves": leaves, "used_share": share });
+            say!("{}", serde_json::to_string_pretty(&answer)?);
+        } else {
+            say!("{names} names, in {leaves} leaves that are {:.1} % full", share * 100.0);
+        }
+        Ok(())
+    }
+
+    fn fill(&self) -> Result<Full> {
+        let rules = self.rules();
+        let mut blocks =
+            VectorBlocks::new(self.block_size, &rules, InodeNo::FIRST_FREE, InodeNo::ROOT);
+        let mut names = 0;
+        while put(&mut blocks, &rules, &format!("{}{names}", self.prefix))? {
+            names += 1;
+        }
+        let mut full = Full { names, leaves: 0, bytes: 0, used: 0 };
+        ensure!(blocks.is_indexed(), "the directory was full before it had an index");
+        outline::outline(&blocks, &mut |branch| {
+            if branch.is_leaf {
+                full.leaves += 1;
+                full.bytes += branch.limit as u64;
+                full.used += branch.used as u64;
+            }
+        })?;
+        Ok(full)
+    }
+
+    fn rules(&self) -> Rules {
+        let hasher = Hasher::new(self.hash, true, [0; 4]);
+        Rules { hasher, form: Form::Indexed, levels: self.levels, shrink: true, kinds: true }
+    }
+}
+
+/// Puts a name in; `false` where the directory is full.
+fn put(blocks: &mut VectorBlocks, rules: &Rules, name: &str) -> Result<bool> {
+    let Search::Absent(vacancy) = find(blocks, rules, name.as_bytes())? else {
+        bail!("{name} is in the directory before it was put there");
+    };
+    let (inode, kind) = (InodeNo::FIRST_FREE, EntryKind::REGULAR);
+    match insert(blocks, rules, &vacancy, name.as_bytes(), inode, kind) {
+        Err(error) if error.is(Errno::NOSPC) => Ok(false),
+        done => Ok(done.map(|()| true)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(levels: u8, bytes: &str) -> Args {
+        let (hash, prefix) = (HashVersion::Legacy, "foo".to_owned());
+        Args { levels, hash, block_size: block_size(bytes).unwrap(), prefix, json: false }
+    }
+
+    /// The root has room for 508 leaves of 4 KiB; each holds 256 names of 16 bytes where all of it
+    /// is used, and half of them just after a split.
+    #[test]
+    fn one_level_is_full_when_its_root_is() {
+        let full = args(1, "4096").fill().unwrap();
+        assert_eq!(full.leaves, 508);
+        assert!((508 * 128..508 * 256).contains(&full.names), "{}", full.names);
+        let share = full.used as f64 / full.bytes as f64;
+        assert!((share - full.names as f64 / (508.0 * 256.0)).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn a_second_level_holds_many_times_as_many() {
+        let [one, two] = [1, 2].map(|levels| args(levels, "1024").fill().unwrap().names);
+        assert!(two > 50 * one, "{one} and {two}");
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        assert!(prefix("a/b").is_err() && prefix(&"a".repeat(201)).is_err());
+        assert_eq!(prefix("").as_deref(), Ok(""));
+        assert!(block_size("8192").is_err() && block_size("4000").is_err());
+        assert!(hash("md5").unwrap_err().contains("half_md4"));
+    }
+}
