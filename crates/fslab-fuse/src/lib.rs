@@ -20,6 +20,7 @@ mod convert;
 mod crew;
 mod error;
 mod extension;
+mod failed_writes;
 mod features;
 mod incoming;
 mod interrupts;

@@ -13,6 +13,7 @@ use crate::answer::{answer, guarded};
 use crate::backing::BackingFiles;
 use crate::channel::Channel;
 use crate::crew::{Crew, Experience, Worker};
+use crate::failed_writes::FailedWrites;
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
@@ -36,6 +37,8 @@ pub(crate) struct Server {
     pub options: MountOptions,
     pub granted: Granted,
     pub backing: BackingFiles,
+    /// Where the kernel collects writes.
+    pub failed_writes: Option<FailedWrites>,
     /// Whether anything was asked since somebody looked.
     activity: AtomicBool,
     /// Whether the last thread to be started could not be.
@@ -61,6 +64,7 @@ impl Server {
         Self {
             file_system,
             backing: BackingFiles::new(Arc::clone(&channel)),
+            failed_writes: granted.writeback().then(|| FailedWrites::new(Arc::clone(&channel))),
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),
             channel,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fslab_vfs::{Attr, Errno, FileKind, Handle, Permissions, Result, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{
+    Attr, Errno, FileKind, Handle, Ino, Permissions, Result, SetAttr, SetTime, Timestamp,
+};
 
 use super::data::check_range;
 use super::{Answer, Job, handle};
@@ -16,12 +18,19 @@ impl Server {
     /// How long attributes may be believed. Those of set-id programs not at all: the lower file
     /// system may clear the bits while the kernel writes, and they must not be honoured after. Nor
     /// those of files whose size is not known: who can read them later must see it. Nor those of
-    /// files that are mapped for writing by passthrough: the kernel does not notice such stores.
+    /// files that are mapped for writing by passthrough: the kernel does not notice such stores. Nor
+    /// those of files for which a write-back failed: the kernel then asks before it takes a write.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
         let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;
         let may_change = !attr.is_size_known || self.backing.may_change_unseen(attr.ino);
-        if has_set_id || may_change { Duration::ZERO } else { self.options.attr_timeout }
+        let failed_writes = self.failed_writes.as_ref();
+        let has_failed = failed_writes.is_some_and(|failed| failed.is_asked_each_time(attr.ino));
+        if has_set_id || may_change || has_failed {
+            Duration::ZERO
+        } else {
+            self.options.attr_timeout
+        }
     }
 
     fn put_attr(&self, job: &mut Job<'_>, attr: &Attr) -> Answer {
@@ -38,6 +47,10 @@ impl Server {
     pub(super) fn getattr(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: GetattrIn = job.incoming.body.take()?;
         let open = open_handle(wanted.getattr_flags, wanted.fh);
+        if let (Some(failed_writes), Some(open)) = (&self.failed_writes, open) {
+            let free_bytes = || self.free_bytes(&job.request, job.ino());
+            failed_writes.expect_writable(job.ino(), open, free_bytes)?;
+        }
         let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
         Ok(self.put_attr(job, &attr))
     }
@@ -63,7 +76,17 @@ impl Server {
         let open = valid.contains(SetattrValid::FH).then(|| handle(wanted.fh));
         let changes = to_changes(&wanted, valid)?;
         let attr = self.file_system.setattr(&job.request, job.ino(), open, &changes)?;
+        if changes.size.is_some() {
+            self.note_recovery(job.ino());
+        }
         Ok(self.put_attr(job, &attr))
+    }
+
+    /// Notes that the kernel may collect writes to an inode again.
+    pub(super) fn note_recovery(&self, ino: Ino) {
+        if let Some(failed_writes) = &self.failed_writes {
+            failed_writes.note_recovery(ino);
+        }
     }
 
     pub(super) fn statfs(&self, job: &mut Job<'_>) -> Result<Answer> {

@@ -1,6 +1,6 @@
 //! Requests about the bytes of open files.
 
-use fslab_vfs::{Errno, FallocateMode, Ino, Result, WriteOptions};
+use fslab_vfs::{Errno, Error, FallocateMode, Ino, Request, Result, WriteOptions};
 use rustix::fs::OFlags;
 
 use super::{Answer, Job, handle};
@@ -38,15 +38,27 @@ impl Server {
             let (offset, left) = (offset + done as u64, &data[done..]);
             self.file_system.write(&job.request, ino, open, offset, left, options)
         };
-        let mut count = write(0)?;
-        // The kernel takes its pages for written whatever the count is: only an error is told to
-        // who syncs or closes the file. Other callers learn the count, and write the rest.
-        while is_from_cache(&wanted) && count < data.len() {
-            count += some(write(count)?)?;
-        }
+        let count = if is_from_cache(&wanted) {
+            write_all(data.len(), write).inspect_err(|error| self.note_failed(job, error))?
+        } else {
+            write(0)?
+        };
         // No more than was given, which is a 32-bit number.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
+    }
+
+    fn note_failed(&self, job: &Job<'_>, error: &Error) {
+        if let Some(failed_writes) = &self.failed_writes {
+            let free_bytes = self.free_bytes(&job.request, job.ino());
+            failed_writes.note_failure(job.ino(), error.errno(), free_bytes);
+        }
+    }
+
+    /// Bytes that are free below an inode, if that can be found out.
+    pub(super) fn free_bytes(&self, request: &Request, ino: Ino) -> Option<u64> {
+        let stat = self.file_system.statfs(request, ino).ok()?;
+        Some(stat.blocks_free.saturating_mul(stat.fragment_size.into()))
     }
 
     /// Whether a write appends is in the flags that the file has then. Pages from the kernel's
@@ -67,6 +79,7 @@ impl Server {
         let wanted: FsyncIn = job.incoming.body.take()?;
         let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
         self.file_system.fsync(&job.request, job.ino(), handle(wanted.fh), data_only)?;
+        self.note_recovery(job.ino());
         Ok(Answer::Now)
     }
 
@@ -102,6 +115,17 @@ impl Server {
         let length = wanted.len.min(COPY_BYTES_MAX).min(end_max);
         self.file_system.copy_file_range(&job.request, source, target, length)
     }
+}
+
+/// Writes pages of the kernel's cache. The kernel takes them for written whatever the count is: only
+/// an error is told to who syncs or closes the file. Other callers learn the count, and write the
+/// rest.
+fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
+    let mut count = write(0)?;
+    while count < length {
+        count += some(write(count)?)?;
+    }
+    Ok(count)
 }
 
 /// Whether a write is of pages that the kernel's cache held.

@@ -11,8 +11,22 @@ use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
 use crate::server::Server;
 
 impl Server {
-    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, mode: OpenMode, opened: &Opened) {
-        let daemon = daemon_flags(opened);
+    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, flags: u32, opened: &Opened) {
+        let mode = self.to_mode(flags);
+        let mut daemon = daemon_flags(opened);
+        if let Some(failed_writes) = &self.failed_writes {
+            let given = OpenMode::from_bits_retain(flags);
+            if given.contains(OpenMode::WRITE_ONLY) {
+                failed_writes.note_only_writing(ino, opened.handle);
+            }
+            if given.contains(OpenMode::TRUNCATE) {
+                failed_writes.note_recovery(ino);
+            }
+            // Each write is then answered by the daemon.
+            let writes_through =
+                mode.contains(OpenMode::READ_WRITE) && failed_writes.has_failed(ino);
+            daemon.set(OpenFlags::DIRECT_IO, opened.direct || writes_through);
+        }
         let lower = opened.backing.as_deref().filter(|_| self.granted.passthrough());
         let (flags, backing_id) = match self.backing.open(ino, opened.handle, mode, lower) {
             // The kernel takes no other flag beside passthrough.
@@ -32,7 +46,7 @@ impl Server {
         let wanted: OpenIn = job.incoming.body.take()?;
         let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
         let opened = self.file_system.open(&job.request, ino, mode)?;
-        self.put_opened(job, ino, mode, &opened);
+        self.put_opened(job, ino, wanted.flags, &opened);
         Ok(Answer::Now)
     }
 
@@ -48,7 +62,7 @@ impl Server {
             Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
                 Err(Errno::STALE.into())
             }
-            created => Ok(self.put_created(job, flags, &created?)),
+            created => Ok(self.put_created(job, wanted.flags, &created?)),
         }
     }
 
@@ -59,18 +73,18 @@ impl Server {
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
-        Ok(self.put_created(job, flags, &created))
+        Ok(self.put_created(job, wanted.flags, &created))
     }
 
     fn put_created(
         &self,
         job: &mut Job<'_>,
-        mode: OpenMode,
+        flags: u32,
         (entry, opened): &(fslab_vfs::Entry, Opened),
     ) -> Answer {
         job.output.put(&self.to_entry_out(entry));
         job.output.hand_over(HandedOver::Lookup(entry.attr.ino));
-        self.put_opened(job, entry.attr.ino, mode, opened);
+        self.put_opened(job, entry.attr.ino, flags, opened);
         Answer::Now
     }
 
@@ -88,6 +102,9 @@ impl Server {
 
     fn close(&self, request: &Request, ino: Ino, open: Handle) -> Result<()> {
         self.backing.close(ino, open);
+        if let Some(failed_writes) = &self.failed_writes {
+            failed_writes.note_closed(ino, open);
+        }
         self.file_system.release(request, ino, open)
     }
 

@@ -49,6 +49,31 @@ const NETWORK: [u32; 10] = [
     0xfe53_4d42,
 ];
 
+/// Magic number of FUSE (statfs(2)).
+const FUSE: u32 = 0x6573_5546;
+
+/// File systems of FUSE that keep their files on other machines, by the name that mountinfo shows
+/// behind `fuse.`, or as the source where it shows none.
+const NETWORK_FUSE: [&str; 17] = [
+    "beegfs",
+    "blobfuse2",
+    "ceph-fuse",
+    "curlftpfs",
+    "davfs",
+    "gcsfuse",
+    "glusterfs",
+    "goofys",
+    "juicefs",
+    "lizardfs",
+    "mfs",
+    "mountpoint-s3",
+    "rclone",
+    "s3fs",
+    "seaweedfs",
+    "smbnetfs",
+    "sshfs",
+];
+
 /// Whether a name in a directory is that of lock files, which are no part of what a tree holds.
 #[must_use]
 pub fn is_lock_file_name(name: &OsStr) -> bool {
@@ -344,12 +369,34 @@ fn same(one: &OwnedFd, other: &OwnedFd) -> Result<bool> {
 }
 
 fn warn_if_on_network(root: &OwnedFd) {
-    let magic = rustix::fs::fstatfs(root).map(|found| found.f_type as u32);
-    if magic.is_ok_and(|magic| NETWORK.contains(&magic)) {
-        tracing::warn!(
+    match is_on_network(root) {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!(
             "the lower directory is on a network file system: other machines are not kept out"
-        );
+        ),
+        Err(error) => tracing::warn!(
+            %error,
+            "cannot tell whether the lower directory is on a network file system, where other \
+             machines are not kept out"
+        ),
     }
+}
+
+fn is_on_network(root: &OwnedFd) -> std::io::Result<bool> {
+    let magic = rustix::fs::fstatfs(root)?.f_type as u32;
+    if magic != FUSE {
+        return Ok(NETWORK.contains(&magic));
+    }
+    let mount = fslab_sys::mounts::mount_of(root)?;
+    Ok(mount.is_some_and(|mount| is_network_fuse(&mount.file_system, &mount.source)))
+}
+
+fn is_network_fuse(file_system: &str, source: &OsStr) -> bool {
+    let name = match file_system.split_once('.') {
+        Some((_, name)) => OsStr::new(name),
+        None => source,
+    };
+    NETWORK_FUSE.iter().any(|network| name == *network)
 }
 
 fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
@@ -415,6 +462,14 @@ mod tests {
         let _readers = [&inner, &inner].map(|path| claimed(path, Claim::Shared).unwrap());
         is_busy(scratch.path(), Claim::Exclusive);
         claimed(scratch.path(), Claim::ReadOnly).unwrap();
+    }
+
+    #[test]
+    fn network_file_systems_of_fuse_are_known_by_name_or_source() {
+        let check = |file_system, source| is_network_fuse(file_system, OsStr::new(source));
+        assert!(check("fuse.sshfs", "host:/directory") && check("fuse", "mountpoint-s3"));
+        assert!(!check("fuse.fslab", "/sshfs") && !check("fuse", "/dev/sda1"));
+        assert!(!check("fuse.fslab", "sshfs") && !check("fuseblk", "/dev/sda1"));
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub struct Fresh {
 impl Fresh {
     /// `None`, aloud, where it can't be made here.
     pub fn new(kind: Kind) -> Option<Self> {
+        Self::of_size(kind, 320 << 20)
+    }
+
+    /// As [`Fresh::new`], with a size in bytes.
+    pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
             fslab_vfs::testing::skip::skip(test, "not root");
@@ -29,7 +34,7 @@ impl Fresh {
         }
         let scratch = TempDir::new_in("/tmp").unwrap();
         let image = scratch.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(320 << 20).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(size).unwrap();
         if let Err(error) = make(kind, &image, &[]) {
             fslab_vfs::testing::skip::skip(test, &error.to_string());
             return None;

@@ -9,7 +9,10 @@ use std::process::Command;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::support::{Place, copy_program, require_mounting, run};
+use fslab_sys::mounts::Mount;
+use fslab_vfs::testing::skip::skip;
+
+use crate::support::{Place, copy_program, program, require_mounting, run};
 
 const LOCK: &str = ".fslab-lock";
 
@@ -297,5 +300,45 @@ fn a_mount_says_that_it_waits_and_gives_up_in_one_line() {
     assert_eq!((code, lines.len()), (3, 2), "{message}");
     assert!(lines[0].contains("waiting up to 1.1 s"), "{message}");
     assert!(lines[1].contains("in use"), "{message}");
+    place.umount();
+}
+
+/// A directory of another machine as far as its file system knows: sshfs speaks to a server of its
+/// own through pipes.
+fn over_sshfs(place: &Place) -> Option<Mount> {
+    let test = "claims::a_tree_on_sshfs_is_said_to_be_unprotected";
+    let server = Path::new("/usr/lib/openssh/sftp-server");
+    let Some(sshfs) = program("sshfs").filter(|_| server.exists()) else {
+        skip(test, "sshfs or sftp-server is missing (Debian: sshfs, openssh-sftp-server)");
+        return None;
+    };
+    let there = place.lower.with_file_name("there");
+    let connect = place.lower.with_file_name("connect");
+    fs::create_dir(&there).unwrap();
+    fs::write(&connect, format!("#!/bin/sh\nexec {}\n", server.display())).unwrap();
+    fs::set_permissions(&connect, fs::Permissions::from_mode(0o755)).unwrap();
+    let (command, source) =
+        (format!("ssh_command={}", connect.display()), format!("host:{}", there.display()));
+    let mounted = Command::new(sshfs).args(["-o", &command, &source]).arg(&place.lower).status();
+    assert!(mounted.unwrap().success());
+    Some(Mount::adopt(&place.lower))
+}
+
+#[test]
+fn a_tree_on_sshfs_is_said_to_be_unprotected() {
+    require_mounting!();
+    let place = Place::new();
+    let Some(lower) = over_sshfs(&place) else { return };
+    let (code, message) = place.try_mount(&["-l", "zstd"]);
+    assert_eq!(code, 0, "{message}");
+    assert!(message.contains("other machines are not kept out"), "{message}");
+    place.umount();
+    lower.unmount().unwrap();
+    place.mount(&["-l", "null"]);
+    let mut over = Place::new();
+    over.lower.clone_from(&place.point);
+    let (code, message) = over.try_mount(&["-l", "zstd"]);
+    assert!(code == 0 && !message.contains("other machines"), "{message}");
+    over.umount();
     place.umount();
 }

@@ -1,16 +1,22 @@
 //! What becomes of writes for which the file system below has no room, or room for a part.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
 use fslab_sys::descriptor::close;
+use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::skip::skip;
 use rustix::io::Errno;
 
-use crate::support::{Place, require_mounting};
+use crate::aging::Fresh;
+use crate::support::{Place, require_mounting, soon};
+use crate::tiering::noise;
+
+const MIB: usize = 1 << 20;
 
 /// A place over a file system of 1 MiB.
 fn small_place() -> (Place, Mount) {
@@ -87,5 +93,100 @@ fn pages_that_were_written_in_part_are_reported() {
         assert_eq!(told.trim(), no_space, "{arguments:?}: {output:?}");
         place.umount();
         lower.unmount().unwrap();
+    }
+}
+
+/// A place over an ext4 file system of its own. The place comes last, so that it is dropped first.
+fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
+    let disk = Fresh::of_size(Kind::Ext4, size as u64)?;
+    let mut place = Place::new();
+    place.lower = disk.root();
+    Some((disk, place))
+}
+
+/// Writes until there is no room; the bytes that write(2) took.
+fn fill(file: &File, mut offset: u64, data: &[u8]) -> u64 {
+    let start = offset;
+    loop {
+        for block in data.chunks(64 << 10) {
+            match file.write_at(block, offset) {
+                Ok(count) => offset += count as u64,
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+                    return offset - start;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
+    require_mounting!();
+    let no_space = Some(Errno::NOSPC.raw_os_error());
+    for layer in ["null", "zstd"] {
+        let Some((_disk, place)) = on_ext4(32 * MIB) else { return };
+        place.mount(&["-l", layer, "-o", "writeback"]);
+        let (earlier, path) = (place.point.join("earlier"), place.point.join("large"));
+        fs::write(&earlier, noise(1, 8 * MIB)).unwrap();
+        File::open(&earlier).unwrap().sync_all().unwrap();
+        let data = noise(2, MIB);
+        let mut file = File::create(&path).unwrap();
+        // The kernel takes more than there is room for, and finds out when it writes back.
+        for _ in 0..48 {
+            if file.write_all(&data).is_err() {
+                break;
+            }
+        }
+        // Its answer is not the file's, which fsync has for itself.
+        drop(rustix::fs::syncfs(&file));
+        for _ in 0..3 {
+            // What others ask about the file does not have the kernel take writes again.
+            fs::metadata(&path).unwrap();
+            assert!(fs::read_dir(&place.point).unwrap().count() >= 2);
+            let written = file.write(&data).map_err(|error| error.raw_os_error());
+            assert_eq!(written, Err(no_space), "{layer}");
+        }
+        let synced = file.sync_all().map_err(|error| error.raw_os_error());
+        assert_eq!(synced, Err(no_space), "{layer}");
+        let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert!(fill(&both, 64 << 20, &data) < 4 * MIB as u64, "{layer}: written through");
+        assert_eq!(both.read_at(&mut [0; 10], 0).unwrap(), 10);
+        fs::remove_file(&earlier).unwrap();
+        soon("it is written again", || file.write_at(&data, 64 << 20).is_ok());
+        file.sync_all().unwrap();
+        drop((file, both));
+        place.umount();
+    }
+}
+
+/// Bytes of random data that an ext4 file system of 64 MiB takes in writes of 64 KiB, by way of a
+/// layer or without one.
+fn accepted(layer: Option<&str>) -> Option<u64> {
+    let (_disk, place) = on_ext4(64 * MIB)?;
+    let directory = if layer.is_some() { &place.point } else { &place.lower };
+    if let Some(layer) = layer {
+        place.mount(&["-l", layer]);
+    }
+    let file = File::create(directory.join("file")).unwrap();
+    let count = fill(&file, 0, &noise(3, 64 * MIB));
+    drop(file);
+    if layer.is_some() {
+        place.umount();
+    }
+    Some(count)
+}
+
+/// The figures of "Known differences".
+#[test]
+fn a_full_disk_takes_two_thirds_of_its_room_through_codecs() {
+    require_mounting!();
+    let Some(plain) = accepted(None) else { return };
+    let percents =
+        [("null", 99), ("copy", 65), ("gzip", 65), ("zstd", 65), ("lz4", 65), ("uuencode", 47)];
+    for (layer, percent_min) in percents {
+        let Some(count) = accepted(Some(layer)) else { return };
+        let percent = 100 * count / plain;
+        assert!(percent >= percent_min, "{layer}: {percent} % of {plain} bytes");
     }
 }

@@ -28,6 +28,7 @@ mod sca_tools;
 mod services;
 mod set_id;
 mod support;
+mod systemd;
 mod tier_answers;
 mod tier_archives;
 mod tier_faults;

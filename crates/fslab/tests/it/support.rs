@@ -209,7 +209,7 @@ pub fn daemons_naming(path: &Path) -> Vec<u32> {
 
 /// Waits for something that must come soon.
 #[track_caller]
-pub fn soon(what: &str, holds: impl Fn() -> bool) {
+pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");

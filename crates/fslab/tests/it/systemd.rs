@@ -1,0 +1,179 @@
+//! The package's unit for mounts, run by systemd itself.
+//!
+//! systemd is the first process of namespaces of its own, over a copy of the root directory: what it
+//! changes there is gone with it, and it can't change settings of the machine.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use fslab_vfs::testing::skip::skip;
+use tempfile::TempDir;
+
+use crate::support::{require_mounting, scratch_in_memory, soon};
+
+const SYSTEMD: &str = "/lib/systemd/systemd";
+
+/// The hierarchy of systemd's control groups, version 1.
+const GROUPS: &str = "/sys/fs/cgroup/systemd";
+
+/// What the first script ends with where this machine has no copy of its root directory to give.
+const CAN_NOT: i32 = 77;
+
+/// Prepares a root directory and becomes systemd. The folder `shared` is /srv/shared there.
+const BOOT: &str = r#"
+set -e
+echo $$ > "$GROUP/cgroup.procs"
+exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc --cgroup \
+    sh -ec '
+    root=$SCRATCH/root
+    lower=lowerdir=/,upperdir=$SCRATCH/upper,workdir=$SCRATCH/work
+    mount -t overlay -o "$lower" overlay "$root" || exit 77
+    mount -t tmpfs -o mode=755 none "$root/run"
+    mount -t tmpfs -o mode=1777 none "$root/tmp"
+    mount -t tmpfs none "$root/srv"
+    mkdir "$root/srv/shared"
+    mount --bind "$SCRATCH/shared" "$root/srv/shared"
+    touch "$root/usr/bin/fslab"
+    mount --bind "$PROGRAM" "$root/usr/bin/fslab"
+    mount -t proc proc "$root/proc"
+    mount --bind "$root/proc/sys" "$root/proc/sys"
+    mount -o remount,bind,ro "$root/proc/sys"
+    mount -t sysfs -o ro sysfs "$root/sys"
+    mount -t tmpfs -o mode=755 none "$root/dev"
+    for device in null zero full random urandom tty fuse; do
+        touch "$root/dev/$device"
+        mount --bind "/dev/$device" "$root/dev/$device"
+    done
+    mount -t tmpfs -o mode=755 none "$root/sys/fs/cgroup"
+    mkdir "$root/sys/fs/cgroup/systemd" "$root/old" "$root/etc/fslab"
+    mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
+    cp "$SCRATCH"/units/* "$root/etc/systemd/system/"
+    cd "$root"
+    pivot_root . old
+    cd /
+    umount -l /old
+    export container=fslab-test
+    exec "$SYSTEMD" --system --unit=rounds.service --log-target=null --show-status=0
+'
+"#;
+
+const UNIT: &str = "
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '/bin/sh /srv/shared/rounds.sh; echo \"code $?\"; : > /srv/shared/ended'
+StandardOutput=file:/srv/shared/said
+StandardError=file:/srv/shared/said
+";
+
+/// Starts the unit, writes, and stops it, again and again at once.
+const ROUNDS: &str = r#"
+set -e
+cd /srv
+mkdir m
+for stack in null zstd ext2; do
+    mkdir -p low
+    lower=/srv/low options="-l $stack"
+    if [ "$stack" = ext2 ]; then
+        fslab ext2 mkfs image 32MiB > /dev/null
+        lower=ext2:/srv/image options=""
+    fi
+    printf 'LOWER=%s\nMOUNT_POINT=/srv/m\nOPTIONS="%s"\n' "$lower" "$options" > /etc/fslab/a.conf
+    for round in 1 2 3; do
+        systemctl start fslab@a.service
+        [ "$round" = 1 ] || cat m/$((round - 1)) > /dev/null
+        head -c 3000000 /dev/urandom > "m/$round"
+        systemctl stop fslab@a.service
+        if grep ' /srv/m ' /proc/self/mountinfo; then exit 1; fi
+        if [ "$stack" = ext2 ]; then
+            e2fsck -fn image > checked 2>&1 || { cat checked; exit 1; }
+        fi
+    done
+    rm -rf low
+    echo "$stack"
+done
+"#;
+
+/// A control group; it and all below it go when this goes.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> io::Result<Self> {
+        let path = Path::new(GROUPS).join(format!("fslab-test-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        soon("the control group is empty", || remove_group(&self.0).is_ok());
+    }
+}
+
+/// Removes a control group whose processes have ended.
+fn remove_group(group: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_group(&entry.path())?;
+        }
+    }
+    fs::remove_dir(group)
+}
+
+/// Ended when dropped, and with it all processes of its namespace.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // One that has ended already can't be killed.
+        drop(self.0.kill());
+        self.0.wait().unwrap();
+    }
+}
+
+fn prepare(scratch: &TempDir) {
+    for folder in ["root", "upper", "work", "shared", "units"] {
+        fs::create_dir(scratch.path().join(folder)).unwrap();
+    }
+    let unit = "fslab@.service";
+    let packaged = Path::new("../../packaging/systemd").join(unit);
+    fs::copy(packaged, scratch.path().join("units").join(unit)).unwrap();
+    fs::write(scratch.path().join("units/rounds.service"), UNIT).unwrap();
+    fs::write(scratch.path().join("shared/rounds.sh"), ROUNDS).unwrap();
+}
+
+#[test]
+fn a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once() {
+    require_mounting!();
+    let test = "systemd::a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once";
+    if !Path::new(SYSTEMD).exists() || !Path::new(GROUPS).join("cgroup.procs").exists() {
+        return skip(test, "no systemd, or no control groups of version 1 for it");
+    }
+    let group = match Group::new() {
+        Ok(group) => group,
+        Err(error) => return skip(test, &format!("no control group: {error}")),
+    };
+    let scratch = scratch_in_memory();
+    prepare(&scratch);
+    let mut boot = Command::new("sh");
+    boot.args(["-c", BOOT]).env("GROUP", &group.0).env("SCRATCH", scratch.path());
+    boot.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("SYSTEMD", SYSTEMD);
+    let mut machine = Machine(boot.spawn().unwrap());
+    let shared = scratch.path().join("shared");
+    let mut status = None;
+    soon("the rounds have ended", || {
+        status = machine.0.try_wait().unwrap();
+        status.is_some() || shared.join("ended").exists()
+    });
+    if status.and_then(|status| status.code()) == Some(CAN_NOT) {
+        return skip(test, "no overlay over the root directory can be mounted here");
+    }
+    drop(machine);
+    let said = fs::read_to_string(shared.join("said")).unwrap();
+    assert_eq!(said, "null\nzstd\next2\ncode 0\n");
+}
