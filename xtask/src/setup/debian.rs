@@ -74,6 +74,24 @@ const PACKAGES: &[Package] = &[
         consequence: "mounting as an ordinary user is skipped",
     },
     Package {
+        name: "sshfs",
+        program: "sshfs",
+        needed_for: TEST,
+        consequence: "mounts over a network file system are not tested",
+    },
+    Package {
+        name: "openssh-sftp-server",
+        program: "/usr/lib/openssh/sftp-server",
+        needed_for: TEST,
+        consequence: "mounts over a network file system are not tested",
+    },
+    Package {
+        name: "systemd",
+        program: "/lib/systemd/systemd",
+        needed_for: TEST,
+        consequence: "the units of the package are not tested under systemd",
+    },
+    Package {
         name: "bindfs",
         program: "bindfs",
         needed_for: BOTH,
