@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::archive::{Archive, TimedArchive};
 use crate::catalogue::Catalogue;
+use crate::closed_root::{ClosedRoot, Treatment};
 use crate::deny::Deny;
 use crate::error::{Error, Result};
 use crate::home::Attached;
@@ -127,6 +128,8 @@ pub struct Settings {
     pub policy: Option<PathBuf>,
     /// The archives that its home names, attached or not.
     pub known_archives: Vec<Attached>,
+    /// Nobody enters the tree but through the mount.
+    pub closes: bool,
 }
 
 impl Settings {
@@ -151,6 +154,15 @@ impl Settings {
             recall_rate: 0,
             policy: None,
             known_archives: Vec::new(),
+            closes: true,
+        }
+    }
+
+    fn treatment(&self) -> Treatment {
+        match (self.read_only, self.closes) {
+            (true, _) => Treatment::Leave,
+            (false, true) => Treatment::Close,
+            (false, false) => Treatment::Open,
         }
     }
 }
@@ -160,6 +172,7 @@ pub struct Tier {
     /// Itself, for uses of files that outlast a call.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
+    root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
     catalogue: Catalogue,
@@ -218,6 +231,8 @@ impl Tier {
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
+        let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
+        let root = root.map_err(Error::below(b""))?;
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         // Tests have none: nothing is recalled then.
@@ -231,6 +246,7 @@ impl Tier {
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
+            root,
             settings,
             archives: RwLock::new(archives),
             catalogue,
@@ -273,6 +289,11 @@ impl Tier {
     #[must_use]
     pub fn lower(&self) -> &Arc<dyn FileSystem> {
         &self.lower
+    }
+
+    /// The root of the tree below, as programs see it.
+    pub(crate) fn root(&self) -> &ClosedRoot {
+        &self.root
     }
 
     /// How it works.

@@ -32,6 +32,7 @@ impl Tier {
         if self.has_acted.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
         }
+        self.root.leave(&*self.lower)?;
         settled?;
         if !has_stopped || alone.is_none() {
             tracing::warn!(
