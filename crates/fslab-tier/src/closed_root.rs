@@ -92,7 +92,7 @@ impl ClosedRoot {
             }
             *kept = Some(mode);
         }
-        let below = self.below(attr.permissions);
+        let below = self.below(kept.unwrap_or(attr.permissions));
         if attr.permissions != below {
             set_mode(lower, &request, below)?;
         }
@@ -103,8 +103,7 @@ impl ClosedRoot {
     fn open(&self, lower: &dyn FileSystem) -> Result<()> {
         let (request, mut kept) = (own_request(), self.kept.lock());
         let Some(mode) = *kept else { return Ok(()) };
-        let attr = lower.getattr(&request, Ino::ROOT, None)?;
-        set_mode(lower, &request, with_special_bits(mode, attr.permissions))?;
+        set_mode(lower, &request, mode)?;
         sync_root(lower, &request)?;
         *kept = None;
         self.marks.remove_mode(lower, &request)?;
@@ -125,9 +124,7 @@ impl ClosedRoot {
     /// Attributes as the mount shows them.
     pub fn shown(&self, attr: Attr) -> Attr {
         match *self.kept.lock() {
-            Some(mode) if attr.ino == Ino::ROOT => {
-                Attr { permissions: with_special_bits(mode, attr.permissions), ..attr }
-            }
+            Some(mode) if attr.ino == Ino::ROOT => Attr { permissions: mode, ..attr },
             _ => attr,
         }
     }
@@ -156,10 +153,23 @@ impl ClosedRoot {
         let Some(mode) = mode else {
             return lower.setattr(request, Ino::ROOT, handle, changes);
         };
-        self.marks.write_mode(lower, request, mode)?;
-        *kept = Some(mode);
         let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
-        lower.setattr(request, Ino::ROOT, handle, &below)
+        let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
+        *kept = Some(self.keep(lower, request, mode, &attr)?);
+        lower.getattr(request, Ino::ROOT, handle)
+    }
+
+    /// Keeps a new mode, without special bits that the file system below did not grant.
+    fn keep(
+        &self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        mode: Permissions,
+        attr: &Attr,
+    ) -> Result<Permissions> {
+        let mode = with_special_bits(mode, attr.permissions);
+        self.marks.write_mode(lower, request, mode)?;
+        Ok(mode)
     }
 
     /// Sets an xattr of the root. An access list of a closed one changes the kept mode.
@@ -192,7 +202,8 @@ impl ClosedRoot {
             Err(error) if error.errno() != Errno::NODATA => return Err(error),
             _ => {}
         }
-        let lost = if how.contains(XattrMode::KILL_SET_GROUP_ID) { Permissions::SET_GID } else { 0 };
+        let lost =
+            if how.contains(XattrMode::KILL_SET_GROUP_ID) { Permissions::SET_GID } else { 0 };
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 

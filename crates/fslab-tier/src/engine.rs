@@ -116,7 +116,8 @@ pub struct Settings {
     pub order: Arc<dyn Order>,
     /// Threads that recall; one an archive at least.
     pub movers: usize,
-    /// How long a call of an archive may take, beside the time that its bytes take.
+    /// How long a call of an archive may take, beside the time that its bytes take; calls have no
+    /// limit, and are made directly, where it is [`Duration::MAX`].
     pub call_limit: Duration,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
@@ -466,7 +467,8 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// An archive whose calls have a time limit, with a thread reserved of so many that recall.
+/// An archive whose calls have a time limit where there is one, with a thread reserved of so many
+/// that recall.
 fn timed(
     archive: Arc<dyn Archive>,
     settings: &Settings,
@@ -475,6 +477,9 @@ fn timed(
     movers: usize,
 ) -> Arc<dyn Archive> {
     queue.reserve(archive.id(), movers);
+    if settings.call_limit == Duration::MAX {
+        return archive;
+    }
     let (limit, queue) = ((Arc::clone(&around.clock), settings.call_limit), Arc::downgrade(queue));
     // What was put off for it goes on.
     let returned = move || queue.upgrade().iter().for_each(|queue| queue.bring_back());

@@ -18,9 +18,7 @@ use fslab_tier::{
     Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
     closed_root, own_request,
 };
-use fslab_vfs::{
-    Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp,
-};
+use fslab_vfs::{Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp};
 
 use crate::exit::{Code, Coded};
 use crate::programs::Running;

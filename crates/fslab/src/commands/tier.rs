@@ -288,7 +288,9 @@ fn host(path: &Path) -> Result<HostFs> {
 fn own_tree(path: &Path) -> Result<HostFs> {
     let tree = host(path)?;
     let opened = closed_root::open_to_owner(&tree, Marks::of_this_process());
-    opened.map_err(|error| unusable(&format!("can't open {}", path.display()), error.errno().into()))?;
+    opened.map_err(|error| {
+        unusable(&format!("can't open {}", path.display()), error.errno().into())
+    })?;
     Ok(tree)
 }
 

@@ -29,6 +29,7 @@ mod set_id;
 mod support;
 mod tier_answers;
 mod tier_archives;
+mod tier_closed;
 mod tier_faults;
 mod tier_fsx;
 mod tier_here;
