@@ -66,6 +66,11 @@ pub trait Archive: Send + Sync {
         None
     }
 
+    /// Whether a call has not returned yet, as far as that is counted.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     /// Asks whether it is where it was: of one that is not, nothing is missing.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::archive::{Archive, TimedArchive};
 use crate::catalogue::Catalogue;
+use crate::closed_root::{ClosedRoot, Treatment};
 use crate::deny::Deny;
 use crate::error::{Error, Result};
 use crate::home::Attached;
@@ -115,7 +116,8 @@ pub struct Settings {
     pub order: Arc<dyn Order>,
     /// Threads that recall; one an archive at least.
     pub movers: usize,
-    /// How long a call of an archive may take, beside the time that its bytes take.
+    /// How long a call of an archive may take, beside the time that its bytes take; calls have no
+    /// limit, and are made directly, where it is [`Duration::MAX`].
     pub call_limit: Duration,
     /// Blocks read ahead of a program that reads in order.
     pub ahead: u64,
@@ -127,6 +129,8 @@ pub struct Settings {
     pub policy: Option<PathBuf>,
     /// The archives that its home names, attached or not.
     pub known_archives: Vec<Attached>,
+    /// Nobody enters the tree but through the mount.
+    pub closes: bool,
 }
 
 impl Settings {
@@ -151,6 +155,15 @@ impl Settings {
             recall_rate: 0,
             policy: None,
             known_archives: Vec::new(),
+            closes: true,
+        }
+    }
+
+    fn treatment(&self) -> Treatment {
+        match (self.read_only, self.closes) {
+            (true, _) => Treatment::Leave,
+            (false, true) => Treatment::Close,
+            (false, false) => Treatment::Open,
         }
     }
 }
@@ -160,6 +173,7 @@ pub struct Tier {
     /// Itself, for uses of files that outlast a call.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
+    root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
     catalogue: Catalogue,
@@ -218,6 +232,8 @@ impl Tier {
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
+        let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
+        let root = root.map_err(Error::below(b""))?;
         let known = last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         // Tests have none: nothing is recalled then.
@@ -231,6 +247,7 @@ impl Tier {
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
+            root,
             settings,
             archives: RwLock::new(archives),
             catalogue,
@@ -273,6 +290,11 @@ impl Tier {
     #[must_use]
     pub fn lower(&self) -> &Arc<dyn FileSystem> {
         &self.lower
+    }
+
+    /// The root of the tree below, as programs see it.
+    pub(crate) fn root(&self) -> &ClosedRoot {
+        &self.root
     }
 
     /// How it works.
@@ -445,7 +467,8 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// An archive whose calls have a time limit, with a thread reserved of so many that recall.
+/// An archive whose calls have a time limit where there is one, with a thread reserved of so many
+/// that recall.
 fn timed(
     archive: Arc<dyn Archive>,
     settings: &Settings,
@@ -454,6 +477,9 @@ fn timed(
     movers: usize,
 ) -> Arc<dyn Archive> {
     queue.reserve(archive.id(), movers);
+    if settings.call_limit == Duration::MAX {
+        return archive;
+    }
     let (limit, queue) = ((Arc::clone(&around.clock), settings.call_limit), Arc::downgrade(queue));
     // What was put off for it goes on.
     let returned = move || queue.upgrade().iter().for_each(|queue| queue.bring_back());

@@ -19,6 +19,7 @@ use crate::archive::away::{AwayArchive, Opener};
 use crate::archive::directory::{DirectoryArchive, settings_text};
 use crate::archive::{self, Archive, Key, Writer, key_of};
 use crate::catalogue::Catalogue;
+use crate::closed_root::{self, ClosedRoot, Treatment};
 use crate::deny::{Deny, Programs};
 use crate::durable::write_durably;
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
@@ -64,6 +65,9 @@ pub struct Description {
     /// How long what was replaced or removed is kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
+    /// Whether the tree is open to programs while it is not mounted.
+    #[serde(default, skip_serializing_if = "Umount::is_usual")]
+    pub umount: Umount,
     /// Programs that do not recall, as [`Deny::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
@@ -100,6 +104,24 @@ impl Description {
             return Some(("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned()));
         }
         None
+    }
+}
+
+/// Whether a tree is open to programs while it is not mounted, where released files read as zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Umount {
+    /// Nobody enters its root but root: see [`crate::closed_root`].
+    #[default]
+    Closed,
+    /// Its root has the mode that it has in the mount.
+    Open,
+}
+
+impl Umount {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -153,6 +175,8 @@ pub struct Wish {
     pub keep: Duration,
     /// The file with the key of archives that are encrypted.
     pub key: Option<PathBuf>,
+    /// Whether the tree is open to programs while it is not mounted.
+    pub umount: Umount,
 }
 
 impl Wish {
@@ -166,6 +190,7 @@ impl Wish {
             bundled: usual_bundled(),
             keep: Duration::from_secs(usual_keep()),
             key,
+            umount: Umount::default(),
         }
     }
 }
@@ -223,6 +248,7 @@ impl Home {
             zstd_level: wish.zstd_level,
             bundled_bytes: wish.bundled,
             keep_seconds: wish.keep.as_secs(),
+            umount: wish.umount,
             deny: Vec::new(),
             archives,
         };
@@ -253,6 +279,19 @@ impl Home {
         home.save()?;
         home.mark(tree, around, Origin::Rebuilt)?;
         Ok(home)
+    }
+
+    /// Closes the root of a tree that is about to get released files, unless the tier leaves it
+    /// open.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn close_root(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
+        let treatment = match self.description.umount {
+            Umount::Closed => Treatment::Close,
+            Umount::Open => Treatment::Leave,
+        };
+        ClosedRoot::enter(tree, marks, treatment).map(drop).map_err(Error::below(b""))
     }
 
     /// Marks a tree that is made again as this tier's, where it is not.
@@ -529,6 +568,7 @@ impl Home {
             keep: Duration::from_secs(self.description.keep_seconds),
             policy: Some(self.path.join(POLICY)),
             known_archives: self.description.archives.clone(),
+            closes: self.description.umount == Umount::Closed,
             ..Settings::of(self.description.tier)
         }
     }
@@ -560,6 +600,11 @@ impl Home {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
         check_mark(&*tree, self.description.tier, around.marks)?;
+        let is_closed = closed_root::is_closed_to_owner(&*tree, around.marks);
+        if is_closed.map_err(Error::below(b""))? {
+            // The engine that had it closed it just now.
+            return Err(Error::InUse);
+        }
         private::warn_if_open(&self.path, &[CATALOGUE]);
         // A tree that must not change writes to no archive either.
         let archives = match settings.read_only {

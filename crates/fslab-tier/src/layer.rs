@@ -121,6 +121,10 @@ impl FileSystem for TierFs {
         changes: &SetAttr,
     ) -> Result<Attr> {
         let handle = self.below(handle)?;
+        if ino == Ino::ROOT {
+            let set = self.tier.root().set_attributes(&*self.lower, request, handle, changes);
+            return self.tier.shown(set?);
+        }
         let used = self.tier.enter(ino);
         let attr = match changes.size {
             Some(size) => self.tier.resize(&used.file, request, handle, size, changes)?,
@@ -309,7 +313,8 @@ impl FileSystem for TierFs {
         if is_ours(name) {
             return Err(Errno::NODATA.into());
         }
-        self.settled(ino, || self.lower.getxattr(request, ino, name))
+        let value = self.settled(ino, || self.lower.getxattr(request, ino, name))?;
+        Ok(self.tier.shown_xattr(ino, name, value))
     }
 
     fn setxattr(
@@ -322,6 +327,9 @@ impl FileSystem for TierFs {
     ) -> Result<()> {
         if is_ours(name) {
             return Err(Errno::PERM.into());
+        }
+        if ino == Ino::ROOT {
+            return self.tier.root().set_xattr(&*self.lower, request, name, value, mode);
         }
         let used = self.tier.enter(ino);
         let set = || self.lower.setxattr(request, ino, name, value, mode);

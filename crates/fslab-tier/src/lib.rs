@@ -9,6 +9,7 @@
 //!   `layer`: the tree as programs see it.
 //! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from
 //!   archives alone.
+//! - `closed_root`: why released files do not read as zeros while the tree is not mounted.
 //! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
@@ -18,6 +19,7 @@
 
 pub mod archive;
 pub mod catalogue;
+pub mod closed_root;
 pub mod command;
 mod deny;
 mod durable;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened, Permissions,
-    Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
+    Attr, Credentials, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened,
+    Permissions, Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
 use crate::surroundings::Calendar;
@@ -16,16 +16,19 @@ use crate::surroundings::Calendar;
 /// What blocks of attributes count, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// A request of the engine's own, where there is none of a caller.
+/// A request of the engine's own, where there is none of a caller: what it makes belongs to the
+/// user who runs this program.
 #[must_use]
 pub fn own_request() -> Request {
-    Request::default()
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let credentials = Credentials { uid: user.as_raw(), gid: group.as_raw() };
+    Request { credentials, ..Request::default() }
 }
 
 /// The same, for what changes something: leaves take the time from it.
 #[must_use]
 pub fn request_at(calendar: &dyn Calendar) -> Request {
-    Request { now: calendar.now(), ..Request::default() }
+    Request { now: calendar.now(), ..own_request() }
 }
 
 /// A file that the engine has opened; closed when dropped.

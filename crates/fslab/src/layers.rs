@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use fslab_layers::{
-    Draws, ForeignError, LayerKind, LayerSpec, Measure, OptionSpec, Options, Report, Reporter,
-    Service, ValueKind,
+    Draws, ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
+    Report, Reporter, Service, ValueKind,
 };
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
@@ -15,11 +16,11 @@ use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::Marks;
 use fslab_tier::{
     Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
-    own_request,
+    closed_root, own_request,
 };
-use fslab_vfs::{Cancellation, Errno, FileSystem, Request, Timestamp};
+use fslab_vfs::{Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp};
 
-use crate::exit::Code;
+use crate::exit::{Code, Coded};
 use crate::programs::Running;
 
 /// Until its long proofs have run (see docs/STATUS.md).
@@ -134,6 +135,11 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = surroundings.leaf_options().read_only;
+    // The daemon that had the tree may have closed it since this one looked.
+    if !read_only {
+        let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
+        opened.map_err(|error| refused(format!("can't open the tree's root: {error}")))?;
+    }
     let settings = Settings {
         read_only,
         call_limit: if call_limit.is_zero() { Duration::MAX } else { call_limit },
@@ -164,13 +170,62 @@ fn open(
 /// Where it was given to none.
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
-    let refused = |what: String| fslab_tier::Error::Refused { what };
     let mark = Marks::of_this_process().read_tree(tree, &own_request());
     let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
         refused("the tree belongs to no tier; `fslab tier init` makes one".to_owned())
     })?;
     Ok(std::ffi::OsString::from_vec(mark.home).into())
+}
+
+fn refused(what: String) -> fslab_tier::Error {
+    fslab_tier::Error::Refused { what }
+}
+
+/// The tree of an ordinary user's tier, of which only an engine opens the root.
+pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
+    let is_tier = |layer: &LayerChoice| layer.spec().name == FOREIGN[0].name;
+    let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
+    leaf.directory().filter(|_| is_owners).map(PathBuf::as_path)
+}
+
+/// Opens the root of an ordinary user's tree to its owner, as a mount needs it.
+///
+/// # Errors
+/// Where the mount is read-only, which opens nothing; what the file system answers.
+pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
+    // What can't be opened at all is refused by the checks of the mount.
+    let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
+    let (marks, shown) = (Marks::of_this_process(), tree.display());
+    if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
+        let message = format!(
+            "{shown} is closed, as a tier that is not mounted is, and a read-only mount does not \
+             open it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
+        );
+        return Err(Coded { code: Code::BadInput, message }.into());
+    }
+    let opened = closed_root::open_to_owner(&root, marks);
+    opened.with_context(|| format!("can't open {shown}"))
+}
+
+/// Closes the root of an ordinary user's tree again that no engine uses.
+pub fn close_owners_tree(tree: &Path) {
+    let marks = Marks::of_this_process();
+    let close = || -> fslab_vfs::Result<()> {
+        let root = HostFs::open(tree, &HostOptions::default())?;
+        if marks == Marks::Trusted || marks.read_mode(&root, &own_request())?.is_none() {
+            return Ok(());
+        }
+        match root.claim_tree(Claim::Shared) {
+            // Whoever uses it closes it.
+            Err(error) if error.errno() == Errno::BUSY => Ok(()),
+            claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
+        }
+    };
+    if let Err(error) = close() {
+        let tree = tree.display();
+        tracing::warn!("{tree} stays open to its owner: {error}");
+    }
 }
 
 /// Clocks and random numbers of this program, for the engine.

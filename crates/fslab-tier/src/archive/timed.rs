@@ -46,6 +46,8 @@ struct Calls {
     clock: Arc<dyn Clock>,
     limit: Duration,
     workers: Workers,
+    /// Calls that have not returned.
+    under_way: AtomicUsize,
     /// Calls that have passed their limit and not returned.
     late: AtomicUsize,
     came_back: AtomicBool,
@@ -75,7 +77,8 @@ impl TimedArchive {
     ) -> Self {
         let (label, workers) = (archive.label().to_owned(), Workers::default());
         let (late, came_back) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let calls = Calls { label, clock, limit, workers, late, came_back, returned };
+        let under_way = AtomicUsize::new(0);
+        let calls = Calls { label, clock, limit, workers, under_way, late, came_back, returned };
         Self { archive, calls: Arc::new(calls) }
     }
 
@@ -120,15 +123,19 @@ impl Calls {
             limit,
         });
         let (calls, made) = (Arc::downgrade(self), Arc::clone(&call));
-        self.workers.run(Box::new(move || {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let started = self.workers.run(Box::new(move || {
             // What the call held of the archive is dropped before its caller goes on.
             let outcome = catch_unwind(AssertUnwindSafe(ask));
             let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
+            let calls = calls.upgrade();
+            calls.iter().for_each(|calls| calls.has_returned());
             let was_late = made.end(outcome);
-            if let Some(calls) = calls.upgrade().filter(|_| was_late) {
+            if let Some(calls) = calls.filter(|_| was_late) {
                 calls.one_returned();
             }
-        }))?;
+        }));
+        started.inspect_err(|_| self.has_returned())?;
         Ok(call)
     }
 
@@ -169,6 +176,10 @@ impl Calls {
         let why = self.why_late().unwrap_or_default();
         tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
         not_connected(&why)
+    }
+
+    fn has_returned(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn one_returned(&self) {
@@ -221,6 +232,10 @@ impl Archive for TimedArchive {
 
     fn why_away(&self) -> Option<String> {
         self.calls.why_late().or_else(|| self.archive.why_away())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.calls.under_way.load(Ordering::SeqCst) > 0
     }
 
     fn check(&self) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! What is kept of a file beside its bytes.
 
+use std::ffi::OsStr;
+
 use fslab_vfs::{Attr, FileKind, Ino};
 
 use super::Tier;
@@ -11,7 +13,8 @@ use crate::stored::{Attributes, marks};
 impl Tier {
     /// What is kept of a file beside its bytes.
     pub(super) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
-        let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(attr) };
+        let shown = self.root.shown(attr.clone());
+        let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(&shown) };
         let below = || Error::below(path);
         if attr.kind == FileKind::Symlink {
             let target = self.lower.readlink(&self.request(), attr.ino).map_err(below())?;
@@ -27,13 +30,21 @@ impl Tier {
         Ok(attributes)
     }
 
+    /// The value of an xattr as programs see it.
+    pub(crate) fn shown_xattr(&self, ino: Ino, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
+        if ino == Ino::ROOT { self.root.xattr_shown(name, value) } else { value }
+    }
+
     fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let request = self.request();
         let mut xattrs = Vec::new();
         for name in xattr_names(&*self.lower, &request, ino)? {
             if !marks::is_ours(&name) {
                 match self.lower.getxattr(&request, ino, &name) {
-                    Ok(value) => xattrs.push((name.into_encoded_bytes(), value)),
+                    Ok(value) => {
+                        let value = self.shown_xattr(ino, &name, value);
+                        xattrs.push((name.into_encoded_bytes(), value));
+                    }
                     // It was removed meanwhile.
                     Err(error) if error.errno() == fslab_vfs::Errno::NODATA => {}
                     Err(error) => return Err(error),

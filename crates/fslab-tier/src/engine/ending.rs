@@ -32,6 +32,8 @@ impl Tier {
         if self.has_acted.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
         }
+        self.root.leave(&*self.lower)?;
+        self.warn_of_busy_archives();
         settled?;
         if !has_stopped || alone.is_none() {
             tracing::warn!(
@@ -43,6 +45,14 @@ impl Tier {
             tracing::warn!(%error, "the next expiry will scan the tree first");
         }
         Ok(())
+    }
+
+    /// The kernel keeps a process until all of its calls have returned, and with it its claims.
+    fn warn_of_busy_archives(&self) {
+        for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
+            let label = archive.label();
+            tracing::warn!("the archive {label} does not answer: this process ends when it does");
+        }
     }
 
     fn end_queue(&self) {

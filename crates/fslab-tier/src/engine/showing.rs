@@ -15,7 +15,7 @@ impl Tier {
     pub fn shown(&self, attr: Attr) -> Result<Attr> {
         let may_seem_empty = attr.size > 0 && attr.blocks == 0;
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
-            return Ok(attr);
+            return Ok(self.root().shown(attr));
         }
         match self.residency_of(&attr) {
             Ok(None) => Ok(attr),

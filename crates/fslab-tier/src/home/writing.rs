@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Ino};
+use fslab_vfs::{FileSystem, Ino};
 
 use super::{Attached, Home, refused};
 use crate::archive::{DirectoryArchive, Openings, Writer};
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::WriterMark;
+use crate::stored::marks::takes_no_xattr;
 use crate::surroundings::Surroundings;
 
 /// How a tree came to be its tier's.
@@ -77,13 +78,6 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Op
     };
     let (tree, since) = (tree.path_below(Ino::ROOT), around.calendar.now());
     Ok(Some(Writer { mark, tree, since, openings: Some(openings) }))
-}
-
-fn takes_no_xattr(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::ROFS | Errno::NOSPC | Errno::DQUOT | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP
-    )
 }
 
 impl Home {

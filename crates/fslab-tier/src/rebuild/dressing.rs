@@ -5,9 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::rules::{CAPABILITY, acl};
-use fslab_vfs::{Errno, FileKind, Ino, Permissions, SetAttr, SetTime, XattrMode};
+use fslab_vfs::{Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, XattrMode};
 
 use super::Rebuilder;
+use crate::closed_root::ClosedRoot;
 use crate::error::{Error, Result, shown};
 use crate::lower::xattr_names;
 use crate::stored::{Attributes, marks};
@@ -32,8 +33,28 @@ impl Rebuilder<'_> {
         let is_link = attributes.kind() == Some(FileKind::Symlink);
         let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
         let rest = SetAttr { permissions, ..times_of(attributes) };
-        let set = self.lower.setattr(&request, ino, None, &rest);
+        let set = match ino {
+            // It may be closed, and stays so.
+            Ino::ROOT => ClosedRoot::of(&**self.lower, self.around.marks)
+                .and_then(|root| root.set_attributes(&**self.lower, &request, None, &rest)),
+            _ => self.lower.setattr(&request, ino, None, &rest),
+        };
         set.map(drop).map_err(Error::below(&attributes.path))
+    }
+
+    fn set_xattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+    ) -> fslab_vfs::Result<()> {
+        let (lower, how) = (&**self.lower, XattrMode::empty());
+        match ino {
+            Ino::ROOT => ClosedRoot::of(lower, self.around.marks)?
+                .set_xattr(lower, request, name, value, how),
+            _ => lower.setxattr(request, ino, name, value, how),
+        }
     }
 
     /// What of attributes an archive is believed: not what gives whoever runs a file more rights,
@@ -61,7 +82,7 @@ impl Rebuilder<'_> {
             let name = OsStr::from_bytes(name);
             let set = match marks::is_ours(name) {
                 true => Err(Errno::PERM.into()),
-                false => self.lower.setxattr(&request, ino, name, value, XattrMode::empty()),
+                false => self.set_xattr(&request, ino, name, value),
             };
             if let Err(error) = set {
                 let path = shown(&attributes.path);

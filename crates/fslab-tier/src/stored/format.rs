@@ -26,6 +26,10 @@ pub const USER_WRITER_NAME: &str = "user.fslab.tier.writer";
 pub const TRUSTED_OPENINGS_NAME: &str = "trusted.fslab.tier.openings";
 /// The same where it is an ordinary user's.
 pub const USER_OPENINGS_NAME: &str = "user.fslab.tier.openings";
+/// The xattr on the root of a tree that keeps its mode while the root is closed.
+pub const TRUSTED_MODE_NAME: &str = "trusted.fslab.tier.mode";
+/// The same where it is an ordinary user's.
+pub const USER_MODE_NAME: &str = "user.fslab.tier.mode";
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 

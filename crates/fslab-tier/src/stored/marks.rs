@@ -9,14 +9,15 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
 use super::format::{
-    TRUSTED_OPENINGS_NAME, TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME, TRUSTED_USES_NAME,
-    TRUSTED_WRITER_NAME, USER_OPENINGS_NAME, USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME,
-    USER_WRITER_NAME,
+    TRUSTED_MODE_NAME, TRUSTED_OPENINGS_NAME, TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME,
+    TRUSTED_USES_NAME, TRUSTED_WRITER_NAME, USER_MODE_NAME, USER_OPENINGS_NAME,
+    USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME, USER_WRITER_NAME,
 };
 use super::residency::{self, Residency, Unreadable};
 use crate::id::Id;
 use crate::lower::with_leave;
 
+mod mode;
 mod openings;
 mod writing;
 
@@ -287,7 +288,9 @@ const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root b
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
     let ours = [
+        TRUSTED_MODE_NAME,
         TRUSTED_OPENINGS_NAME,
+        USER_MODE_NAME,
         USER_OPENINGS_NAME,
         TRUSTED_RESIDENCY_NAME,
         TRUSTED_TREE_NAME,
@@ -309,10 +312,23 @@ fn write_durably(
     value: &[u8],
 ) -> fslab_vfs::Result<()> {
     fs.setxattr(request, Ino::ROOT, OsStr::new(name), value, XattrMode::empty())?;
+    sync_root(fs, request)
+}
+
+/// Makes attributes and xattrs of the root of a tree durable.
+pub(crate) fn sync_root(fs: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
     let root = fs.opendir(request, Ino::ROOT)?;
     let synced = fs.fsyncdir(request, Ino::ROOT, root, false);
     fs.releasedir(request, Ino::ROOT, root)?;
     synced
+}
+
+/// Whether the root of a tree takes no xattr: it is full, read-only or another user's.
+pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ROFS | Errno::NOSPC | Errno::DQUOT | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP
+    )
 }
 
 /// An xattr, where there is one.

@@ -88,14 +88,16 @@ impl Case {
 fn files_survive_a_crash_at_every_event() {
     let seed = seed();
     let scripts = number("FSLAB_TIER_SCRIPTS").unwrap_or(SCRIPTS);
-    let mut states = 0;
+    let (mut states, mut copied) = (0, 0);
     for seed in (0..scripts).map(|script| seed.wrapping_add(script)) {
-        match explore(&Case::of(seed), None) {
+        let case = Case::of(seed);
+        match explore(&case, None) {
             Ok(count) => states += count,
             Err(problem) => panic!("FSLAB_SEED={seed}: {problem}"),
         }
+        copied += u64::from(case.copies > 1);
     }
-    eprintln!("{states} states after {scripts} scripts");
+    eprintln!("{states} states after {scripts} scripts, {copied} of them with two archives");
 }
 
 #[test]
@@ -173,6 +175,7 @@ fn with_steps(problem: &str, diary: &Diary) -> String {
 /// Holds what is found against what was promised, and goes on with it.
 fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Result<(), String> {
     let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+    is_closed(&tree)?;
     // Every third time the catalogue is lost too.
     let has_catalogue = !state.fingerprint.is_multiple_of(3);
     let (life, archives) = moment.live(Arc::clone(&tree), has_catalogue);
@@ -190,6 +193,17 @@ fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Re
         }
     }
     goes_on(&life, &tree, &archives, &found)
+}
+
+/// Whether programs are kept from files below, which may read as zeros there.
+fn is_closed(tree: &Arc<dyn FileSystem>) -> Result<(), String> {
+    let root = tree.getattr(&own_request(), Ino::ROOT, None).map_err(|error| error.to_string())?;
+    let kept = Marks::Trusted.read_mode(&**tree, &own_request());
+    let kept = kept.map_err(|error| error.to_string())?;
+    match (root.permissions.bits() & 0o777, kept) {
+        (0o400, Some(_)) => Ok(()),
+        (mode, kept) => Err(format!("the root has mode {mode:o}, and keeps {kept:?}")),
+    }
 }
 
 /// What is found of a file.

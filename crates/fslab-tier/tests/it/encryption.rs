@@ -231,7 +231,7 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
 fn wish(archive: &Path, key: Option<PathBuf>) -> Wish {
     std::fs::create_dir_all(archive).unwrap();
     let archives = vec![archive.to_owned()];
-    Wish { archives, copies: 1, zstd_level: 3, bundled: 0, keep: Duration::ZERO, key }
+    Wish { bundled: 0, keep: Duration::ZERO, ..Wish::usual(archives, key) }
 }
 
 fn home_of(

@@ -7,6 +7,7 @@ mod away;
 mod behind;
 mod beside;
 mod bundles;
+mod closed_root;
 mod conformance;
 mod crashes;
 mod deep;

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
@@ -152,14 +151,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
-    let wish = |archive: &[u8]| Wish {
-        archives: vec![of(archive)],
-        copies: 1,
-        zstd_level: 3,
-        bundled: 0,
-        keep: Duration::from_secs(60),
-        key: None,
-    };
+    let wish = |archive: &[u8]| Wish::usual(vec![of(archive)], None);
     let around = Bench::new().around;
     let init =
         |archive: &[u8]| Home::init(&of(b"home"), &MemFs::default(), &wish(archive), &around);

@@ -15,7 +15,7 @@ mod services;
 mod utab;
 mod wait;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use fslab_layers::{LayerChoice, Leaf, Stack};
@@ -82,7 +82,8 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
-        if dry_run {
+        let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
+        let done = if dry_run {
             Ok(())
         } else if daemon {
             messages::start(true);
@@ -92,7 +93,10 @@ impl Args {
             serve::serve(plan, |log| serve::send_messages_to(log).and_then(|()| notify::ready()))
         } else {
             daemon::start()
-        }
+        };
+        let is_left = dry_run || done.is_err();
+        tree.iter().filter(|_| is_left).for_each(|tree| layers::close_owners_tree(tree));
+        done
     }
 
     fn plan(self) -> Result<Plan> {
@@ -103,6 +107,9 @@ impl Args {
             layers.extend(Stack::read_layers(path, layers::FOREIGN)?);
         }
         let dead = preflight::dead(&self.mount_point).filter(|_| options.replace);
+        if let Some(tree) = layers::owners_tree(&layers, &self.lower) {
+            layers::open_owners_tree(tree, options.mount.read_only)?;
+        }
         let places = preflight::Places {
             lower: &self.lower,
             mount_point: &self.mount_point,

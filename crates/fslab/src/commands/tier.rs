@@ -10,7 +10,9 @@ mod show;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fslab_tier::closed_root;
 use fslab_tier::command::Command;
+use fslab_tier::stored::Marks;
 use fslab_vfs::{HostFs, HostOptions, Size};
 
 use crate::exit::{Code, Coded};
@@ -280,6 +282,16 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
 fn host(path: &Path) -> Result<HostFs> {
     let host = HostFs::open(path, &HostOptions::default());
     host.map_err(|error| unusable(&format!("can't use {}", path.display()), error.errno().into()))
+}
+
+/// A tree that is to be worked on: its owner, who is not root, may enter it from here on.
+fn own_tree(path: &Path) -> Result<HostFs> {
+    let tree = host(path)?;
+    let opened = closed_root::open_to_owner(&tree, Marks::of_this_process());
+    opened.map_err(|error| {
+        unusable(&format!("can't open {}", path.display()), error.errno().into())
+    })?;
+    Ok(tree)
 }
 
 /// What was given can't be used, or not by this user, or something went wrong with it.

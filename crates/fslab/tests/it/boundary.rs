@@ -224,7 +224,7 @@ END
 "#;
 
 /// Runs a script where ordinary users can mount; `None`, aloud, where they can't.
-fn with_own_device(test: &str, script: &str) -> Option<String> {
+pub fn with_own_device(test: &str, script: &str) -> Option<String> {
     if Command::new("fusermount3").arg("--version").output().is_err() {
         skip(test, "fusermount3 is not installed (Debian: fuse3)");
         return None;

@@ -31,6 +31,7 @@ mod support;
 mod systemd;
 mod tier_answers;
 mod tier_archives;
+mod tier_closed;
 mod tier_faults;
 mod tier_fsx;
 mod tier_here;

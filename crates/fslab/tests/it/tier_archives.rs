@@ -245,3 +245,37 @@ fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
         shown(&tiered.beside("third")),
     ]);
 }
+
+#[test]
+fn init_with_more_archives_than_copies_says_where_files_go() {
+    require_mounting!();
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    for (copies, is_said) in [("1", true), ("2", false)] {
+        let [tree, home, one, two] =
+            ["tree", "home", "one", "two"].map(|name| path(&format!("{name}-{copies}")));
+        fs::create_dir(&tree).unwrap();
+        let archives = ["--archive", &one, "--archive", &two];
+        let arguments = ["tier", "init", "--copies", copies, "--home", &home, &tree];
+        let output = fslab(&arguments).args(archives).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said.contains("each file goes to 1 of 2 archives"), is_said, "{said}");
+    }
+}
+
+#[test]
+fn rebuild_without_an_archived_tree_reports_what_it_made() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    for name in ["one", "two", "three"] {
+        fs::write(tiered.path(name), name).unwrap();
+    }
+    tiered.of("archive", "");
+    tiered.umount();
+    let (home, tree) = (tiered.beside("home-again"), tiered.beside("new"));
+    let archive = tiered.archive();
+    let [archive, home, tree] = [&archive, &home, &tree].map(|path| path.to_str().unwrap());
+    let said = tiered.ok(&["rebuild", "--archive", archive, "--home", home, tree]);
+    assert!(said.contains("no archived tree was found"), "{said}");
+    assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
+}

@@ -94,6 +94,40 @@ fn what_an_archive_gives_back_wrong_is_not_shown() {
     }
 }
 
+/// The kernel keeps the daemon's process until its call to the archive has returned.
+#[test]
+fn umount_does_not_wait_for_an_archive_that_hangs() {
+    require_mounting!();
+    let faulty = Faulty::new();
+    let (tiered, archive) = (&faulty.tiered, &faulty.archive);
+    let layer = "fault:seed=1,rules=read on /files/** delay 12s";
+    let mounted = fslab(&["mount", "-l", layer, archive, archive]).output().unwrap();
+    assert!(mounted.status.success());
+    let taken_away = TakenAway(archive);
+    let log = tiered.beside("log");
+    let option = format!("log={}", log.display());
+    tiered.place().mount(&["-l", "tier", "-o", &option]);
+    let file = tiered.path("elsewhere");
+    let mut recall = fslab(&["tier", "recall", file.to_str().unwrap()]);
+    let mut recall = recall.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let (code, said) = run(&["umount", tiered.path("").to_str().unwrap()]);
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+    assert!(code == 0 && said.contains("ends only when a server"), "{code}: {said}");
+    let logged = fs::read_to_string(&log).unwrap();
+    let is_named = |line: &str| line.contains(archive) && line.contains("does not answer");
+    assert!(logged.lines().any(is_named), "{logged}");
+    assert!(!recall.wait().unwrap().success());
+    // The claim of the tree goes with the process.
+    soon("the tree is free", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
+    tiered.umount();
+    drop(taken_away);
+    tiered.place().mount(&["-l", "tier"]);
+    assert!(read(tiered, "elsewhere") == Ok(data("elsewhere")));
+    tiered.umount();
+}
+
 #[test]
 fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
     require_mounting!();

@@ -180,7 +180,12 @@ fn ask_here(root: &Path, command: &Command, told: &mut dyn FnMut(Event) -> bool)
 
 /// Opens the tree itself.
 pub fn open(root: &Path) -> Result<Arc<Tier>> {
-    let tree: Arc<dyn FileSystem> = Arc::new(super::host(root)?);
+    let opened = open_tree(root);
+    opened.inspect_err(|_| crate::layers::close_owners_tree(root))
+}
+
+fn open_tree(root: &Path) -> Result<Arc<Tier>> {
+    let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;
     let around = around(&crate::surroundings::of_program());
     Ok(home.open(tree, home.settings(), around)?)

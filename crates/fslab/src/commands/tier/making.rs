@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::{DirectoryArchive, Key};
-use fslab_tier::home::{Attached, Home, Remains, Wish, writer_of};
+use fslab_tier::home::{Attached, Home, Remains, Umount, Wish, writer_of};
+use fslab_tier::stored::Marks;
 use fslab_tier::{Surroundings, own_request, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{Claim, FileSystem, Timestamp};
 
 use super::{bad, parse_bundled, unusable};
 use crate::exit::{Code, Coded};
-use crate::layers::{around, home_of};
+use crate::layers::{around, close_owners_tree, home_of};
 use crate::output::harmless;
 use crate::units::parse_duration;
 
@@ -42,6 +43,19 @@ struct Wanted {
     /// Encrypt what is archived with the key in a file, which `fslab tier key` makes
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Whether programs can enter the tree while it is not mounted: `closed` gives it mode 0400;
+    /// with `open` it keeps its mode, and released files read as zeros
+    #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_umount)]
+    umount: Umount,
+}
+
+/// Reads how a tree is left at umount.
+fn parse_umount(text: &str) -> Result<Umount, String> {
+    match text {
+        "closed" => Ok(Umount::Closed),
+        "open" => Ok(Umount::Open),
+        _ => Err("it is 'closed' or 'open'".to_owned()),
+    }
 }
 
 impl Wanted {
@@ -54,6 +68,7 @@ impl Wanted {
             bundled: self.bundle.bytes(),
             keep: self.keep,
             key: self.key.as_deref().map(resolved).transpose()?,
+            umount: self.umount,
         })
     }
 }
@@ -76,6 +91,7 @@ impl Init {
         let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
         say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
+        say_what_umount_leaves(wish.umount, around.marks, &self.tree);
         let (copies, archives) = (wish.copies, wish.archives.len());
         if archives > copies {
             say!(
@@ -84,6 +100,24 @@ impl Init {
             );
         }
         self.wanted.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
+    }
+}
+
+/// Says who can read released files as zeros while the tree is not mounted.
+fn say_what_umount_leaves(umount: Umount, marks: Marks, tree: &Path) {
+    let tree = tree.display();
+    match (umount, marks) {
+        (Umount::Open, _) => say!(
+            "while it is not mounted, anyone who may read {tree} reads released files as zeros"
+        ),
+        (Umount::Closed, Marks::Trusted) => say!(
+            "from its first use on {tree} is closed (mode 0400): programs can't open its files \
+             except through the mount, but root can, and reads released files as zeros there"
+        ),
+        (Umount::Closed, Marks::Own(_)) => say!(
+            "from its first use on {tree} is closed (mode 0400) while it is not mounted: programs \
+             can't open its files, but root can, and reads released files as zeros there"
+        ),
     }
 }
 
@@ -134,6 +168,13 @@ pub struct Attach {
 impl Attach {
     /// Adds the archive.
     pub fn run(self) -> Result<()> {
+        let tree = self.tree.clone();
+        let done = self.attach();
+        close_owners_tree(&tree);
+        done
+    }
+
+    fn attach(self) -> Result<()> {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
@@ -221,6 +262,13 @@ pub struct Rebuild {
 impl Rebuild {
     /// Makes the tree again.
     pub fn run(self, json: bool) -> Result<()> {
+        let tree = self.tree.clone();
+        let done = self.rebuild(json);
+        close_owners_tree(&tree);
+        done
+    }
+
+    fn rebuild(self, json: bool) -> Result<()> {
         let around = around(&crate::surroundings::of_program());
         // Before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
@@ -229,6 +277,7 @@ impl Rebuild {
         make_directory(&self.tree)?;
         let tree = claimed(&self.tree)?;
         let home = home_again(&self.home, left, &*tree, &remains, &around)?;
+        home.close_root(&*tree, around.marks)?;
         let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
         let before = self.before.map(|time| Timestamp {
@@ -379,7 +428,7 @@ fn told(made: &rebuild::Rebuilt) -> Result<()> {
 /// A directory that nobody else of this house uses.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
-    let tree = super::host(path)?;
+    let tree = super::own_tree(path)?;
     tree.claim_tree(Claim::Passing).map_err(|error| match error.errno() {
         fslab_vfs::Errno::BUSY => {
             bad(format!("{shown} is in use by another fslab mount or tool; end that first"))

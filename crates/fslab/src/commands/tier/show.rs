@@ -22,7 +22,10 @@ pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
         say!("{note}");
     }
     if matches!(command, Command::Release { .. }) && shown.told > shown.problems && !json {
-        say!("without the mount, files that were released read as zeros");
+        say!(
+            "read released files through the mount: below it they are zeros, which only root can \
+             reach unless umount = \"open\""
+        );
     }
     shown.end()
 }

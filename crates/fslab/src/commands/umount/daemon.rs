@@ -6,7 +6,7 @@
 //! at, where the kernel lets us.
 
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +22,9 @@ use crate::runtime;
 
 /// How long a daemon may take to write back and end.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How long a daemon that has told how it ended may take to end.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// What a daemon tells of its end is no longer.
 const REPORT_BYTES_MAX: u64 = 64 << 10;
@@ -69,34 +72,58 @@ impl Daemon {
     ///
     /// # Errors
     /// That it takes too long, or how it failed.
-    pub fn wait_for_end(self, place: &Path) -> Result<()> {
-        if !has_ended_within(&self.process, END_WAIT_MAX)? {
-            bail!("unmounted, but the daemon (process {}) is still writing back", self.pid);
+    pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
+        let patience = if self.tells_within(END_WAIT_MAX)? { LINGER_MAX } else { Duration::ZERO };
+        let has_ended = has_ended_within(&self.process, patience)?;
+        let (told, pid, place) = (self.told()?, self.pid, place.display());
+        match told.as_deref().map(str::trim_end) {
+            Some(DONE) if has_ended => Ok(()),
+            Some(DONE) => {
+                eprintln!(
+                    "note: {place} is unmounted and written back, but its daemon (process {pid}) \
+                     ends only when a server that does not answer has done so; its log says which"
+                );
+                Ok(())
+            }
+            _ if !has_ended => {
+                bail!("unmounted, but the daemon (process {pid}) is still writing back")
+            }
+            None => {
+                eprintln!(
+                    "note: {place} is unmounted; how its daemon ended can't be seen from here"
+                );
+                Ok(())
+            }
+            Some("") => bail!(
+                "{place} is unmounted, but its daemon (process {pid}) was killed before it had \
+                 written everything back"
+            ),
+            Some(error) => bail!("{place} is unmounted, but its daemon failed: {error}"),
         }
-        let place = place.display();
-        let Some(mut stream) = self.report else {
-            eprintln!("note: {place} is unmounted; how its daemon ended can't be seen from here");
-            return Ok(());
-        };
+    }
+
+    /// Waits until the daemon has ended, or tells how it ended, which comes first: a process ends
+    /// when all its calls have returned, those to a server that hangs too.
+    fn tells_within(&self, patience: Duration) -> Result<bool> {
+        let report = self.report.as_ref().map(AsFd::as_fd);
+        let watched = [Some(self.process.as_fd()), report];
+        is_one_ready_within(&watched.into_iter().flatten().collect::<Vec<_>>(), patience)
+    }
+
+    /// What the daemon has told of its end; nothing where that can't be seen.
+    fn told(&mut self) -> Result<Option<String>> {
+        let Some(stream) = self.report.as_mut() else { return Ok(None) };
         let mut report = String::new();
         // All that it told is here by now.
         stream.set_nonblocking(true)?;
-        match stream.by_ref().take(REPORT_BYTES_MAX).read_to_string(&mut report) {
+        match stream.take(REPORT_BYTES_MAX).read_to_string(&mut report) {
             Ok(_) => {}
             // It ended without a word: the socket may still be open in a program that it started.
             Err(error)
                 if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
             Err(error) => return Err(error).context("can't read how the daemon ended"),
         }
-        match report.trim_end() {
-            DONE => Ok(()),
-            "" => bail!(
-                "{place} is unmounted, but its daemon (process {}) was killed before it had \
-                 written everything back",
-                self.pid
-            ),
-            error => bail!("{place} is unmounted, but its daemon failed: {error}"),
-        }
+        Ok(Some(report))
     }
 }
 
@@ -133,11 +160,17 @@ fn started(pid: i32) -> Option<u64> {
 
 /// Waits for a process, whose threads have all ended then.
 fn has_ended_within(process: impl AsFd, patience: Duration) -> Result<bool> {
+    is_one_ready_within(&[process.as_fd()], patience)
+}
+
+fn is_one_ready_within(watched: &[BorrowedFd<'_>], patience: Duration) -> Result<bool> {
     let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+        let mut polled: Vec<_> =
+            watched.iter().map(|one| PollFd::from_borrowed_fd(*one, PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&left)) {
             Err(rustix::io::Errno::INTR) => {}
             polled => return Ok(polled.context("can't wait for the daemon")? > 0),
         }

@@ -1,0 +1,278 @@
+//! Closing the root of a tree to programs that do not come through the mount.
+//!
+//! A released file is a hole below the mount, and a program that reads it there gets zeros without
+//! an error. So nobody may enter the root of a tier's tree: its mode is 0400, and an xattr keeps
+//! the mode that the mount shows. The root stays closed whether the tree is mounted or not, so
+//! nothing depends on an orderly end of the daemon.
+//!
+//! Root's engine enters a closed directory by its capabilities. An ordinary user's engine has none:
+//! there the root has mode 0700 while the engine works, and 0400 from its orderly end on.
+//!
+//! Invariant: the mode is kept durably before the root is closed, and the root is open again,
+//! durably, before the xattr goes. A root of any other mode was opened by its owner: that mode
+//! counts from then on.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::rules::acl::{self, Acl};
+use fslab_vfs::{
+    Attr, Errno, FileSystem, Handle, Ino, Permissions, Request, Result, SetAttr, XattrMode,
+};
+use parking_lot::Mutex;
+
+use crate::lower::own_request;
+use crate::stored::Marks;
+use crate::stored::marks::{sync_root, takes_no_xattr};
+
+/// The mode of a closed root. Its owner can still read the xattrs.
+const CLOSED: u32 = 0o400;
+/// The mode of an ordinary user's root while the engine works.
+const IN_USE: u32 = 0o700;
+/// The bits of a mode that closing changes.
+const CHANGED: u32 = 0o777;
+
+/// The root of a tree, and the mode that programs see of it in the mount.
+#[derive(Debug)]
+pub(crate) struct ClosedRoot {
+    marks: Marks,
+    /// Nothing where the root is not closed.
+    kept: Mutex<Option<Permissions>>,
+}
+
+/// How an engine is to treat the root of its tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Treatment {
+    /// Close it.
+    Close,
+    /// Open it, where an earlier engine closed it.
+    Open,
+    /// Leave it as it is.
+    Leave,
+}
+
+impl ClosedRoot {
+    /// The root as it is.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn of(lower: &dyn FileSystem, marks: Marks) -> Result<Self> {
+        let attr = lower.getattr(&own_request(), Ino::ROOT, None)?;
+        Ok(Self { marks, kept: Mutex::new(kept(lower, marks, &attr)?) })
+    }
+
+    /// Closes or opens the root durably before an engine works on the tree.
+    ///
+    /// # Errors
+    /// What the file system below answers. A root that takes no xattr stays open with a warning.
+    pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
+        let root = Self::of(lower, marks)?;
+        match treatment {
+            Treatment::Close => root.close(lower)?,
+            Treatment::Open => root.open(lower)?,
+            Treatment::Leave => {}
+        }
+        Ok(root)
+    }
+
+    fn close(&self, lower: &dyn FileSystem) -> Result<()> {
+        let (request, mut kept) = (own_request(), self.kept.lock());
+        let attr = lower.getattr(&request, Ino::ROOT, None)?;
+        if kept.is_none() {
+            let mode = attr.permissions;
+            let written = self.marks.write_mode(lower, &request, mode);
+            match written.and_then(|()| sync_root(lower, &request)) {
+                Err(error) if takes_no_xattr(error.errno()) => {
+                    tracing::warn!(
+                        "the tree's root takes no xattr ({error}): it stays open, and released \
+                         files read as zeros while the tree is not mounted"
+                    );
+                    return Ok(());
+                }
+                written => written?,
+            }
+            *kept = Some(mode);
+        }
+        let below = self.below(kept.unwrap_or(attr.permissions));
+        if attr.permissions != below {
+            set_mode(lower, &request, below)?;
+        }
+        // Also where an engine was killed before it had synced this.
+        sync_root(lower, &request)
+    }
+
+    fn open(&self, lower: &dyn FileSystem) -> Result<()> {
+        let (request, mut kept) = (own_request(), self.kept.lock());
+        let Some(mode) = *kept else { return Ok(()) };
+        set_mode(lower, &request, mode)?;
+        sync_root(lower, &request)?;
+        *kept = None;
+        self.marks.remove_mode(lower, &request)?;
+        sync_root(lower, &request)
+    }
+
+    /// Closes an ordinary user's root after an engine has worked on the tree.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn leave(&self, lower: &dyn FileSystem) -> Result<()> {
+        if self.marks == Marks::Trusted || self.kept.lock().is_none() {
+            return Ok(());
+        }
+        close_to_owner(lower, self.marks)
+    }
+
+    /// Attributes as the mount shows them.
+    pub fn shown(&self, attr: Attr) -> Attr {
+        match *self.kept.lock() {
+            Some(mode) if attr.ino == Ino::ROOT => Attr { permissions: mode, ..attr },
+            _ => attr,
+        }
+    }
+
+    /// The value of an xattr of the root as the mount shows it.
+    pub fn xattr_shown(&self, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
+        match *self.kept.lock() {
+            Some(mode) if name == acl::ACCESS => with_mode(&value, mode).unwrap_or(value),
+            _ => value,
+        }
+    }
+
+    /// Sets attributes of the root. Of a closed one, the kept mode changes.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn set_attributes(
+        &self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        let mut kept = self.kept.lock();
+        let mode = changes.permissions.filter(|_| kept.is_some());
+        let Some(mode) = mode else {
+            return lower.setattr(request, Ino::ROOT, handle, changes);
+        };
+        let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
+        let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
+        *kept = Some(self.keep(lower, request, mode, &attr)?);
+        lower.getattr(request, Ino::ROOT, handle)
+    }
+
+    /// Keeps a new mode, without special bits that the file system below did not grant.
+    fn keep(
+        &self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        mode: Permissions,
+        attr: &Attr,
+    ) -> Result<Permissions> {
+        let mode = with_special_bits(mode, attr.permissions);
+        self.marks.write_mode(lower, request, mode)?;
+        Ok(mode)
+    }
+
+    /// Sets an xattr of the root. An access list of a closed one changes the kept mode.
+    ///
+    /// # Errors
+    /// What the file system below answers; `EINVAL` for what is no list.
+    pub fn set_xattr(
+        &self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        name: &OsStr,
+        value: &[u8],
+        how: XattrMode,
+    ) -> Result<()> {
+        let mut kept = self.kept.lock();
+        let before = kept.filter(|_| name == acl::ACCESS);
+        let Some(before) = before else {
+            return lower.setxattr(request, Ino::ROOT, name, value, how);
+        };
+        let (mode, list) = acl::set_access(before, value)?;
+        self.marks.write_mode(lower, request, mode)?;
+        *kept = Some(mode);
+        let attr = lower.getattr(request, Ino::ROOT, None)?;
+        let below = self.below(attr.permissions);
+        if let Some(list) = list {
+            let list = with_mode(&list, below).ok_or(Errno::INVAL)?;
+            return lower.setxattr(request, Ino::ROOT, name, &list, how);
+        }
+        match lower.removexattr(request, Ino::ROOT, name) {
+            Err(error) if error.errno() != Errno::NODATA => return Err(error),
+            _ => {}
+        }
+        let lost =
+            if how.contains(XattrMode::KILL_SET_GROUP_ID) { Permissions::SET_GID } else { 0 };
+        set_mode(lower, request, Permissions::new(below.bits() & !lost))
+    }
+
+    /// The mode below of a closed root with the special bits of a mode: what is made in a
+    /// directory depends on them.
+    fn below(&self, mode: Permissions) -> Permissions {
+        let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
+        with_special_bits(Permissions::new(closed), mode)
+    }
+}
+
+/// Opens the closed root of an ordinary user's tree to its owner, before an engine works on it.
+///
+/// # Errors
+/// What the file system below answers.
+pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
+    if !is_closed_to_owner(tree, marks)? {
+        return Ok(());
+    }
+    let request = own_request();
+    let attr = tree.getattr(&request, Ino::ROOT, None)?;
+    let in_use = with_special_bits(Permissions::new(IN_USE), attr.permissions);
+    set_mode(tree, &request, in_use)
+}
+
+/// Closes the root of an ordinary user's tree that [`open_to_owner`] opened.
+///
+/// # Errors
+/// What the file system below answers.
+pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
+    let request = own_request();
+    let attr = tree.getattr(&request, Ino::ROOT, None)?;
+    if marks == Marks::Trusted || kept(tree, marks, &attr)?.is_none() {
+        return Ok(());
+    }
+    let closed = with_special_bits(Permissions::new(CLOSED), attr.permissions);
+    set_mode(tree, &request, closed)?;
+    sync_root(tree, &request)
+}
+
+/// Whether only [`open_to_owner`] lets an engine work on a tree.
+///
+/// # Errors
+/// What the file system below answers.
+pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
+    let attr = tree.getattr(&own_request(), Ino::ROOT, None)?;
+    let is_closed = marks != Marks::Trusted && attr.permissions.bits() & CHANGED == CLOSED;
+    Ok(is_closed && kept(tree, marks, &attr)?.is_some())
+}
+
+/// The mode that the xattr keeps, where the root is closed.
+fn kept(tree: &dyn FileSystem, marks: Marks, attr: &Attr) -> Result<Option<Permissions>> {
+    match attr.permissions.bits() & CHANGED {
+        CLOSED | IN_USE => marks.read_mode(tree, &own_request()),
+        _ => Ok(None),
+    }
+}
+
+fn set_mode(tree: &dyn FileSystem, request: &Request, mode: Permissions) -> Result<()> {
+    let changes = SetAttr { permissions: Some(mode), ..SetAttr::default() };
+    tree.setattr(request, Ino::ROOT, None, &changes).map(drop)
+}
+
+/// A mode with the set-id and sticky bits of another one.
+fn with_special_bits(mode: Permissions, special: Permissions) -> Permissions {
+    Permissions::new(mode.bits() & CHANGED | special.bits() & !CHANGED)
+}
+
+/// An access list as it is after a change of the mode.
+fn with_mode(list: &[u8], mode: Permissions) -> Option<Vec<u8>> {
+    Some(Acl::parse(list).ok()??.with_mode(mode).to_bytes())
+}

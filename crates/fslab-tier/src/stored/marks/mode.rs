@@ -1,0 +1,81 @@
+//! The xattr that keeps the mode of a tree's root while the root is closed: four octal digits, so
+//! that `getfattr` and `chmod` are enough to open the tree without fslab.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::{FileSystem, Ino, Permissions, Request, Result, XattrMode};
+
+use super::{Marks, get};
+use crate::stored::format::{TRUSTED_MODE_NAME, USER_MODE_NAME};
+
+/// The bits that a mode of four octal digits has.
+const MODE_MAX: u32 = 0o7777;
+
+impl Marks {
+    /// The xattr that keeps the mode of a closed root.
+    #[must_use]
+    pub fn mode_name(self) -> &'static str {
+        match self {
+            Self::Trusted => TRUSTED_MODE_NAME,
+            Self::Own(_) => USER_MODE_NAME,
+        }
+    }
+
+    /// Returns the kept mode; nothing where none is kept or the root is another user's.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn read_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<Option<Permissions>> {
+        let Some(value) = get(fs, request, Ino::ROOT, self.mode_name())? else { return Ok(None) };
+        let is_believed = self.are_believed(&fs.getattr(request, Ino::ROOT, None)?);
+        Ok(decode(&value).filter(|_| is_believed))
+    }
+
+    /// Keeps a mode. It is durable once the root is synced.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn write_mode(
+        self,
+        fs: &dyn FileSystem,
+        request: &Request,
+        mode: Permissions,
+    ) -> Result<()> {
+        let name = OsStr::new(self.mode_name());
+        fs.setxattr(request, Ino::ROOT, name, &encode(mode), XattrMode::empty())
+    }
+
+    /// Keeps no mode any longer.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn remove_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<()> {
+        fs.removexattr(request, Ino::ROOT, OsStr::new(self.mode_name()))
+    }
+}
+
+fn encode(mode: Permissions) -> Vec<u8> {
+    format!("{:04o}", mode.bits() & MODE_MAX).into_bytes()
+}
+
+fn decode(value: &[u8]) -> Option<Permissions> {
+    let is_octal = value.len() == 4 && value.iter().all(|digit| (b'0'..=b'7').contains(digit));
+    let bits = value.iter().fold(0, |bits, digit| bits << 3 | u32::from(digit & 7));
+    is_octal.then(|| Permissions::new(bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_mode_is_text_for_chmod() {
+        assert_eq!(encode(Permissions::new(0o755)), b"0755");
+        for mode in [0, 0o700, 0o755, 0o3771, 0o7777].map(Permissions::new) {
+            assert_eq!(decode(&encode(mode)), Some(mode));
+        }
+        for wrong in [&b""[..], b"755", b"00755", b"0955", b"+755"] {
+            assert_eq!(decode(wrong), None, "{wrong:?}");
+        }
+    }
+}
