@@ -215,7 +215,7 @@ impl Volume {
         self.write_superblock(false, self.orphans.head())
     }
 
-    fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
+    pub(crate) fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
         // What could not be written is not what the device says.

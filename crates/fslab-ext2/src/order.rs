@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use fslab_vfs::Name;
 
 use crate::cache::{Role, STEPS_MAX};
+use crate::closure::PendingInodes;
 use crate::error::Result;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::space::Reuse;
@@ -32,6 +33,8 @@ pub(crate) struct Order {
     pub linked: HashMap<InodeNo, BlockNo>,
     /// Directories that names left for other places.
     pub left: HashSet<InodeNo>,
+    /// Inodes and names that the device does not have, for an fsync of one file.
+    pub pending: PendingInodes,
 }
 
 impl Order {
@@ -40,6 +43,7 @@ impl Order {
         self.early_blocks.clear();
         self.linked.clear();
         self.left.clear();
+        self.pending.settled();
     }
 }
 

@@ -244,6 +244,7 @@ impl Volume {
             Inode::clear(bytes);
             last
         })?;
+        self.order.pending.taken(no);
         Ok((no, last.wrapping_add(1)))
     }
 
@@ -267,6 +268,7 @@ impl Volume {
             answer?;
         }
         self.space.closed(no);
+        self.order.pending.deleted(no);
         let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
         self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&mut self.cache, no, inode.kind)
