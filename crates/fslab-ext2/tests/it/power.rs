@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_ext2::alloc::Clustering;
-use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_ext2::{Ext2, MkfsOptions, Superblock, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::{number, seed};
@@ -31,8 +31,6 @@ const IMAGE_BYTES: u64 = 20 << 20;
 const CUTS: usize = 14;
 /// Rounds of work, each ended by an fsync.
 const ROUNDS: u32 = 3;
-/// A sync that writes more pieces than this has written the changes of other files, too.
-const CLOSURE_WRITES_MAX: usize = 60;
 const DIRECTORIES: usize = 3;
 
 /// What a file may be after a power cut: where, and with which bytes.
@@ -130,7 +128,7 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
-    /// How many syncs of a file wrote little, and how many much.
+    /// How many syncs of a file wrote only that file, and how many everything.
     syncs: [u32; 2],
 }
 
@@ -207,10 +205,11 @@ impl Work<'_> {
 
     fn sync(&mut self, path: &str) {
         let file = self.client.open(self.ino(path), OpenMode::READ_WRITE).unwrap();
-        let before = self.device.position();
         file.fsync(false).unwrap();
-        let is_large = self.device.position() - before > CLOSURE_WRITES_MAX;
-        self.syncs[usize::from(is_large)] += 1;
+        // Only a full flush writes the counts.
+        let on_device = Superblock::read(self.device).unwrap().raw().s_free_inodes_count.get();
+        let now = self.client.subject().statfs(&self.client.request(), Ino::ROOT).unwrap();
+        self.syncs[usize::from(u64::from(on_device) == now.files_free)] += 1;
     }
 
     fn sync_all(&self) {
@@ -498,8 +497,9 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
     work.populate();
     let begin = device.position();
     work.run();
-    println!("syncs that wrote little and much: {:?}", work.syncs);
-    assert!(work.syncs[0] > 10, "few syncs wrote little: {:?}", work.syncs);
+    let [alone, all] = work.syncs;
+    println!("{alone} syncs of one file, {all} of everything");
+    assert!(alone > 5, "{alone} syncs of one file, {all} of everything");
     let log = device.log();
     let wanted = points(log.points_before_flushes(), begin, cuts, &mut work.random);
     let plan = Plan { seed, subsets: 4, prefixes: 2 };
