@@ -14,9 +14,10 @@ use fslab_vfs::{
     FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode, Request, SeekTo, SetAttr,
     StatFs, WriteOptions, XattrMode,
 };
-use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
 use crate::closure::ClosureStep;
+use crate::dir::InodeOrder;
 use crate::error::Result;
 use crate::flush::FlushStep;
 use crate::inode::Inode;
@@ -416,7 +417,9 @@ impl FileSystem for Ext2 {
         if self.see(volume.inode(no))?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(self.add_handle(&volume, Open::Directory { no }))
+        let by_inode = || Arc::new(Mutex::new(InodeOrder::new(InodeOrder::BATCH)));
+        let listing = volume.options.list_by_inode.then(by_inode);
+        Ok(self.add_handle(&volume, Open::Directory { no, listing }))
     }
 
     fn readdir(
@@ -427,8 +430,8 @@ impl FileSystem for Ext2 {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> VfsResult<()> {
-        let no = self.handles.read().directory(handle)?;
-        Ok(self.see(self.list(request, no, offset, sink))?)
+        let open = self.handles.read().directory(handle)?;
+        Ok(self.see(self.list(request, open, offset, sink))?)
     }
 
     fn releasedir(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {

@@ -43,6 +43,8 @@ pub struct VolumeOptions {
     pub clustering: Clustering,
     /// Decides what the policy leaves to chance.
     pub seed: u64,
+    /// Directories are listed in the order of their inode numbers.
+    pub list_by_inode: bool,
     /// Closing a file that was open for writing makes durable what was done before.
     pub sync_on_close: bool,
     /// Bytes of changed metadata that may wait to be written.
@@ -62,6 +64,7 @@ impl Default for VolumeOptions {
             policy: &POLICIES[0],
             clustering: Clustering::Dumb,
             seed: 0,
+            list_by_inode: false,
             sync_on_close: false,
             dirty_bytes_max: 32 << 20,
             clean_bytes_max: 32 << 20,

@@ -382,6 +382,15 @@ fn a_listing_by_inode_is_in_order_and_whole() {
     assert_eq!(inodes[..2], [OWN, InodeNo::ROOT]);
     let falls = inodes[2..].windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert_eq!(falls, 3, "one between batches");
+    // Positions are the same for another listing.
+    let mut again = Vec::new();
+    let mut take = |listed: Listed<'_>| {
+        again.push(listed.inode);
+        true
+    };
+    let from = Cookie(2500);
+    InodeOrder::new(1000).list(&pair.blocks, &pair.rules, from, &mut take).unwrap();
+    assert_eq!(again, inodes[2500..]);
 }
 
 #[test]
