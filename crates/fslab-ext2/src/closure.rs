@@ -38,6 +38,8 @@ use crate::volume::Volume;
 
 /// New names that an fsync of a directory writes; with more, a full flush is no slower.
 const NAMES_MAX: usize = 1024;
+/// What a name takes in memory, on average.
+const NAME_BYTES: usize = 32;
 
 /// What the device does not have of an inode.
 #[derive(Default)]
@@ -92,6 +94,11 @@ impl PendingInodes {
 
     fn is_new(&self, no: InodeNo) -> bool {
         self.inodes.get(&no).is_some_and(|pending| pending.is_new)
+    }
+
+    /// Bytes of memory that this takes, about.
+    pub fn bytes(&self) -> usize {
+        self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
     }
 
     /// The device has everything.

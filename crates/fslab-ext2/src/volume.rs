@@ -157,7 +157,8 @@ impl Volume {
         }
         self.now = now;
         let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
-        if self.cache.dirty_bytes() + late > self.options.dirty_bytes_max {
+        let waiting = self.cache.dirty_bytes() + late + self.order.pending.bytes();
+        if waiting > self.options.dirty_bytes_max {
             self.flush()?;
         }
         Ok(())
