@@ -129,7 +129,8 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
         let message = format!(
             "'{pair}' is nothing that can be said of an image; there are policy={}, \
              clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
-             readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, inode-ratio=BYTES",
+             readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, \
+             inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()

@@ -96,8 +96,8 @@ fn reads_are_answered_while_the_device_is_flushed() {
     assert!(meeting.lock().has_met, "the reader was answered behind the flush");
 }
 
-/// The 99th percentile and the 999th permille of the times of reads, with a flush of 2 ms and so many other files dirty.
-/// The writer changes a thousandth of them before each fsync.
+/// The 99th percentile and the 999th permille of the times of reads, with a flush of 2 ms and so
+/// many other files dirty. The writer changes a thousandth of them before each fsync.
 fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
     let ext2 = on_device(|| std::thread::sleep(Duration::from_millis(2)));
     let client = Client::new(&ext2);
@@ -145,8 +145,8 @@ fn reads_beside_a_writer_that_syncs_in_a_loop() {
     for others in [0, 50_000] {
         let (alone, beside) = (slow_reads(false, others), slow_reads(true, others));
         println!(
-            "{others} other files dirty: 99 % and 99.9 % of reads take up to {alone:?} alone, {beside:?} \
-             beside a writer that syncs"
+            "{others} other files dirty: 99 % and 99.9 % of reads take up to {alone:?} alone, \
+             {beside:?} beside a writer that syncs"
         );
     }
 }
