@@ -89,7 +89,7 @@ fn pieces(spec: &PolicySpec, geometry: Geometry) -> Result<usize> {
     let files = [volume.create(&request)?, volume.create(&request)?];
     for _turn in 0..20 {
         for file in files.into_iter().flatten() {
-            volume.append(file, 2, true, 0)?;
+            volume.append(file, 2, true)?;
         }
     }
     let first = files[0].map(|file| volume.blocks(file)).unwrap_or_default();

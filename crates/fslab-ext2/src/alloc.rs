@@ -158,8 +158,6 @@ pub struct BlockRequest {
     pub last_direct: Option<BlockNo>,
     /// The inode's single indirect block.
     pub first_indirect: Option<BlockNo>,
-    /// Who writes, as a number: writers with different numbers start at different places.
-    pub writer: u32,
 }
 
 /// Blocks that an inode maps itself.

@@ -256,7 +256,6 @@ impl Volume {
             holder,
             last_direct: some(inode.map[DIRECT_BLOCKS - 1]),
             first_indirect,
-            writer: 0,
         })
     }
 
@@ -302,7 +301,6 @@ impl Volume {
             holder: None,
             last_direct: None,
             first_indirect: None,
-            writer: 0,
         };
         let run = self.space.take_blocks(&mut self.cache, no, &request)?;
         self.cache.create(run.start);
@@ -444,12 +442,23 @@ impl Volume {
         inode: &Inode,
         visit: &mut dyn FnMut(BlockNo, Option<u64>),
     ) -> Result<()> {
+        self.walk_to(no, inode, 0, visit)
+    }
+
+    /// As [`walk`](Self::walk), and looks into no indirect block of level `lowest` or below.
+    pub(crate) fn walk_to(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        lowest: u32,
+        visit: &mut dyn FnMut(BlockNo, Option<u64>),
+    ) -> Result<()> {
         let fan = u64::from(self.block_size().pointers());
         let mut start = 0;
         let mut budget = u64::from(self.geometry().blocks);
         for (index, at) in inode.map.iter().enumerate() {
             let depth = (index + 1).saturating_sub(DIRECT_BLOCKS) as u32;
-            self.walk_below(no, *at, depth, start, &mut budget, visit)?;
+            self.walk_below(no, *at, (depth, lowest), start, &mut budget, visit)?;
             start += fan.pow(depth);
         }
         Ok(())
@@ -459,7 +468,7 @@ impl Volume {
         &self,
         no: InodeNo,
         at: u32,
-        depth: u32,
+        (depth, lowest): (u32, u32),
         start: u64,
         budget: &mut u64,
         visit: &mut dyn FnMut(BlockNo, Option<u64>),
@@ -469,14 +478,15 @@ impl Volume {
             Error::damaged(Place::Inode(no), "has more blocks than the file system")
         })?;
         visit(block, (depth == 0).then_some(start));
-        if depth == 0 {
+        if depth <= lowest {
             return Ok(());
         }
         let under = u64::from(self.block_size().pointers()).pow(depth - 1);
         let bytes = self.cache.read(block)?;
         for index in 0..self.block_size().pointers() {
             let below = start + u64::from(index) * under;
-            self.walk_below(no, pointer(&bytes, index), depth - 1, below, budget, visit)?;
+            let levels = (depth - 1, lowest);
+            self.walk_below(no, pointer(&bytes, index), levels, below, budget, visit)?;
         }
         Ok(())
     }

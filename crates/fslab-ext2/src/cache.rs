@@ -10,6 +10,7 @@ mod arena;
 mod table;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::BlockDevice;
@@ -26,7 +27,7 @@ use crate::numbers::{BlockNo, BlockSize};
 pub(crate) type Block = Arc<[u8]>;
 
 /// Hashes the numbers of blocks, which an image may choose, not by a plain multiplication.
-type Hashing = ahash::RandomState;
+pub(crate) type Hashing = ahash::RandomState;
 
 /// Most bytes that are written to the device in one piece.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -95,7 +96,7 @@ struct Change {
 }
 
 /// The same in each run, so that the same image is worked on in the same order.
-fn hashing() -> Hashing {
+pub(crate) fn hashing() -> Hashing {
     Hashing::with_seeds(
         0x243f_6a88_85a3_08d3,
         0x1319_8a2e_0370_7344,
@@ -340,8 +341,11 @@ impl BlockCache {
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
         let all = self.changed.iter();
-        let mut blocks: Vec<BlockNo> =
-            all.copied().filter(|block| self.role(*block) == Some(role)).collect();
+        self.write_blocks(all.copied().filter(|block| self.role(*block) == Some(role)).collect())
+    }
+
+    /// Writes these changed blocks. What could not be written stays changed.
+    pub fn write_blocks(&mut self, mut blocks: Vec<BlockNo>) -> Result<()> {
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         let mut buffer = Vec::new();
@@ -364,13 +368,53 @@ impl BlockCache {
             bytes.for_each(|bytes| buffer.extend_from_slice(bytes));
             self.device.write_at(self.offset(*first), buffer)?;
         }
-        for block in run {
-            self.changed.remove(block);
-            if let Some(held) = self.held.get_mut(*block) {
-                held.change = None;
-            }
+        run.iter().for_each(|block| self.written(*block));
+        Ok(())
+    }
+
+    fn written(&mut self, block: BlockNo) {
+        self.changed.remove(&block);
+        if let Some(held) = self.held.get_mut(block) {
+            held.change = None;
+        }
+    }
+
+    /// Writes a directory block with some of its changes left out. If any were, it stays changed
+    /// and is written again in its turn.
+    pub fn write_changed(&mut self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<()> {
+        let whole = self.read(block)?;
+        let mut bytes = whole.to_vec();
+        leave(&mut bytes);
+        self.device.write_at(self.offset(block), &bytes)?;
+        if *bytes == *whole {
+            self.written(block);
+        } else if let Some(change) = self.change_mut(block) {
+            // From now on the device leads here.
+            change.fresh = false;
+            change.role = change.role.max(Role::Directory);
         }
         Ok(())
+    }
+
+    /// Writes some ranges of a changed block; the others stay as the device has them. Answers
+    /// whether the device had anything else there.
+    pub fn write_ranges(&mut self, block: BlockNo, ranges: &[Range<usize>]) -> Result<bool> {
+        if self.change(block).is_none() {
+            return Ok(false);
+        }
+        let (whole, mut bytes) = (self.read(block)?, self.load(block)?.to_vec());
+        let before = bytes.clone();
+        for range in ranges {
+            bytes[range.clone()].copy_from_slice(&whole[range.clone()]);
+        }
+        let differs = bytes != before;
+        if differs {
+            self.device.write_at(self.offset(block), &bytes)?;
+        }
+        if *bytes == *whole {
+            self.written(block);
+        }
+        Ok(differs)
     }
 
     /// Writes a block's bytes with some changed, without calling the block written.

@@ -1,5 +1,7 @@
 //! Writing what was changed, in an order in which a power cut at any point leaves what a checker
-//! can put right without loss.
+//! can put right without loss: soft updates (Ganger and Patt, OSDI 1994), with steps that all
+//! changes go through instead of dependencies between single ones. [`crate::closure`] writes a
+//! single file.
 //!
 //! 1. The superblock stops saying that all is in order, and names no orphan that 5 deletes or that
 //!    the device doesn't have yet.
@@ -215,7 +217,7 @@ impl Volume {
         self.write_superblock(false, self.orphans.head())
     }
 
-    fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
+    pub(crate) fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
         // What could not be written is not what the device says.

@@ -14,8 +14,10 @@ use fslab_vfs::{
     FileAttrForm, FileKind, FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode,
     Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
-use parking_lot::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
+use crate::closure::ClosureStep;
+use crate::dir::InodeOrder;
 use crate::error::Result;
 use crate::flush::FlushStep;
 use crate::inode::Inode;
@@ -87,12 +89,32 @@ impl Ext2 {
     /// # Errors
     /// Those of the device; what could not be written is tried again next time.
     pub fn sync(&self) -> Result<()> {
-        self.see(self.flush_beside_readers())
+        self.see(self.flush_beside_readers(self.volume.write()))
+    }
+
+    /// Makes a file or directory durable, under its name.
+    fn sync_file(&self, no: InodeNo) -> Result<()> {
+        self.see(self.write_closure_beside_readers(no))
+    }
+
+    fn write_closure_beside_readers(&self, no: InodeNo) -> Result<()> {
+        let mut volume = self.volume.write();
+        if volume.options.read_only {
+            return Ok(());
+        }
+        let Some(closure) = volume.closure(no)? else {
+            return self.flush_beside_readers(volume);
+        };
+        for step in ClosureStep::ALL {
+            volume.write_closure(&closure, step)?;
+            volume = flush_device(volume)?;
+        }
+        volume.closure_written(&closure);
+        Ok(())
     }
 
     /// As [`Volume::flush`]; whoever only reads does not wait for the device.
-    fn flush_beside_readers(&self) -> Result<()> {
-        let mut volume = self.volume.write();
+    fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
         let mut next = Some(FlushStep::Begin);
         while let Some(step) = next {
             next = volume.flush_step(step)?;
@@ -385,8 +407,8 @@ impl FileSystem for Ext2 {
     }
 
     fn fsync(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> VfsResult<()> {
-        self.handles.read().get(handle)?;
-        Ok(self.sync()?)
+        let open = self.handles.read().get(handle)?;
+        Ok(self.sync_file(open.no())?)
     }
 
     fn opendir(&self, _: &Request, ino: Ino) -> VfsResult<Handle> {
@@ -395,7 +417,9 @@ impl FileSystem for Ext2 {
         if self.see(volume.inode(no))?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(self.add_handle(&volume, Open::Directory { no }))
+        let by_inode = || Arc::new(Mutex::new(InodeOrder::new(InodeOrder::BATCH)));
+        let listing = volume.options.list_by_inode.then(by_inode);
+        Ok(self.add_handle(&volume, Open::Directory { no, listing }))
     }
 
     fn readdir(
@@ -406,8 +430,8 @@ impl FileSystem for Ext2 {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> VfsResult<()> {
-        let no = self.handles.read().directory(handle)?;
-        Ok(self.see(self.list(request, no, offset, sink))?)
+        let open = self.handles.read().directory(handle)?;
+        Ok(self.see(self.list(request, open, offset, sink))?)
     }
 
     fn releasedir(&self, _: &Request, _: Ino, handle: Handle) -> VfsResult<()> {
@@ -415,8 +439,8 @@ impl FileSystem for Ext2 {
     }
 
     fn fsyncdir(&self, _: &Request, _: Ino, handle: Handle, _: bool) -> VfsResult<()> {
-        self.handles.read().get(handle)?;
-        Ok(self.sync()?)
+        let open = self.handles.read().get(handle)?;
+        Ok(self.sync_file(open.no())?)
     }
 
     fn syncfs(&self, _: &Request, _: Ino) -> VfsResult<()> {

@@ -16,6 +16,7 @@ mod bits;
 mod block_map;
 mod cache;
 pub mod check;
+mod closure;
 mod data;
 pub mod dir;
 mod directory;

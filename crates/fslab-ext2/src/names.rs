@@ -110,6 +110,7 @@ impl Volume {
             self.abandon(no);
             return Err(error);
         }
+        self.order.pending.named(no, parent, name.as_bytes());
         self.touch_directory(parent, i32::from(is_directory))?;
         if is_directory {
             self.order_new_directory(parent, name)?;
@@ -379,6 +380,7 @@ impl Volume {
         let privileged = is_privileged(request);
         // A name must not lead to an inode that the device has only in an older state.
         self.make_early(no)?;
+        self.order.pending.renamed(no);
         self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
         let counted = self.count_link(no, &mut inode, parent);
         counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;

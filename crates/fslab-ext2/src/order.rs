@@ -1,20 +1,21 @@
-//! What must reach the device before what, as changes are made: [`crate::flush`] writes in steps,
-//! and this sees to it that each change falls into the right one. Where two changes would have to
-//! be before each other, what there is is written first.
+//! The order in which changes must reach the device. [`crate::flush`] writes in steps; this module
+//! assigns each change to its step as the change is made. Where two changes would have to wait for
+//! each other, everything is flushed first.
 //!
-//! No name that the device has may be gone from it before it is elsewhere: not when it is moved or
-//! linked and removed by users, not when directories split, join and shrink, and not with a
-//! directory that it was moved out of.
+//! A name must be on the device in its new place before it is removed from the old one: when users
+//! move it, or link and unlink it; when directories split, join or shrink; and when the directory
+//! that it was moved out of is removed.
 //!
-//! The exception is an exchange of two names that lie in different blocks: each block would have to
-//! be before the other. Until the next sync, a power cut may leave one of the two inodes without a
-//! name, for a checker to find.
+//! The exception is an exchange of two names in different blocks, each of which would have to be
+//! written before the other. Until the next sync, a power cut may leave one of the two inodes
+//! without a name; a checker finds it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fslab_vfs::Name;
 
 use crate::cache::{Role, STEPS_MAX};
+use crate::closure::PendingInodes;
 use crate::error::Result;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::space::Reuse;
@@ -32,6 +33,8 @@ pub(crate) struct Order {
     pub linked: HashMap<InodeNo, BlockNo>,
     /// Directories that names left for other places.
     pub left: HashSet<InodeNo>,
+    /// Inodes and names that the device does not have, for an fsync of one file.
+    pub pending: PendingInodes,
 }
 
 impl Order {
@@ -40,6 +43,7 @@ impl Order {
         self.early_blocks.clear();
         self.linked.clear();
         self.left.clear();
+        self.pending.settled();
     }
 }
 

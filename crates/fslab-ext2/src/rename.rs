@@ -51,6 +51,9 @@ impl Volume {
         self.check_rename(source, target, from, to, mode)?;
         let replaced = target.map(|target| target.no);
         self.check_moves_name((from.parent, source.no), (to.parent, replaced))?;
+        if source.kind == FileKind::Directory || mode.contains(RenameMode::EXCHANGE) {
+            self.order.pending.unordered();
+        }
         match target {
             Some(target) if target.no == source.no => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {
@@ -163,6 +166,7 @@ impl Volume {
         if let Some(target) = target {
             self.check_replaceable(source, target)?;
         }
+        self.order.pending.renamed(source.no);
         let gains = i32::from(source.kind == FileKind::Directory);
         let loses = i32::from(target.is_some_and(|target| target.kind == FileKind::Directory));
         if from.parent != to.parent && gains > loses {

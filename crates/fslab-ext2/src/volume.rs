@@ -43,6 +43,8 @@ pub struct VolumeOptions {
     pub clustering: Clustering,
     /// Decides what the policy leaves to chance.
     pub seed: u64,
+    /// Directories are listed in the order of their inode numbers.
+    pub list_by_inode: bool,
     /// Closing a file that was open for writing makes durable what was done before.
     pub sync_on_close: bool,
     /// Bytes of changed metadata that may wait to be written.
@@ -62,6 +64,7 @@ impl Default for VolumeOptions {
             policy: &POLICIES[0],
             clustering: Clustering::Dumb,
             seed: 0,
+            list_by_inode: false,
             sync_on_close: false,
             dirty_bytes_max: 32 << 20,
             clean_bytes_max: 32 << 20,
@@ -154,7 +157,8 @@ impl Volume {
         }
         self.now = now;
         let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
-        if self.cache.dirty_bytes() + late > self.options.dirty_bytes_max {
+        let waiting = self.cache.dirty_bytes() + late + self.order.pending.bytes();
+        if waiting > self.options.dirty_bytes_max {
             self.flush()?;
         }
         Ok(())
@@ -244,6 +248,7 @@ impl Volume {
             Inode::clear(bytes);
             last
         })?;
+        self.order.pending.taken(no);
         Ok((no, last.wrapping_add(1)))
     }
 
@@ -267,6 +272,7 @@ impl Volume {
             answer?;
         }
         self.space.closed(no);
+        self.order.pending.deleted(no);
         let (now, was) = (self.now, was.filter(|_| inode.kind == FileKind::Regular));
         self.change_inode(no, |bytes| Inode::bury(bytes, now, was.as_ref()))?;
         self.space.free_inode(&mut self.cache, no, inode.kind)

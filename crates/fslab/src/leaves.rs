@@ -129,7 +129,8 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
         let message = format!(
             "'{pair}' is nothing that can be said of an image; there are policy={}, \
              clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
-             close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, inode-ratio=BYTES",
+             readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, \
+             inode-ratio=BYTES",
             policies.join("|")
         );
         Coded { code: Code::BadInput, message }.into()
@@ -153,6 +154,8 @@ fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()>
         ("seed", number) => options.seed = number.parse().ok()?,
         ("index", "htree") => options.form = Some(Form::Indexed),
         ("index", "linear") => options.form = Some(Form::Linear),
+        ("readdir", "inode") => options.list_by_inode = true,
+        ("readdir", "index") => options.list_by_inode = false,
         ("close", "sync") => options.sync_on_close = true,
         ("close", "later") => options.sync_on_close = false,
         ("cache", size) => set_cache(options, size.parse::<Size>().ok()?.bytes())?,

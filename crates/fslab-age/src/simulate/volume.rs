@@ -196,7 +196,7 @@ impl Simulator {
         if self.counts().blocks < self.reserved_blocks.saturating_add(missing) {
             return self.refuse().map(|()| true);
         }
-        match self.volume.write(inode, range, last_is_full, 0)? {
+        match self.volume.write(inode, range, last_is_full)? {
             Grown::Whole => Ok(true),
             Grown::NoSpace => self.refuse().map(|()| true),
         }

@@ -22,9 +22,6 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
     build: |geometry, seed| Box::new(Ext2::new(geometry, seed)),
 };
 
-/// Writers that start at different places of a group.
-const COLOURS: u32 = 16;
-
 struct Ext2 {
     windows: Windows,
     /// For each group, how many directories came to it and were not made up for by other inodes.
@@ -58,9 +55,8 @@ impl Ext2 {
         {
             return BlockNo(block.0 + 1);
         }
-        let colour = request.writer % COLOURS * (geometry.blocks_per_group / COLOURS);
         let near = request.nearest.or(request.holder);
-        near.unwrap_or_else(|| geometry.block_at(request.home, colour))
+        near.unwrap_or_else(|| geometry.block_at(request.home, 0))
     }
 
     /// Blocks of one group: from the file's window, if it has one or may have.

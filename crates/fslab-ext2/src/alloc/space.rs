@@ -94,19 +94,30 @@ impl Run {
     }
 }
 
-/// A file system's free space without the file system: for simulation and tests.
+/// A file system's free space without the file system: for simulation and tests. Groups that were
+/// never used take no memory for bitmaps.
 #[derive(Clone, Debug)]
 pub struct MemorySpace {
     geometry: Geometry,
+    /// Blocks in use at the start of each group.
+    overhead: u32,
+    /// Inodes in use at the start of the first group.
+    reserved_inodes: u32,
     groups: Vec<Group>,
     totals: Counts,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Group {
+    /// `None` until they are looked at.
+    bitmaps: Option<Box<Bitmaps>>,
+    directories: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Bitmaps {
     blocks: Bitmap,
     inodes: Bitmap,
-    directories: u32,
 }
 
 impl MemorySpace {
@@ -114,31 +125,61 @@ impl MemorySpace {
     /// `reserved_inodes` inodes are in use.
     #[must_use]
     pub fn new(geometry: Geometry, overhead: u32, reserved_inodes: u32) -> Self {
-        let mut groups = Vec::new();
+        let groups = vec![Group::default(); geometry.groups as usize];
+        let totals = Counts::default();
+        let mut space = Self { geometry, overhead, reserved_inodes, groups, totals };
         for group in (0..geometry.groups).map(GroupNo) {
-            let length = geometry.blocks_in(group);
-            let mut blocks = Bitmap::new(length);
-            let mut inodes = Bitmap::new(geometry.inodes_per_group);
-            let reserved = if group.0 == 0 { reserved_inodes } else { 0 };
-            // New bitmaps are all free.
-            let _taken = blocks.take(0..overhead.min(length));
-            let _taken = inodes.take(0..reserved.min(geometry.inodes_per_group));
-            groups.push(Group { blocks, inodes, directories: 0 });
+            let unused = space.unused(group);
+            space.totals.blocks += unused.blocks;
+            space.totals.inodes += unused.inodes;
         }
-        let totals = Counts {
-            blocks: groups.iter().map(|group| group.blocks.free()).sum(),
-            inodes: groups.iter().map(|group| group.inodes.free()).sum(),
+        space
+    }
+
+    /// What is free in a group that was never used.
+    fn unused(&self, group: GroupNo) -> Counts {
+        let [blocks, inodes] = self.first_free(group);
+        Counts {
+            blocks: self.geometry.blocks_in(group) - blocks,
+            inodes: self.geometry.inodes_per_group - inodes,
             directories: 0,
-        };
-        Self { geometry, groups, totals }
+        }
+    }
+
+    /// The first block and the first inode that are free in a group that was never used.
+    fn first_free(&self, group: GroupNo) -> [u32; 2] {
+        let reserved = if group.0 == 0 { self.reserved_inodes } else { 0 };
+        [
+            self.overhead.min(self.geometry.blocks_in(group)),
+            reserved.min(self.geometry.inodes_per_group),
+        ]
+    }
+
+    /// The bitmaps of a group, which are made when they are first looked at.
+    fn bitmaps(&mut self, group: GroupNo) -> &mut Bitmaps {
+        let [first_block, first_inode] = self.first_free(group);
+        let geometry = &self.geometry;
+        self.groups[group.0 as usize].bitmaps.get_or_insert_with(|| {
+            let mut blocks = Bitmap::new(geometry.blocks_in(group));
+            let mut inodes = Bitmap::new(geometry.inodes_per_group);
+            // New bitmaps are all free.
+            let _taken = blocks.take(0..first_block);
+            let _taken = inodes.take(0..first_inode);
+            Box::new(Bitmaps { blocks, inodes })
+        })
+    }
+
+    /// How many groups have bitmaps in memory.
+    #[must_use]
+    pub fn groups_used(&self) -> usize {
+        self.groups.iter().filter(|group| group.bitmaps.is_some()).count()
     }
 
     /// Marks blocks as in use; `false`, and nothing done, if one already was.
     #[must_use]
     pub fn take(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
-        let taken =
-            self.groups.get_mut(group.0 as usize).is_some_and(|group| group.blocks.take(bits));
+        let taken = group.0 < self.geometry.groups && self.bitmaps(group).blocks.take(bits);
         self.totals.blocks -= if taken { run.length } else { 0 };
         taken
     }
@@ -147,15 +188,20 @@ impl MemorySpace {
     #[must_use]
     pub fn release(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
-        let released =
-            self.groups.get_mut(group.0 as usize).is_some_and(|group| group.blocks.release(bits));
+        let released = group.0 < self.geometry.groups && self.bitmaps(group).blocks.release(bits);
         self.totals.blocks += if released { run.length } else { 0 };
         released
     }
 
     /// The free blocks of a group, as places in it, in order.
     pub fn free_runs(&self, group: GroupNo) -> impl Iterator<Item = Range<u32>> {
-        self.groups.get(group.0 as usize).into_iter().flat_map(|group| group.blocks.free_runs())
+        let bitmaps = self.groups.get(group.0 as usize).map(|group| group.bitmaps.as_ref());
+        let unused = bitmaps.filter(Option::is_none).map(|_| {
+            let [first_block, _] = self.first_free(group);
+            first_block..self.geometry.blocks_in(group)
+        });
+        let used = bitmaps.flatten().into_iter().flat_map(|bitmaps| bitmaps.blocks.free_runs());
+        used.chain(unused.filter(|run| !run.is_empty()))
     }
 
     fn place(&self, run: Run) -> (GroupNo, Range<u32>) {
@@ -167,10 +213,10 @@ impl MemorySpace {
     #[must_use]
     pub fn take_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);
-        let group = &mut self.groups[self.geometry.group_of_inode(inode).0 as usize];
-        let taken = group.inodes.take(bit..bit + 1);
+        let group = self.geometry.group_of_inode(inode);
+        let taken = self.bitmaps(group).inodes.take(bit..bit + 1);
         if taken {
-            group.directories += u32::from(directory);
+            self.groups[group.0 as usize].directories += u32::from(directory);
             self.totals.directories += u32::from(directory);
             self.totals.inodes -= 1;
         }
@@ -181,10 +227,10 @@ impl MemorySpace {
     #[must_use]
     pub fn release_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);
-        let group = &mut self.groups[self.geometry.group_of_inode(inode).0 as usize];
-        let released = group.inodes.release(bit..bit + 1);
+        let group = self.geometry.group_of_inode(inode);
+        let released = self.bitmaps(group).inodes.release(bit..bit + 1);
         if released {
-            group.directories -= u32::from(directory);
+            self.groups[group.0 as usize].directories -= u32::from(directory);
             self.totals.directories -= u32::from(directory);
             self.totals.inodes += 1;
         }
@@ -198,12 +244,16 @@ impl Space for MemorySpace {
     }
 
     fn counts(&self, group: GroupNo) -> Counts {
-        let group = &self.groups[group.0 as usize];
-        Counts {
-            blocks: group.blocks.free(),
-            inodes: group.inodes.free(),
-            directories: group.directories,
-        }
+        let Group { bitmaps, directories } = &self.groups[group.0 as usize];
+        let free = match bitmaps {
+            None => self.unused(group),
+            Some(bitmaps) => Counts {
+                blocks: bitmaps.blocks.free(),
+                inodes: bitmaps.inodes.free(),
+                directories: 0,
+            },
+        };
+        Counts { directories: *directories, ..free }
     }
 
     fn totals(&self) -> Counts {
@@ -211,10 +261,10 @@ impl Space for MemorySpace {
     }
 
     fn blocks(&mut self, group: GroupNo) -> Result<&Bitmap> {
-        Ok(&self.groups[group.0 as usize].blocks)
+        Ok(&self.bitmaps(group).blocks)
     }
 
     fn inodes(&mut self, group: GroupNo) -> Result<&Bitmap> {
-        Ok(&self.groups[group.0 as usize].inodes)
+        Ok(&self.bitmaps(group).inodes)
     }
 }

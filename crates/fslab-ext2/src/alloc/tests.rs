@@ -98,8 +98,8 @@ impl Account {
                     _ => random.random_range(1..20),
                 };
                 let inode = self.files[at].0;
-                let (full, writer) = (random.random_bool(0.8), random.random_range(0..20));
-                let grown = self.volume.append(inode, count, full, writer).unwrap();
+                let full = random.random_bool(0.8);
+                let grown = self.volume.append(inode, count, full).unwrap();
                 let length = self.volume.blocks(inode).len() as u32;
                 assert!(grown == Grown::NoSpace || length == self.files[at].1 + count);
                 self.files[at].1 = length;
@@ -153,7 +153,7 @@ fn a_full_volume_gives_its_last_block_and_inode() {
         }
         assert_eq!(made.len() as u32, 3 * 256 - 10, "{}", spec.name);
         for inode in made {
-            let grown = volume.append(inode, 3, true, 0).unwrap();
+            let grown = volume.append(inode, 3, true).unwrap();
             assert!(grown == Grown::Whole || volume.space().totals().blocks == 0, "{}", spec.name);
         }
         assert_eq!(volume.space().totals().blocks, 0, "{}", spec.name);
@@ -206,7 +206,7 @@ fn groups_of(volume: &Volume, inode: InodeNo) -> Vec<u32> {
 fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
     let mut volume = volume(policy(name).unwrap(), Clustering::Dumb, geometry(8, 2048), 1);
     let inode = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
-    assert_eq!(volume.append(inode, blocks, true, 0).unwrap(), Grown::Whole);
+    assert_eq!(volume.append(inode, blocks, true).unwrap(), Grown::Whole);
     (volume, inode)
 }
 
@@ -239,7 +239,7 @@ fn clusters_are_not_moved_across_an_indirect_block_in_line() {
     let mut volume = volume(spec, Clustering::Smart, geometry(8, 2048), 1);
     let inode = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
     for _ in 0..40 {
-        volume.append(inode, 1, true, 0).unwrap();
+        volume.append(inode, 1, true).unwrap();
     }
     let blocks = volume.blocks(inode);
     assert_eq!(volume.indirect_blocks(inode).next().unwrap().0, blocks[11].0 + 1);
@@ -266,8 +266,8 @@ fn ext2_keeps_files_written_at_once_apart() {
         let files: Vec<_> =
             (0..4).map(|_| volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap()).collect();
         for _ in 0..12 {
-            for (writer, file) in (0..).zip(&files) {
-                assert_eq!(volume.append(*file, 1, true, writer).unwrap(), Grown::Whole);
+            for file in &files {
+                assert_eq!(volume.append(*file, 1, true).unwrap(), Grown::Whole);
             }
         }
         let breaks = |blocks: &[BlockNo]| {
@@ -314,7 +314,7 @@ fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     for number in 0.. {
         let Some(inode) = volume.create(&file_in(InodeNo::ROOT)).unwrap() else { break };
         let count = if number % 10 == 4 { 63 } else { 3 };
-        let grown = volume.append(inode, count, false, 0).unwrap();
+        let grown = volume.append(inode, count, false).unwrap();
         volume.close(inode);
         small.push(inode);
         if grown == Grown::NoSpace {
@@ -324,7 +324,7 @@ fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     small.iter().step_by(2).for_each(|inode| volume.remove(*inode));
     let file = volume.create(&file_in(InodeNo::ROOT)).unwrap().unwrap();
     for _ in 0..12 {
-        assert_eq!(volume.append(file, 1, true, 0).unwrap(), Grown::Whole);
+        assert_eq!(volume.append(file, 1, true).unwrap(), Grown::Whole);
     }
     volume.blocks(file).windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count()
 }
@@ -344,4 +344,33 @@ fn names_are_unique_and_lead_to_their_policies() {
         assert_eq!(policy(spec.name).map(|found| found.help), Some(spec.help));
     }
     assert!(policy("nothing").is_none());
+}
+
+#[test]
+fn memory_of_a_simulated_volume_follows_its_files() {
+    // 16 TiB. Bitmaps of all groups would take more than a gigabyte.
+    const GROUPS: u32 = 131_071;
+    let geometry = Geometry {
+        block_size: BlockSize::new(4096).unwrap(),
+        blocks: GROUPS * 32_768,
+        first_data_block: 0,
+        blocks_per_group: 32_768,
+        inodes_per_group: 8192,
+        ..geometry(GROUPS, 1)
+    };
+    for spec in POLICIES {
+        let mut volume = volume(spec, Clustering::Smart, geometry, 1);
+        let directory = volume.create(&directory_in(InodeNo::ROOT)).unwrap().unwrap();
+        for _ in 0..50 {
+            let file = volume.create(&file_in(directory)).unwrap().unwrap();
+            assert_eq!(volume.append(file, 30, true).unwrap(), Grown::Whole);
+        }
+        let used = volume.space().groups_used();
+        assert!((1..=55).contains(&used), "{}: bitmaps of {used} groups", spec.name);
+        let free: u64 =
+            (0..GROUPS).map(|it| u64::from(volume.space().counts(GroupNo(it)).blocks)).sum();
+        assert_eq!(free, u64::from(volume.space().totals().blocks));
+        let mut runs = volume.space().free_runs(GroupNo(GROUPS - 1));
+        assert_eq!((runs.next(), runs.next()), (Some(OVERHEAD..32_768), None), "an unused group");
+    }
 }

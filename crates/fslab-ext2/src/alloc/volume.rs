@@ -153,15 +153,9 @@ impl Volume {
     ///
     /// # Errors
     /// None but those of the policy.
-    pub fn append(
-        &mut self,
-        inode: InodeNo,
-        count: u32,
-        last_is_full: bool,
-        writer: u32,
-    ) -> Result<Grown> {
+    pub fn append(&mut self, inode: InodeNo, count: u32, last_is_full: bool) -> Result<Grown> {
         let end = self.end(inode);
-        self.write(inode, end..end.saturating_add(count), last_is_full, writer)
+        self.write(inode, end..end.saturating_add(count), last_is_full)
     }
 
     /// Maps those blocks of a range of a file that are not mapped. `last_is_full` is whether the
@@ -174,12 +168,11 @@ impl Volume {
         inode: InodeNo,
         range: Range<u32>,
         last_is_full: bool,
-        writer: u32,
     ) -> Result<Grown> {
         let Some(mut file) = self.files.remove(&inode) else {
             return Ok(Grown::NoSpace);
         };
-        let answer = self.grow(inode, &mut file, range, last_is_full, writer);
+        let answer = self.grow(inode, &mut file, range, last_is_full);
         self.files.insert(inode, file);
         answer
     }
@@ -190,14 +183,12 @@ impl Volume {
         file: &mut File,
         range: Range<u32>,
         last_is_full: bool,
-        writer: u32,
     ) -> Result<Grown> {
         let mut next = range.start;
         while let Some(hole) = file.hole_in(next..range.end) {
             let from = hole.start;
             let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
-            let mut request = file.request(self.space.geometry(), inode, from, most);
-            request.writer = writer;
+            let request = file.request(self.space.geometry(), inode, from, most);
             let Some(placed) = self.place(file, request)? else { return Ok(Grown::NoSpace) };
             next = from + placed;
             if self.clustering == Clustering::Smart {
@@ -381,7 +372,6 @@ impl File {
             holder,
             last_direct: self.block(DIRECT_BLOCKS - 1),
             first_indirect: self.root(geometry, 1),
-            writer: 0,
         }
     }
 
@@ -626,7 +616,7 @@ mod tests {
                 volume.truncate(inode, from);
                 mapped.split_off(&from);
             } else if mapped.len() < 3000 {
-                let grown = volume.write(inode, range.clone(), true, 0);
+                let grown = volume.write(inode, range.clone(), true);
                 assert_eq!(grown.ok(), Some(Grown::Whole), "step {step}");
                 mapped.extend(range);
             }
@@ -649,10 +639,10 @@ mod tests {
         let mut volume = volume();
         let inode = file_with(&mut volume);
         let far = 12 + 256 + 65_536 + 70_000;
-        assert_eq!(volume.write(inode, far..far + 1, true, 0).ok(), Some(Grown::Whole));
+        assert_eq!(volume.write(inode, far..far + 1, true).ok(), Some(Grown::Whole));
         assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (1, 3));
         assert_eq!((volume.end(inode), volume.logical_blocks(inode)), (far + 1, Some(&[far][..])));
-        assert_eq!(volume.write(inode, 0..13, true, 0).ok(), Some(Grown::Whole));
+        assert_eq!(volume.write(inode, 0..13, true).ok(), Some(Grown::Whole));
         assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (14, 4));
     }
 }

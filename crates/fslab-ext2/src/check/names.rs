@@ -124,7 +124,7 @@ fn check_repeated(
 
 fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Directory) -> Result<()> {
     let (cache, block_size) = (&image.cache, image.geometry().block_size);
-    let (_, flaws) = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
+    let flaws = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
     for flaw in flaws {
         let block = flaw.block.0;
         image.report.push(Finding {

@@ -54,6 +54,12 @@ impl Found {
     pub fn block(&self) -> FileBlock {
         self.block
     }
+
+    /// The index blocks that lead to the entry, if it was found by an index, and its own block.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> {
+        let frames = self.leaf.iter().flat_map(|(path, _)| path.frames());
+        frames.map(|frame| frame.block).chain([self.block])
+    }
 }
 
 /// Where a name that was not found could go.

@@ -9,7 +9,7 @@
 pub enum HashVersion {
     /// Phillips's first: multiply and subtract. Unseeded.
     Legacy,
-    /// Two rounds fewer than MD4, 32 bytes a step. The default of mke2fs.
+    /// The three rounds of MD4 with half the steps each, 32 bytes at a time. The default of mke2fs.
     HalfMd4,
     /// The Tiny Encryption Algorithm as a hash, 16 bytes a step.
     Tea,

@@ -362,11 +362,11 @@ impl Item {
     }
 }
 
-/// A listing in the order of the inodes, for one open directory: whoever then reads the files
-/// goes through the inode table once instead of jumping about in it.
+/// A listing in the order of the inodes, for one open directory: a program that then reads the
+/// files goes through the inode table once, without seeks.
 ///
-/// Names are taken and ordered a batch at a time, which bounds the memory; names that come to be
-/// or cease while a batch is being listed may be listed or not, as POSIX allows.
+/// Names are read and sorted a batch at a time, which bounds the memory. Names that are added or
+/// removed meanwhile may be listed or not, as POSIX allows.
 #[derive(Debug)]
 pub struct InodeOrder {
     batch: usize,
@@ -395,7 +395,8 @@ impl InodeOrder {
         Self { batch: batch.max(1), starts, loaded: None, names }
     }
 
-    /// As [`list`]; the cookies are good for this listing only.
+    /// Lists as [`list`] does. A cookie is a position in the order: it stays right as long as the
+    /// directory does not change, or this listing goes on.
     ///
     /// # Errors
     /// As [`list`].
@@ -413,8 +414,13 @@ impl InodeOrder {
         }
         loop {
             let number = position / self.batch;
-            if number >= self.starts.len() {
-                return Ok(());
+            // Another listing may have given the position: the batches before have to be found.
+            while number >= self.starts.len() {
+                let last = self.starts.len() - 1;
+                if self.loaded == Some(last) {
+                    return Ok(());
+                }
+                self.load(blocks, rules, last)?;
             }
             if self.loaded != Some(number) {
                 self.load(blocks, rules, number)?;

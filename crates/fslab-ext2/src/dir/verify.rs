@@ -30,43 +30,27 @@ impl IndexFlaw {
     }
 }
 
-/// How full an index and its leaves are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// Levels of index blocks, the root included.
-    pub levels: usize,
-    /// Index blocks of each level: how many, and the entries in all of them.
-    pub nodes: Vec<(usize, usize)>,
-    /// Leaves.
-    pub leaves: usize,
-    /// Names in all leaves.
-    pub names: usize,
-    /// Bytes that these names need.
-    pub live_bytes: usize,
-}
-
-/// Goes through an indexed directory and answers its shape and what is wrong with it, up to
-/// [`FLAWS_MAX`] of them.
+/// Checks an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors
 /// What the store answers; damage is in the answer.
-pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<(Shape, Vec<IndexFlaw>)> {
+pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks, rules);
     let root = walk.read(FileBlock(0), |bytes| {
         let (info, table) = Table::of_root(bytes)?;
         Ok((info, entries(table)))
     })?;
-    let Some((info, children)) = root else { return Ok((walk.shape, walk.flaws)) };
+    let Some((info, children)) = root else { return Ok(walk.flaws) };
     walk.hasher = rules.hasher.with_version(info.version);
-    walk.shape.levels = usize::from(info.levels) + 1;
+    walk.levels = usize::from(info.levels) + 1;
     if info.levels >= rules.levels {
         walk.complain(FileBlock(0), TOO_MANY_LEVELS);
-        return Ok((walk.shape, walk.flaws));
+        return Ok(walk.flaws);
     }
     walk.seen[0] = true;
     walk.index_block(&children, 0, Bounds { from: 0, next: None })?;
     walk.unseen();
-    Ok((walk.shape, walk.flaws))
+    Ok(walk.flaws)
 }
 
 /// The most flaws that one directory's answer has.
@@ -89,7 +73,8 @@ struct Walk<'a, B> {
     blocks: &'a B,
     hasher: Hasher,
     seen: Vec<bool>,
-    shape: Shape,
+    /// Levels of index blocks, the root included.
+    levels: usize,
     flaws: Vec<IndexFlaw>,
 }
 
@@ -99,7 +84,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
             blocks,
             hasher: rules.hasher,
             seen: vec![false; blocks.count() as usize],
-            shape: Shape::default(),
+            levels: 0,
             flaws: Vec::new(),
         }
     }
@@ -126,11 +111,6 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
     }
 
     fn index_block(&mut self, children: &Children, level: usize, bounds: Bounds) -> Result<()> {
-        if self.shape.nodes.len() <= level {
-            self.shape.nodes.push((0, 0));
-        }
-        self.shape.nodes[level].0 += 1;
-        self.shape.nodes[level].1 += children.len();
         for (at, &(hash, block)) in children.iter().enumerate() {
             let next = children.get(at + 1).map(|&(hash, _)| hash);
             let from = if at == 0 { bounds.from } else { hash };
@@ -141,7 +121,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
             if !self.first_visit(block) {
                 continue;
             }
-            if level + 1 == self.shape.levels {
+            if level + 1 == self.levels {
                 self.leaf(block, within)?;
             } else if let Some(below) =
                 self.read(block, |bytes| Table::of_node(bytes).map(entries))?
@@ -167,22 +147,16 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
     fn leaf(&mut self, block: FileBlock, bounds: Bounds) -> Result<()> {
         let hasher = self.hasher;
         let found = self.read(block, |bytes| {
-            let (mut names, mut size, mut flaw) = (0, 0, None);
+            let mut flaw = None;
             for entry in Entries::of(bytes) {
                 let entry = entry?;
                 if entry.is_live() {
-                    names += 1;
-                    size += super::entry::record_size(entry.name.len());
                     flaw = flaw.or(bounds.flaw_of(hasher.hash(entry.name).major));
                 }
             }
-            Ok((names, size, flaw))
+            Ok(flaw)
         })?;
-        let Some((names, size, flaw)) = found else { return Ok(()) };
-        self.shape.leaves += 1;
-        self.shape.names += names;
-        self.shape.live_bytes += size;
-        if let Some(what) = flaw {
+        if let Some(what) = found.flatten() {
             self.complain(block, what);
         }
         Ok(())

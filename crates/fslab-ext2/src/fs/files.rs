@@ -165,8 +165,9 @@ impl Ext2 {
             (inode.modified, inode.changed) = (request.now, request.now);
             volume.store_inode(no, &inode)?;
         }
+        drop(volume);
         if mode.intersects(OpenMode::DATA_SYNC | OpenMode::SYNC) {
-            volume.flush()?;
+            self.sync_file(no)?;
         }
         Ok(written)
     }

@@ -2,9 +2,12 @@
 //! noticed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fslab_vfs::{Errno, Handle, OpenMode};
+use parking_lot::Mutex;
 
+use crate::dir::InodeOrder;
 use crate::numbers::InodeNo;
 
 /// All open handles.
@@ -14,17 +17,20 @@ pub(super) struct Handles {
     last: u64,
 }
 
+/// The listing of an open directory, if it is not in the order of the index.
+pub(super) type Listing = Option<Arc<Mutex<InodeOrder>>>;
+
 /// What a handle stands for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Open {
     File { no: InodeNo, mode: OpenMode },
-    Directory { no: InodeNo },
+    Directory { no: InodeNo, listing: Listing },
 }
 
 impl Open {
-    pub fn no(self) -> InodeNo {
+    pub fn no(&self) -> InodeNo {
         match self {
-            Self::File { no, .. } | Self::Directory { no } => no,
+            Self::File { no, .. } | Self::Directory { no, .. } => *no,
         }
     }
 }
@@ -41,7 +47,7 @@ impl Handles {
     }
 
     pub fn get(&self, handle: Handle) -> Result<Open, Errno> {
-        self.open.get(&handle.0).copied().ok_or(Errno::BADF)
+        self.open.get(&handle.0).cloned().ok_or(Errno::BADF)
     }
 
     /// A file open for reading.
@@ -62,9 +68,9 @@ impl Handles {
     }
 
     /// An open directory.
-    pub fn directory(&self, handle: Handle) -> Result<InodeNo, Errno> {
+    pub fn directory(&self, handle: Handle) -> Result<(InodeNo, Listing), Errno> {
         match self.get(handle)? {
-            Open::Directory { no } => Ok(no),
+            Open::Directory { no, listing } => Ok((no, listing)),
             Open::File { .. } => Err(Errno::NOTDIR),
         }
     }

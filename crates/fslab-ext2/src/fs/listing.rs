@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
 
+use super::handles::Listing;
 use super::{Ext2, to_ino};
 use crate::dir::{self, Cookie};
 use crate::directory::DirectoryView;
@@ -27,7 +28,7 @@ impl Ext2 {
     pub(super) fn list(
         &self,
         request: &Request,
-        no: InodeNo,
+        (no, listing): (InodeNo, Listing),
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
@@ -40,7 +41,7 @@ impl Ext2 {
         }
         let mut from = Cookie(offset);
         loop {
-            let piece = self.list_piece(no, from)?;
+            let piece = self.list_piece(no, &listing, from)?;
             let Some(last) = piece.last() else { return Ok(()) };
             from = Cookie(last.next);
             for item in &piece {
@@ -54,7 +55,7 @@ impl Ext2 {
     }
 
     /// The next entries. A removed directory has none, not even `.`: `ENOENT`.
-    fn list_piece(&self, no: InodeNo, from: Cookie) -> Result<Vec<Item>> {
+    fn list_piece(&self, no: InodeNo, listing: &Listing, from: Cookie) -> Result<Vec<Item>> {
         let volume = self.volume.read();
         let inode = volume.inode(no)?;
         if inode.links == 0 {
@@ -62,7 +63,7 @@ impl Ext2 {
         }
         let mut piece = Vec::new();
         let view = DirectoryView::new(&volume, no, &inode)?;
-        dir::list(&view, &volume.rules, from, &mut |listed| {
+        let sink = &mut |listed: dir::Listed<'_>| {
             if piece.len() == LISTING_PIECE {
                 return false;
             }
@@ -73,7 +74,11 @@ impl Ext2 {
                 next: listed.next.0,
             });
             true
-        })?;
+        };
+        match listing {
+            None => dir::list(&view, &volume.rules, from, sink)?,
+            Some(order) => order.lock().list(&view, &volume.rules, from, sink)?,
+        }
         Ok(piece)
     }
 }

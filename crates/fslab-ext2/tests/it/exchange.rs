@@ -7,7 +7,7 @@ use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, Plan};
 use fslab_vfs::testing::environment::seed;
-use fslab_vfs::{BlockDevice, Ino, RenameMode};
+use fslab_vfs::{BlockDevice, Ino, OpenMode, RenameMode};
 
 use crate::power::{image_of, repair};
 use crate::support::{has, options};
@@ -155,8 +155,16 @@ impl Case {
     }
 }
 
+/// What is synced after an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Synced {
+    Everything,
+    /// Another file in the same directory.
+    Neighbour,
+}
+
 /// Cuts the power during the sync that follows an exchange, or once it is over.
-fn cut(kind: Kind, places: Places) -> Outcome {
+fn cut(kind: Kind, places: Places, what: Synced) -> Outcome {
     let case = Case::new(kind, places);
     let device = Arc::new(CrashDevice::new(BYTES, BLOCK.into()).unwrap());
     let made = MkfsOptions { bytes_per_inode: 4096, index: None, ..options(BLOCK) };
@@ -168,7 +176,14 @@ fn cut(kind: Kind, places: Places) -> Outcome {
     ext2.sync().unwrap();
     let begin = device.position();
     case.exchange(&client);
-    ext2.sync().unwrap();
+    match what {
+        Synced::Everything => ext2.sync().unwrap(),
+        Synced::Neighbour => {
+            let one = client.lookup(Ino::ROOT, "one").unwrap().ino;
+            let file = client.file(one, "neighbour", b"").unwrap();
+            client.open(file, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+        }
+    }
     let seed = seed();
     let plan = Plan { seed, subsets: 8, prefixes: 4 };
     let log = device.log();
@@ -197,7 +212,7 @@ fn names_of_one_block_are_exchanged_whole_or_not_at_all() {
         return;
     }
     for kind in [Kind::File, Kind::Directory] {
-        let outcome = cut(kind, Places::OneBlock);
+        let outcome = cut(kind, Places::OneBlock, Synced::Everything);
         assert_eq!(outcome.old + outcome.new, outcome.states, "{kind:?}: {outcome:?}");
         assert_eq!(outcome.lost, 0, "{kind:?}: {outcome:?}");
     }
@@ -211,11 +226,24 @@ fn what_was_exchanged_in_two_blocks_is_there_at_every_power_cut() {
     }
     for kind in [Kind::File, Kind::Directory] {
         for places in [Places::TwoBlocks, Places::TwoDirectories] {
-            let outcome = cut(kind, places);
+            let outcome = cut(kind, places, Synced::Everything);
             assert!(outcome.states > 0, "{kind:?}, {places:?}: {outcome:?}");
             let known = outcome.old + outcome.new + outcome.lost;
             assert_eq!(known, outcome.states, "{kind:?}, {places:?}: {outcome:?}");
             assert!(outcome.lost > 0, "the limit is gone: {kind:?}, {places:?}: {outcome:?}");
         }
+    }
+}
+
+/// Neither name of the two is lost behind an fsync of another file, which could write one of the
+/// two blocks only.
+#[test]
+fn fsync_of_a_neighbour_writes_an_exchange_whole() {
+    if !has("e2fsck") {
+        return;
+    }
+    for places in [Places::OneBlock, Places::TwoBlocks, Places::TwoDirectories] {
+        let outcome = cut(Kind::File, places, Synced::Neighbour);
+        assert!(outcome.states > 0, "{places:?}: {outcome:?}");
     }
 }

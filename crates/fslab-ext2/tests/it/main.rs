@@ -11,6 +11,7 @@ mod directories;
 mod exchange;
 mod faults;
 mod features;
+mod fsync;
 mod full;
 mod golden;
 mod hashes;

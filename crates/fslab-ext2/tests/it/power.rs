@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_ext2::alloc::Clustering;
-use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_ext2::{Ext2, MkfsOptions, Superblock, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
 use fslab_vfs::testing::environment::{number, seed};
@@ -128,6 +128,8 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
+    /// How many syncs of a file wrote only that file, and how many everything.
+    syncs: [u32; 2],
 }
 
 impl Work<'_> {
@@ -145,12 +147,10 @@ impl Work<'_> {
             self.write(&path, &bytes);
             files.push((number, Choice { path, bytes, appended: Vec::new() }));
         }
-        let (last, choice) = files.pop().unwrap();
-        self.sync(&choice.path);
+        self.sync_all();
         for (file, choice) in files {
             self.promises.set(file, self.device.position(), vec![choice]);
         }
-        self.promises.set(last, self.device.position(), vec![choice]);
     }
 
     fn run(&mut self) {
@@ -165,7 +165,15 @@ impl Work<'_> {
                 self.disturb();
             }
             self.replace();
-            self.promise(100_000 + round);
+            for number in 0..4 {
+                self.promise(100_000 + round * 10 + number);
+                self.disturb();
+            }
+            self.overwrite();
+            if round == 0 {
+                self.sync_all();
+                self.settle();
+            }
         }
     }
 
@@ -195,21 +203,45 @@ impl Work<'_> {
         self.client.lookup(directory, name).unwrap().ino
     }
 
-    fn sync(&self, path: &str) {
-        self.client.open(self.ino(path), OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+    fn sync(&mut self, path: &str) {
+        let file = self.client.open(self.ino(path), OpenMode::READ_WRITE).unwrap();
+        file.fsync(false).unwrap();
+        // Only a full flush writes the counts.
+        let on_device = Superblock::read(self.device).unwrap().raw().s_free_inodes_count.get();
+        let now = self.client.subject().statfs(&self.client.request(), Ino::ROOT).unwrap();
+        self.syncs[usize::from(u64::from(on_device) == now.files_free)] += 1;
     }
 
+    fn sync_all(&self) {
+        self.client.subject().syncfs(&self.client.request(), Ino::ROOT).unwrap();
+    }
+
+    /// Makes a file durable, and no other.
+    fn sync_one(&mut self) {
+        let file = self.any_file();
+        let last = self.promises.now(file).pop().unwrap().settled();
+        self.sync(&last.path);
+        self.promises.set(file, self.device.position(), vec![last]);
+    }
+
+    /// A new file, in a directory that may be new, too.
     fn promise(&mut self, file: u32) {
-        let bytes = self.bytes(30_000);
-        let path = format!("d{}/{}", self.any_directory(), self.new_name("kept"));
-        self.write(&path, &bytes);
+        let bytes = self.bytes(70_000);
+        let number = self.any_directory();
+        let (mut directory, mut above) = (format!("d{number}"), self.directories[number]);
+        for _ in 0..self.random.random_range(0..3) {
+            let name = self.new_name("sub");
+            above = self.client.mkdir(above, &name).unwrap();
+            directory = format!("{directory}/{name}");
+        }
+        let path = format!("{directory}/{}", self.new_name("kept"));
+        self.client.file(above, path.rsplit_once('/').unwrap().1, &bytes).unwrap();
         self.sync(&path);
         let choice = Choice { path, bytes, appended: Vec::new() };
         self.promises.set(file, self.device.position(), vec![choice]);
-        self.settle();
     }
 
-    /// An fsync of one file makes durable what was done to the others before it.
+    /// A sync of everything.
     fn settle(&mut self) {
         let files: Vec<u32> = self.promises.files.keys().copied().collect();
         for file in files {
@@ -250,17 +282,33 @@ impl Work<'_> {
     /// New contents, in the way of careful programs: aside, durable, and then over the old.
     fn replace(&mut self) {
         let file = self.any_file();
-        let old = self.promises.now(file).pop().unwrap();
+        let mut choices = self.promises.now(file);
+        let old = choices.last().unwrap().clone();
         let (path, bytes) = (old.path.clone(), self.bytes(9000));
         let aside = format!("{}/{}", path.rsplit_once('/').unwrap().0, self.new_name("aside"));
         self.write(&aside, &bytes);
         self.sync(&aside);
-        self.settle();
-        let new = Choice { path: path.clone(), bytes, appended: Vec::new() };
-        self.promises.set(file, self.device.position(), vec![old.settled(), new]);
+        choices.push(Choice { path: path.clone(), bytes, appended: Vec::new() });
+        self.promises.set(file, self.device.position(), choices);
         let (directory, name) = parent(&self.client, &path).unwrap();
         let aside = aside.rsplit_once('/').unwrap().1;
         self.client.rename(directory, aside, directory, name).unwrap();
+    }
+
+    /// New bytes in place, and durable: the old ones or the new ones are there before.
+    fn overwrite(&mut self) {
+        let file = self.any_file();
+        let last = self.promises.now(file).pop().unwrap().settled();
+        let bytes = self.bytes(last.bytes.len().min(1024));
+        self.sync(&last.path);
+        let handle = self.client.open(self.ino(&last.path), OpenMode::READ_WRITE).unwrap();
+        let new = [&bytes[..], &last.bytes[bytes.len()..]].concat();
+        let new = Choice { bytes: new, ..last.clone() };
+        self.promises.set(file, self.device.position(), vec![last, new.clone()]);
+        handle.write_all(0, &bytes).unwrap();
+        handle.close().unwrap();
+        self.sync(&new.path);
+        self.promises.set(file, self.device.position(), vec![new]);
     }
 
     /// At every point under the old or the new name: by rename, or by one more name and one less,
@@ -313,6 +361,9 @@ impl Work<'_> {
                 3 => self.cut_noise(),
                 _ => {}
             }
+        }
+        if self.random.random_range(0..6) == 0 {
+            self.sync_one();
         }
     }
 
@@ -441,10 +492,14 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
         directories,
         noise: Vec::new(),
         count: 0,
+        syncs: [0; 2],
     };
     work.populate();
     let begin = device.position();
     work.run();
+    let [alone, all] = work.syncs;
+    println!("{alone} syncs of one file, {all} of everything");
+    assert!(alone > 5, "{alone} syncs of one file, {all} of everything");
     let log = device.log();
     let wanted = points(log.points_before_flushes(), begin, cuts, &mut work.random);
     let plan = Plan { seed, subsets: 4, prefixes: 2 };

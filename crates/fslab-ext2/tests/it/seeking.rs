@@ -190,3 +190,35 @@ fn positions_stay_good_where_new_directories_have_another_hash() {
     assert_positions_outlast(&ext2, |at| at % 40 == 2);
     ext2.shutdown().unwrap();
 }
+
+#[test]
+fn listings_by_inode_are_in_order_and_go_on_from_every_position() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    for made in kinds() {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        mkfs(&*device, &made).unwrap();
+        let by_inode = VolumeOptions { list_by_inode: true, ..VolumeOptions::default() };
+        let ext2 = Ext2::open(device, by_inode).unwrap();
+        let client = Client::new(&ext2);
+        let directory = client.mkdir(Ino::ROOT, "names").unwrap();
+        for number in 0..1500 {
+            client.file(directory, format!("name{}", number * 7919 % 1500), b"").unwrap();
+        }
+        let listing = client.opendir(directory).unwrap();
+        let whole = rest(&client, directory, 0, 100);
+        let inodes: Vec<Ino> = whole[2..].iter().map(|listed| listed.ino).collect();
+        assert!(inodes.len() == 1500 && inodes.is_sorted(), "{inodes:?}");
+        assert_eq!(whole[0].name, ".");
+        assert_eq!(whole[1].name, "..");
+        for _ in 0..100 {
+            let at = random.random_range(1..whole.len());
+            let next = listing.next(whole[at - 1].next_offset, 1).unwrap();
+            assert_eq!(next[0].name, whole[at].name, "from entry {at}");
+        }
+        // A new listing has new names in their places.
+        client.unlink(directory, "name0").unwrap();
+        client.file(directory, "other", b"").unwrap();
+        let again = rest(&client, directory, 0, 100);
+        assert!(again.len() == whole.len() && again[2..].is_sorted_by_key(|listed| listed.ino));
+    }
+}

@@ -272,7 +272,7 @@ fn speed_of_simulating_the_seven_months_of_the_paper() {
                 let parent = InodeNo(1 + random.random_range(0..geometry.inodes()));
                 let request = InodeRequest { parent, directory: false, top_level: false };
                 let inode = volume.create(&request).unwrap().unwrap();
-                assert_eq!(volume.append(inode, size, false, 0).unwrap(), Grown::Whole);
+                assert_eq!(volume.append(inode, size, false).unwrap(), Grown::Whole);
                 volume.close(inode);
                 live.push(inode);
                 (written, used) = (written + u64::from(size), used + u64::from(size));

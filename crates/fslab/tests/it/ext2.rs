@@ -494,6 +494,27 @@ fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> 
     all
 }
 
+#[test]
+fn a_mounted_listing_can_be_in_the_order_of_inodes() {
+    use std::os::unix::fs::DirEntryExt;
+    require_mounting!();
+    let mut place = Place::new();
+    let path = image(&place, "32MiB");
+    for (key, sorted) in [("inode", true), ("index", false)] {
+        place.lower = format!("ext2:{}?readdir={key}", path.display()).into();
+        place.mount(&[]);
+        let names = place.point.join("names");
+        if !names.exists() {
+            std::fs::create_dir(&names).unwrap();
+            make_names(&names, 0..1000);
+        }
+        let entries = std::fs::read_dir(&names).unwrap();
+        let inodes: Vec<u64> = entries.map(|entry| entry.unwrap().ino()).collect();
+        assert_eq!((inodes.len(), inodes.is_sorted()), (1000, sorted), "readdir={key}");
+        place.umount();
+    }
+}
+
 /// As `seekdir` does; with the kernel's cache of listings, and while names come and go.
 #[test]
 fn a_mounted_listing_goes_on_from_earlier_positions() {

@@ -1,0 +1,364 @@
+//! The closure of a file: the changed blocks that an fsync of it writes, so that a power cut keeps
+//! the file under its name. Other changed blocks go on waiting.
+//!
+//! These are soft updates in coarse steps (Ganger and Patt, "Metadata Update Performance in File
+//! Systems", OSDI 1994). The closure has the file's inode and indirect blocks. Where the device
+//! does not have the file's name, it also has the directory's inode, its new blocks, the block
+//! with the name and the index blocks above it; and so on for each directory up to one whose name
+//! the device has.
+//!
+//! A block that is shared with other files is written without their changes, which are *rolled
+//! back*:
+//!
+//! - A block of inodes is written as the device has it, with the closure's inodes in it.
+//! - A directory block is written as it is in memory, without the names of other inodes that the
+//!   device does not have. It stays changed.
+//!
+//! Bitmaps and counts are not written: a check makes them again. No block of the closure belongs
+//! to another file on the device, because what was freed is not used again before a full flush.
+//!
+//! There is no closure where a block may only be written after others (names left it, pointers
+//! were removed from it), or where a name may have replaced another. The caller then flushes
+//! everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use fslab_vfs::FileKind;
+
+use crate::cache::{Hashing, Role, hashing};
+use crate::dir::entry::Entries;
+use crate::dir::{self, Search};
+use crate::directory::DirectoryView;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::numbers::{BlockNo, InodeNo};
+use crate::space::Reuse;
+use crate::volume::Volume;
+
+/// New names that an fsync of a directory writes; with more, a full flush is no slower.
+const NAMES_MAX: usize = 1024;
+/// What a name takes in memory, on average.
+const NAME_BYTES: usize = 32;
+
+/// What the device does not have of an inode.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// The inode itself is new.
+    is_new: bool,
+    /// Its name and the name's directory; `None` for an inode that has no name yet, several new
+    /// ones, or was renamed.
+    name: Option<(InodeNo, Box<[u8]>)>,
+}
+
+/// The inodes and names that the device does not have.
+pub(crate) struct PendingInodes {
+    inodes: HashMap<InodeNo, Pending, Hashing>,
+    /// A change was made whose order on the device no closure tells.
+    is_unordered: bool,
+}
+
+impl Default for PendingInodes {
+    fn default() -> Self {
+        Self { inodes: HashMap::with_hasher(hashing()), is_unordered: false }
+    }
+}
+
+impl PendingInodes {
+    /// A new inode was taken.
+    pub fn taken(&mut self, no: InodeNo) {
+        self.inodes.insert(no, Pending { is_new: true, name: None });
+    }
+
+    /// A new inode was given its first name.
+    pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
+        if let Some(pending) = self.inodes.get_mut(&no) {
+            pending.name = Some((parent, name.into()));
+        }
+    }
+
+    /// An inode was given a name that is not its first.
+    pub fn renamed(&mut self, no: InodeNo) {
+        self.inodes.entry(no).or_default().name = None;
+    }
+
+    /// A directory was moved, or two names were exchanged.
+    pub fn unordered(&mut self) {
+        self.is_unordered = true;
+    }
+
+    /// An inode was deleted with its name.
+    pub fn deleted(&mut self, no: InodeNo) {
+        self.inodes.remove(&no);
+    }
+
+    fn is_new(&self, no: InodeNo) -> bool {
+        self.inodes.get(&no).is_some_and(|pending| pending.is_new)
+    }
+
+    /// Bytes of memory that this takes, about.
+    pub fn bytes(&self) -> usize {
+        self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
+    }
+
+    /// The device has everything.
+    pub fn settled(&mut self) {
+        self.inodes.clear();
+        self.is_unordered = false;
+    }
+}
+
+/// The blocks and inodes of a closure.
+#[derive(Default)]
+pub(crate) struct Closure {
+    /// Indirect blocks, blocks of attributes and of symbolic links.
+    map: Vec<BlockNo>,
+    /// Directory blocks that the device does not lead to yet.
+    new_directories: Vec<BlockNo>,
+    inodes: BTreeSet<InodeNo>,
+    /// Directory blocks that the device has in an older state.
+    directories: BTreeSet<BlockNo>,
+}
+
+/// A step of writing a closure. The device makes durable what it was given behind each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClosureStep {
+    /// The superblock stops saying that all is in order.
+    Begin,
+    /// New blocks and pointers: nothing on the device leads to what is new.
+    Map,
+    /// Inodes, which lead to these.
+    Inodes,
+    /// Names of these inodes.
+    Directories,
+}
+
+impl ClosureStep {
+    pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
+}
+
+impl Volume {
+    /// What an fsync of an inode has to write; `None` where everything has to be flushed.
+    pub(crate) fn closure(&self, no: InodeNo) -> Result<Option<Closure>> {
+        if self.order.pending.is_unordered || self.options.reuse != Reuse::AfterFlush {
+            return Ok(None);
+        }
+        let mut builder = Builder { volume: self, closure: Closure::default() };
+        match builder.build(no) {
+            Ok(is_whole) => Ok(is_whole.then_some(builder.closure)),
+            // Damage of a block that need not be written must not fail the sync.
+            Err(Error::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a part of a closure. Other operations must not come between two steps.
+    pub(crate) fn write_closure(&mut self, closure: &Closure, step: ClosureStep) -> Result<()> {
+        match step {
+            ClosureStep::Begin if self.says_clean => {
+                self.write_superblock(false, self.orphans.settled_head())
+            }
+            ClosureStep::Begin => Ok(()),
+            ClosureStep::Map => {
+                self.data_written |= !closure.map.is_empty();
+                self.cache.write_blocks(closure.map.clone())?;
+                closure.new_directories.iter().try_for_each(|it| self.write_names(closure, *it))
+            }
+            ClosureStep::Inodes => self.write_inodes_of(closure),
+            ClosureStep::Directories => {
+                closure.directories.iter().try_for_each(|it| self.write_names(closure, *it))
+            }
+        }
+    }
+
+    /// The device has made durable all steps of a closure.
+    pub(crate) fn closure_written(&mut self, closure: &Closure) {
+        closure.inodes.iter().for_each(|no| self.order.pending.deleted(*no));
+    }
+
+    /// Writes the closure's inodes; others of the same blocks stay as the device has them.
+    fn write_inodes_of(&mut self, closure: &Closure) -> Result<()> {
+        let size = self.geometry().inode_size as usize;
+        let mut by_block: BTreeMap<BlockNo, Vec<Range<usize>>> = BTreeMap::new();
+        for no in &closure.inodes {
+            let (block, offset) = self.place_of_bytes(*no)?;
+            by_block.entry(block).or_default().push(offset..offset + size);
+        }
+        for (block, ranges) in by_block {
+            self.data_written |= self.cache.write_ranges(block, &ranges)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a directory block without the names of other inodes that the device does not have.
+    fn write_names(&mut self, closure: &Closure, block: BlockNo) -> Result<()> {
+        let others = self.cache.look(block, |bytes| names_of_others(self, closure, bytes))?;
+        self.data_written = true;
+        self.cache.write_changed(block, |bytes| {
+            for record in others.into_iter().flatten() {
+                dir::entry::put_free(bytes, record.start, record.len());
+            }
+        })
+    }
+}
+
+/// The records of a directory block that name inodes which neither the device nor the closure has;
+/// `None` where the block can't be written without them.
+fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
+    let mut others = Vec::new();
+    for entry in Entries::of(bytes) {
+        let entry = entry.ok()?;
+        let Some(no) = entry.inode else { continue };
+        let Some(pending) = volume.order.pending.inodes.get(&no) else { continue };
+        if closure.inodes.contains(&no) {
+            continue;
+        }
+        if !pending.is_new {
+            // The device has the inode; with one link fewer, if this is one more name.
+            if volume.order.linked.contains_key(&no) {
+                return None;
+            }
+            continue;
+        }
+        // One that was renamed may have replaced a name that the device has.
+        pending.name.as_ref()?;
+        if matches!(entry.name, b"." | b"..") {
+            return None;
+        }
+        others.push(entry.offset..entry.offset + entry.length);
+    }
+    Some(others)
+}
+
+struct Builder<'a> {
+    volume: &'a Volume,
+    closure: Closure,
+}
+
+/// Each answers `false` where there is no closure.
+impl Builder<'_> {
+    fn build(&mut self, no: InodeNo) -> Result<bool> {
+        let is_directory = self.volume.inode(no)?.kind == FileKind::Directory;
+        Ok(self.add(no)?
+            && (!is_directory || self.add_names_in(no)?)
+            && self.can_be_written_apart()?)
+    }
+
+    /// Adds an inode, its blocks and, where the device does not have it, its name.
+    fn add(&mut self, no: InodeNo) -> Result<bool> {
+        let mut at = no;
+        loop {
+            if self.closure.inodes.contains(&at) {
+                return Ok(true);
+            }
+            if !self.add_inode(at)? {
+                return Ok(false);
+            }
+            let Some(pending) = self.volume.order.pending.inodes.get(&at) else { return Ok(true) };
+            let Some((parent, name)) = &pending.name else { return Ok(false) };
+            if !self.add_name(*parent, name, at)? {
+                return Ok(false);
+            }
+            at = *parent;
+        }
+    }
+
+    fn add_inode(&mut self, no: InodeNo) -> Result<bool> {
+        let inode = self.volume.inode(no)?;
+        if inode.links == 0 || self.volume.order.late_inodes.contains_key(&no) {
+            return Ok(false);
+        }
+        self.closure.inodes.insert(no);
+        let roles = &self.volume.cache;
+        let attributes = inode.xattr_block.filter(|it| roles.role(*it) == Some(Role::Map));
+        self.closure.map.extend(attributes);
+        if self.volume.has_map(&inode) { self.add_map(no, &inode) } else { Ok(true) }
+    }
+
+    fn add_map(&mut self, no: InodeNo, inode: &Inode) -> Result<bool> {
+        let is_directory = inode.kind == FileKind::Directory;
+        // The blocks of a regular file are on the device: only the way to them is looked at.
+        let lowest = if inode.kind == FileKind::Regular { 1 } else { 0 };
+        let (volume, closure) = (self.volume, &mut self.closure);
+        let mut is_whole = true;
+        volume.walk_to(no, inode, lowest, &mut |block, place| match volume.cache.role(block) {
+            Some(Role::Map) if is_directory && place.is_some() => {
+                closure.new_directories.push(block);
+            }
+            Some(Role::Map) => closure.map.push(block),
+            Some(Role::MapLate) => is_whole = false,
+            _ => {}
+        })?;
+        Ok(is_whole)
+    }
+
+    /// Adds the block of a name and the index blocks that lead to it.
+    fn add_name(&mut self, parent: InodeNo, name: &[u8], no: InodeNo) -> Result<bool> {
+        let inode = self.volume.inode(parent)?;
+        let view = DirectoryView::new(self.volume, parent, &inode)?;
+        let Search::Found(found) = dir::find(&view, &self.volume.rules, name)? else {
+            return Ok(false);
+        };
+        let mut is_whole = found.inode() == no;
+        for block in found.blocks() {
+            is_whole &= self.add_directory_block(view.physical(block)?);
+        }
+        Ok(is_whole)
+    }
+
+    fn add_directory_block(&mut self, block: BlockNo) -> bool {
+        match self.volume.cache.role(block) {
+            // One of role Map comes with its directory.
+            None | Some(Role::Map) => true,
+            Some(Role::Directory) => {
+                self.closure.directories.insert(block);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Adds all changed blocks of a directory and the new inodes that these name.
+    fn add_names_in(&mut self, no: InodeNo) -> Result<bool> {
+        let volume = self.volume;
+        if !volume.order.left.is_empty() {
+            return Ok(false);
+        }
+        let (mut blocks, inode) = (Vec::new(), volume.inode(no)?);
+        volume.walk(no, &inode, &mut |block, place| {
+            if place.is_some() && volume.cache.role(block).is_some() {
+                blocks.push(block);
+            }
+        })?;
+        let mut named = Vec::new();
+        for block in blocks {
+            if !self.add_directory_block(block) {
+                return Ok(false);
+            }
+            volume.cache.look(block, |bytes| {
+                let inodes = Entries::of(bytes).filter_map(|entry| entry.ok()?.inode);
+                named.extend(inodes.filter(|no| volume.order.pending.is_new(*no)));
+            })?;
+            if named.len() > NAMES_MAX {
+                return Ok(false);
+            }
+        }
+        for no in named {
+            if !self.add(no)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all directory blocks can be written without what is not in the closure.
+    fn can_be_written_apart(&self) -> Result<bool> {
+        for block in self.closure.new_directories.iter().chain(&self.closure.directories) {
+            let names = |bytes: &[u8]| names_of_others(self.volume, &self.closure, bytes);
+            if self.volume.cache.look(*block, names)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

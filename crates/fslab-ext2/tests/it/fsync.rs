@@ -1,0 +1,373 @@
+//! An fsync of one file: it writes few blocks however much else is dirty, and keeps its promise at
+//! every power cut.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::crash::{CrashDevice, Plan};
+use fslab_vfs::testing::environment::seed;
+use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
+
+use crate::power::{image_of, repair};
+use crate::support::{has, options};
+
+const BLOCK: usize = 4096;
+/// Files that are dirty beside the one that is synced.
+const OTHERS: u32 = 20_000;
+
+/// A device in memory that counts the bytes of metadata that are written.
+struct CountingDevice {
+    memory: MemoryDevice,
+    written: AtomicU64,
+}
+
+impl BlockDevice for CountingDevice {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.memory.write_at(offset, data)
+    }
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        self.memory.discard(offset, length)
+    }
+    fn flush(&self) -> fslab_vfs::Result<()> {
+        self.memory.flush()
+    }
+}
+
+/// A file system on such a device, with a file and a directory that are durable.
+fn counted() -> (Arc<CountingDevice>, Ext2) {
+    let memory = MemoryDevice::new(256 << 20);
+    mkfs(&memory, &options(BLOCK as u32)).unwrap();
+    let device = Arc::new(CountingDevice { memory, written: AtomicU64::new(0) });
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let volume = VolumeOptions { dirty_bytes_max: 256 << 20, ..VolumeOptions::default() };
+    (device, Ext2::open(shared, volume).unwrap())
+}
+
+/// Makes many files that nobody syncs.
+fn dirty(client: &Client<'_>, directory: Ino) {
+    for number in 0..OTHERS {
+        client.file(directory, format!("other{number}"), b"o").unwrap();
+    }
+}
+
+fn blocks_written(device: &CountingDevice, work: impl FnOnce()) -> u64 {
+    let before = device.written.load(Ordering::Relaxed);
+    work();
+    (device.written.load(Ordering::Relaxed) - before).div_ceil(BLOCK as u64)
+}
+
+#[test]
+fn fsync_of_an_append_writes_few_blocks_beside_many_dirty_inodes() {
+    let (device, ext2) = counted();
+    let client = Client::new(&ext2);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    // Its next blocks are behind an indirect block.
+    file.write_all(0, &[b'f'; 14 * BLOCK]).unwrap();
+    let others = client.mkdir(Ino::ROOT, "others").unwrap();
+    ext2.sync().unwrap();
+    dirty(&client, others);
+    let first = blocks_written(&device, || {
+        file.write_all(14 * BLOCK as u64, &[b'a'; BLOCK]).unwrap();
+        file.fsync(false).unwrap();
+    });
+    let second = blocks_written(&device, || {
+        file.write_all(15 * BLOCK as u64, &[b'a'; BLOCK]).unwrap();
+        file.fsync(false).unwrap();
+    });
+    let in_place = blocks_written(&device, || {
+        file.write_all(0, &[b'b'; BLOCK]).unwrap();
+        file.fsync(false).unwrap();
+    });
+    let all = blocks_written(&device, || ext2.sync().unwrap());
+    println!("blocks: {first} and {second} for an append, {in_place} in place, {all} for all");
+    assert!(first <= 3, "{first} blocks: superblock, indirect block, inode");
+    assert!(second <= 2 && in_place <= 1, "{second} blocks, {in_place} in place");
+    assert!(all > u64::from(OTHERS) / 16, "{all} blocks of the others");
+}
+
+#[test]
+fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
+    let (device, ext2) = counted();
+    let client = Client::new(&ext2);
+    let [mine, others] = ["mine", "others"].map(|it| client.mkdir(Ino::ROOT, it).unwrap());
+    ext2.sync().unwrap();
+    dirty(&client, others);
+    let apart = blocks_written(&device, || {
+        let ino = client.file(mine, "new", &[b'n'; 2 * BLOCK]).unwrap();
+        client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+    });
+    assert!(apart <= 4, "{apart} blocks: superblock, two inodes, name");
+    let nested = blocks_written(&device, || {
+        let above = client.mkdir(mine, "above").unwrap();
+        let below = client.mkdir(above, "below").unwrap();
+        let ino = client.file(below, "new", &[b'n'; 2 * BLOCK]).unwrap();
+        client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+    });
+    assert!(nested <= 8, "{nested} blocks: four inodes, three directories");
+    // The directory of the others was never written: its blocks are, and not their inodes.
+    let beside = |name: &str| {
+        blocks_written(&device, || {
+            let ino = client.file(others, name, b"n").unwrap();
+            client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+        })
+    };
+    let (first, second) = (beside("first"), beside("second"));
+    println!("blocks: {apart} apart, {nested} nested, {first} and {second} beside the others");
+    assert!(first <= 300, "{first} blocks");
+    assert!(second <= 5, "{second} blocks: inodes, name, index");
+    let directory = blocks_written(&device, || client.sync_directory(mine).unwrap());
+    assert!(directory <= 8, "{directory} blocks");
+}
+
+/// What the device has of a synced file at all points behind its fsync, however the blocks of
+/// others come between: `prepare` makes what is durable, `work` syncs a file.
+#[track_caller]
+fn survives(
+    block: u32,
+    bytes: u64,
+    prepare: impl FnOnce(&Client<'_>),
+    work: impl FnOnce(&Client<'_>),
+    afterwards: impl FnOnce(&Client<'_>),
+    look: impl Fn(&Client<'_>) -> Result<(), String>,
+) {
+    if !has("e2fsck") {
+        return;
+    }
+    let device = Arc::new(CrashDevice::new(bytes, block.into()).unwrap());
+    mkfs(&*device, &MkfsOptions { bytes_per_inode: 2048, ..options(block) }).unwrap();
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    prepare(&client);
+    ext2.sync().unwrap();
+    work(&client);
+    let synced = device.position();
+    afterwards(&client);
+    ext2.sync().unwrap();
+    let log = device.log();
+    let mut points: HashSet<usize> =
+        log.points_before_flushes().into_iter().filter(|point| *point > synced).collect();
+    points.insert(synced);
+    let plan = Plan { seed: seed(), subsets: 6, prefixes: 3 };
+    let states = log
+        .for_each_state(&plan, &|point| points.contains(&point), &mut |state| {
+            let image = image_of(state, bytes);
+            repair(&image)?;
+            image.check("repaired by e2fsck");
+            look(&Client::new(&image.open()))
+        })
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    assert!(states > points.len(), "{states} states of {} points", points.len());
+}
+
+fn has_bytes(client: &Client<'_>, path: &[&str], bytes: &[u8]) -> Result<(), String> {
+    let mut at = Ino::ROOT;
+    for name in path {
+        at = client.lookup(at, name).map_err(|error| format!("{path:?}: {error}"))?.ino;
+    }
+    let contents = client.contents(at).map_err(|error| format!("{path:?}: {error}"))?;
+    if contents == bytes { Ok(()) } else { Err(format!("{path:?} has other bytes")) }
+}
+
+fn sync(client: &Client<'_>, ino: Ino) {
+    client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+}
+
+/// The directory was made and split into many blocks since the last sync, and names of files that
+/// the device does not have are in all of them.
+#[test]
+fn synced_files_in_new_directories_survive_power_cuts() {
+    let bytes: Vec<u8> = (0..20_000_u32).map(|at| (at / 7) as u8).collect();
+    survives(
+        1024,
+        8 << 20,
+        |client| {
+            client.file(Ino::ROOT, "before", b"b").unwrap();
+        },
+        |client| {
+            let above = client.mkdir(Ino::ROOT, "above").unwrap();
+            let many = client.mkdir(above, "many").unwrap();
+            for number in 0..300 {
+                client.file(many, format!("other{number}-{:n<40}", ""), &[b'o'; 1500]).unwrap();
+            }
+            let first = client.file(many, "first", &bytes).unwrap();
+            sync(client, first);
+            for number in 300..500 {
+                client.file(many, format!("other{number}-{:n<40}", ""), &[b'o'; 1500]).unwrap();
+            }
+            sync(client, client.file(many, "second", &bytes).unwrap());
+        },
+        |client| {
+            let above = client.lookup(Ino::ROOT, "above").unwrap().ino;
+            let many = client.lookup(above, "many").unwrap().ino;
+            for number in (0..500).filter(|number| number % 5 > 0) {
+                client.unlink(many, format!("other{number}-{:n<40}", "")).unwrap();
+            }
+        },
+        |client| {
+            has_bytes(client, &["before"], b"b")?;
+            has_bytes(client, &["above", "many", "first"], &bytes)?;
+            has_bytes(client, &["above", "many", "second"], &bytes)
+        },
+    );
+}
+
+/// Blocks of a removed file that was durable are not given to a file that is synced before the
+/// removal is: a block would belong to both, and a checker clones it or clears one of the files.
+#[test]
+fn synced_file_shares_no_block_with_a_removed_one() {
+    // Without it, there is no room for all the files that are kept.
+    const ROOM: usize = 1_300_000;
+    let kept = vec![b'k'; 100_000];
+    survives(
+        1024,
+        2 << 20,
+        |client| {
+            let removed = client.file(Ino::ROOT, "removed", &[b'r'; ROOM]).unwrap();
+            client.file(Ino::ROOT, "old", &[b'o'; 50_000]).unwrap();
+            client.forget(removed);
+        },
+        |client| {
+            client.unlink(Ino::ROOT, "removed").unwrap();
+            for number in 0..4 {
+                let ino = client.file(Ino::ROOT, format!("kept{number}"), &kept).unwrap();
+                sync(client, ino);
+            }
+        },
+        |_| {},
+        |client| {
+            has_bytes(client, &["old"], &[b'o'; 50_000])?;
+            if let Ok(attr) = client.lookup(Ino::ROOT, "removed") {
+                let bytes = client.contents(attr.ino).map_err(|error| error.to_string())?;
+                if bytes.contains(&b'k') {
+                    return Err("a removed file has bytes of another".to_owned());
+                }
+            }
+            (0..4).try_for_each(|number| has_bytes(client, &[&format!("kept{number}")], &kept))
+        },
+    );
+}
+
+/// A name that was replaced by rename with a new inode must not be missing on the device when
+/// another file of the same directory block is synced.
+#[test]
+fn sync_of_a_neighbour_loses_no_replaced_name() {
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let old = client.file(Ino::ROOT, "name", b"old").unwrap();
+            client.forget(old);
+        },
+        |client| {
+            client.file(Ino::ROOT, "aside", b"new").unwrap();
+            client.rename(Ino::ROOT, "aside", Ino::ROOT, "name").unwrap();
+            sync(client, client.file(Ino::ROOT, "neighbour", b"n").unwrap());
+        },
+        |_| {},
+        |client| {
+            has_bytes(client, &["neighbour"], b"n")?;
+            has_bytes(client, &["name"], b"old").or_else(|_| has_bytes(client, &["name"], b"new"))
+        },
+    );
+}
+
+/// fsync of a directory makes its names durable, with the inodes behind them.
+#[test]
+fn names_of_a_synced_directory_survive_power_cuts() {
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+            client.file(directory, "removed", b"r").unwrap();
+        },
+        |client| {
+            let directory = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+            let other = client.mkdir(Ino::ROOT, "other").unwrap();
+            for number in 0..50 {
+                client.file(other, format!("other{number}"), b"o").unwrap();
+            }
+            for number in 0..40 {
+                client.file(directory, format!("new{number}-{:n<40}", ""), b"").unwrap();
+            }
+            client.symlink(directory, "link", "t".repeat(200)).unwrap();
+            client.unlink(directory, "removed").unwrap();
+            client.sync_directory(directory).unwrap();
+        },
+        |_| {},
+        |client| {
+            let directory =
+                client.lookup(Ino::ROOT, "directory").map_err(|error| error.to_string())?.ino;
+            let link = client.lookup(directory, "link").map_err(|error| error.to_string())?.ino;
+            if client.readlink(link).map_err(|error| error.to_string())?.len() != 200 {
+                return Err("the link has another target".to_owned());
+            }
+            if client.exists(directory, "removed").unwrap() {
+                return Err("a removed name is back".to_owned());
+            }
+            (0..40).try_for_each(|number| {
+                has_bytes(client, &["directory", &format!("new{number}-{:n<40}", "")], b"")
+            })
+        },
+    );
+}
+
+/// Not even where nobody repairs the file system: names and inodes of files that were not synced are
+/// left out of a block that is written for another file.
+#[test]
+fn fsync_writes_no_name_or_inode_of_other_new_files() {
+    const NAMES: u32 = 60;
+    let device = Arc::new(CrashDevice::new(2 << 20, 1024).unwrap());
+    mkfs(&*device, &options(1024)).unwrap();
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    ext2.sync().unwrap();
+    let begin = device.position();
+    let (mut synced, mut unsynced) = (Vec::new(), Vec::new());
+    for number in 0..NAMES {
+        let ino = client.file(Ino::ROOT, format!("{number}"), b"").unwrap();
+        if number % 20 == 10 {
+            sync(&client, ino);
+            synced.push((device.position(), number));
+        } else {
+            unsynced.push(ino);
+        }
+    }
+    let (log, mut others) = (device.log(), 0);
+    let plan = Plan { seed: seed(), subsets: 10, prefixes: 10 };
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    log.for_each_state(&plan, &|point| point > begin, &mut |state| {
+        let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+        let client = Client::new(&ext2);
+        for listed in client.list(Ino::ROOT).map_err(|error| error.to_string())? {
+            let found = client.lookup(Ino::ROOT, &listed.name);
+            found.map_err(|error| format!("{}: {error}", listed.name.display()))?;
+            others += u32::from(listed.name.to_str().is_some_and(|it| it.parse::<u32>().is_ok()));
+        }
+        for (_, number) in synced.iter().filter(|(at, _)| *at <= state.point) {
+            has_bytes(&client, &[&format!("{number}")], b"")?;
+        }
+        // Nor do their inodes come with those that they share a block with.
+        match unsynced.iter().find(|ino| client.attr(**ino).is_ok()) {
+            None => Ok(()),
+            Some(ino) => Err(format!("inode {ino:?} is there")),
+        }
+    })
+    .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    assert!(others > 0, "no name was on the device at any point");
+}
