@@ -326,8 +326,8 @@ fn names_of_a_synced_directory_survive_power_cuts() {
     );
 }
 
-/// Not even where nobody repairs the file system: names and inodes of files that were not synced are
-/// left out of a block that is written for another file.
+/// Not even where nobody repairs the file system: names and inodes of files that were not synced
+/// are left out of a block that is written for another file.
 #[test]
 fn fsync_writes_no_name_or_inode_of_other_new_files() {
     const NAMES: u32 = 60;

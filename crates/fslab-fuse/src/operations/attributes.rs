@@ -18,8 +18,9 @@ impl Server {
     /// How long attributes may be believed. Those of set-id programs not at all: the lower file
     /// system may clear the bits while the kernel writes, and they must not be honoured after. Nor
     /// those of files whose size is not known: who can read them later must see it. Nor those of
-    /// files that are mapped for writing by passthrough: the kernel does not notice such stores. Nor
-    /// those of files for which a write-back failed: the kernel then asks before it takes a write.
+    /// files that are mapped for writing by passthrough: the kernel does not notice such stores.
+    /// Nor those of files for which a write-back failed: the kernel then asks before it takes a
+    /// write.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
         let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;

@@ -117,8 +117,8 @@ impl Server {
     }
 }
 
-/// Writes pages of the kernel's cache. The kernel takes them for written whatever the count is: only
-/// an error is told to who syncs or closes the file. Other callers learn the count, and write the
+/// Writes pages of the kernel's cache. The kernel takes them for written whatever the count is, and
+/// reports only an error at the next fsync or close. Other callers learn the count, and write the
 /// rest.
 fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
     let mut count = write(0)?;

@@ -1,7 +1,7 @@
 //! The package's unit for mounts, run by systemd itself.
 //!
-//! systemd is the first process of namespaces of its own, over a copy of the root directory: what it
-//! changes there is gone with it, and it can't change settings of the machine.
+//! systemd is the first process of namespaces of its own, over a copy of the root directory: what
+//! it changes there is gone with it, and it can't change settings of the machine.
 
 use std::fs;
 use std::io;
