@@ -371,3 +371,45 @@ fn fsync_writes_no_name_or_inode_of_other_new_files() {
     .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
     assert!(others > 0, "no name was on the device at any point");
 }
+
+/// What an fsync of one file leaves out of a block is written by the next flush, and until then the
+/// image says that it was not unmounted in order.
+#[test]
+fn next_flush_writes_what_an_fsync_of_another_file_left_out() {
+    const STATE_OFFSET: u64 = 1024 + 58;
+    const IS_CLEAN: u8 = 1;
+    let (device, ext2) = counted();
+    let client = Client::new(&ext2);
+    ext2.sync().unwrap();
+    let is_clean = || {
+        let mut state = [0];
+        device.read_at(STATE_OFFSET, &mut state).unwrap();
+        state[0] & IS_CLEAN != 0
+    };
+    let names_on_the_device = || {
+        let shared: Arc<dyn BlockDevice> = device.clone();
+        let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+        let ext2 = Ext2::open(shared, options).unwrap();
+        Client::new(&ext2).names(Ino::ROOT).unwrap()
+    };
+    assert!(is_clean());
+    let before = names_on_the_device();
+    client.file(Ino::ROOT, "another", b"a").unwrap();
+    let synced = client.file(Ino::ROOT, "synced", b"s").unwrap();
+    client.open(synced, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
+    let with = |more: &[&str]| {
+        let mut names = before.clone();
+        names.extend(more.iter().map(|name| (*name).into()));
+        names.sort();
+        names
+    };
+    let sorted = |mut names: Vec<_>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(names_on_the_device()), with(&["synced"]));
+    assert!(!is_clean(), "the inode of another file is not on the device");
+    ext2.sync().unwrap();
+    assert_eq!(sorted(names_on_the_device()), with(&["another", "synced"]));
+    assert!(is_clean());
+}
