@@ -253,7 +253,7 @@ impl<'a> Performer<'a> {
             OperationKind::Truncate => self.truncate(operation, parent, name)?,
             OperationKind::Remove => self.target.unlink(&self.request(operation), parent, name)?,
             OperationKind::RemoveDirectory => self.remove_directory(operation, parent, name)?,
-            OperationKind::Rename => self.rename(step, parent, name)?,
+            OperationKind::Rename => self.rename(step, parent, name, redo)?,
         }
         Ok(0)
     }
@@ -396,12 +396,32 @@ impl<'a> Performer<'a> {
         Ok(())
     }
 
-    fn rename(&self, step: &Step, parent: Ino, name: Name<'_>) -> VfsResult<()> {
+    fn rename(&self, step: &Step, parent: Ino, name: Name<'_>, redo: bool) -> VfsResult<()> {
         let operation = &step.operation;
         let new_parent = self.directory(operation.directory).ok_or(Errno::NOENT)?;
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
-        let (request, mode) = (self.request(operation), RenameMode::empty());
-        self.target.rename(&request, parent, name, new_parent, new_name, mode)
+        let request = self.request(operation);
+        let rename = |mode| self.target.rename(&request, parent, name, new_parent, new_name, mode);
+        let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
+        // What is done again may have made the file anew beside the one that was renamed before.
+        if is_same || redo {
+            return rename(RenameMode::empty());
+        }
+        // A workload removes a file before its name is used again: replacing one would leave
+        // another tree than the workload's.
+        match rename(RenameMode::NO_REPLACE) {
+            Err(error) if error.errno() == Errno::INVAL => {}
+            renamed => return renamed,
+        }
+        // Not every file system knows that mode.
+        match self.target.lookup(&request, new_parent, new_name) {
+            Ok(entry) => {
+                self.target.forget(entry.attr.ino, 1);
+                Err(Errno::EXIST.into())
+            }
+            Err(error) if error.errno() == Errno::NOENT => rename(RenameMode::empty()),
+            Err(error) => Err(error),
+        }
     }
 }
 
