@@ -15,7 +15,7 @@
 //!   device does not have. It stays changed.
 //!
 //! Bitmaps and counts are not written: a check makes them again. No block of the closure belongs
-//! to another file on the device, because what was freed is not used again before a full flush.
+//! to another file on the device, because freed blocks are not reused before a full flush.
 //!
 //! There is no closure where a block may only be written after others (names left it, pointers
 //! were removed from it), or where a name may have replaced another. The caller then flushes
@@ -120,12 +120,12 @@ pub(crate) struct Closure {
     directories: BTreeSet<BlockNo>,
 }
 
-/// A step of writing a closure. The device makes durable what it was given behind each.
+/// A step of writing a closure. The device is flushed after each step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClosureStep {
     /// The superblock stops saying that all is in order.
     Begin,
-    /// New blocks and pointers: nothing on the device leads to what is new.
+    /// New blocks and pointers, to which nothing on the device points yet.
     Map,
     /// Inodes, which lead to these.
     Inodes,
@@ -351,7 +351,7 @@ impl Builder<'_> {
         Ok(true)
     }
 
-    /// Whether all directory blocks can be written without what is not in the closure.
+    /// Whether every directory block can be written without the changes outside the closure.
     fn can_be_written_apart(&self) -> Result<bool> {
         for block in self.closure.new_directories.iter().chain(&self.closure.directories) {
             let names = |bytes: &[u8]| names_of_others(self.volume, &self.closure, bytes);

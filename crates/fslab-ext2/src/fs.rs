@@ -113,7 +113,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// As [`Volume::flush`]; whoever only reads does not wait for the device.
+    /// As [`Volume::flush`]; readers do not wait for the device.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
         let mut next = Some(FlushStep::Begin);
         while let Some(step) = next {

@@ -19,7 +19,7 @@ use crate::notices;
 /// what the kernel writes back at once.
 const FREED_BYTES_MIN: u64 = 1 << 20;
 
-/// The inodes that failed, and what is needed to refuse writes to them.
+/// Inodes with a failed write-back, and the state needed to refuse writes to them.
 #[derive(Debug)]
 pub(crate) struct FailedWrites {
     channel: Arc<dyn Channel>,

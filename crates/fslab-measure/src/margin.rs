@@ -51,7 +51,7 @@ impl Margin {
         least <= interval.low && interval.high <= most
     }
 
-    /// What is said of a target that is within it.
+    /// The verdict on a target within the margin.
     #[must_use]
     pub fn words(self) -> String {
         match self.side {

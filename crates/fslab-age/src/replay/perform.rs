@@ -403,7 +403,7 @@ impl<'a> Performer<'a> {
         let request = self.request(operation);
         let rename = |mode| self.target.rename(&request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
-        // What is done again may have made the file anew beside the one that was renamed before.
+        // A resumed replay may have made the source again beside the file that it had renamed.
         if is_same || redo {
             return rename(RenameMode::empty());
         }

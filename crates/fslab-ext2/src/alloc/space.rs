@@ -136,7 +136,7 @@ impl MemorySpace {
         space
     }
 
-    /// What is free in a group that was never used.
+    /// Free blocks and inodes of a group that was never used.
     fn unused(&self, group: GroupNo) -> Counts {
         let [blocks, inodes] = self.first_free(group);
         Counts {

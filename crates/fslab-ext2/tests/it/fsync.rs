@@ -56,7 +56,7 @@ fn counted() -> (Arc<CountingDevice>, Ext2) {
     (device, Ext2::open(shared, volume).unwrap())
 }
 
-/// Makes many files that nobody syncs.
+/// Makes many files and syncs none of them.
 fn dirty(client: &Client<'_>, directory: Ino) {
     for number in 0..OTHERS {
         client.file(directory, format!("other{number}"), b"o").unwrap();

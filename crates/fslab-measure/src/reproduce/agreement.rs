@@ -128,7 +128,7 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
     let (low, high) = published.range();
     let Some((least, most)) = ends(figure) else { return Agreement::NotDecided };
     let is_ratio = published.unit.scale == Scale::Ratio;
-    // What is exactly equal is not faster, and not slower.
+    // Exactly equal times are neither faster nor slower.
     let ends_at_one = |end: f64| is_ratio && published.margin.is_none() && end == 1.0;
     let above = |value: f64| value > low || value == low && !ends_at_one(low);
     let below = |value: f64| value < high || value == high && !ends_at_one(high);
