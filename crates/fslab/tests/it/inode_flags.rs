@@ -137,6 +137,7 @@ fn codecs_and_tiers_pass_flags_on_and_refuse_protection() {
     require_mounting!();
     let codec = Place::mounted(&["-l", "zstd"]);
     let tier = Tiered::mounted();
+    let _unprotected = [&*codec.lower, tier.tree()].map(|lower| Unprotected(lower.to_owned()));
     for tree in [&codec.point, &tier.place().point] {
         let file = tree.join("file");
         fs::write(&file, "content").unwrap();
