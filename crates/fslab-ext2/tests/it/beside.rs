@@ -97,7 +97,7 @@ fn reads_are_answered_while_the_device_is_flushed() {
 }
 
 /// The 99th percentile and the 999th permille of the times of reads, with a flush of 2 ms and so
-/// many other files dirty. The writer changes a thousandth of them before each fsync.
+/// many other files dirty. The writer changes a hundredth of them before each fsync.
 fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
     let ext2 = on_device(|| std::thread::sleep(Duration::from_millis(2)));
     let client = Client::new(&ext2);
@@ -117,7 +117,7 @@ fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
         if with_writer {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
-                    for ino in others.iter().step_by(1000) {
+                    for ino in others.iter().step_by(100) {
                         client.chmod(*ino, 0o600 + (syncs & 1)).unwrap();
                     }
                     writer.write_all(0, &[8; 4096]).unwrap();
