@@ -146,6 +146,7 @@ impl Volume {
         links: u32,
     ) -> Result<InodeNo> {
         let inherited = self.inherited(request, parent, new)?;
+        let flags = inode_flags::inherited(self.inode(parent)?.flags, new.kind);
         let (no, generation) = self.take_inode(parent, new.kind)?;
         let has_created = self.geometry().inode_size as usize > crate::format::INODE_BYTES;
         let mut inode = Inode {
@@ -156,7 +157,7 @@ impl Volume {
             size: 0,
             links,
             sectors: 0,
-            flags: inode_flags::inherited(self.inode(parent)?.flags, new.kind),
+            flags,
             generation,
             xattr_block: None,
             map: [0; MAP_ENTRIES],

@@ -175,7 +175,7 @@ impl ClosedRoot {
     /// Sets an xattr of the root. An access list of a closed one changes the kept mode.
     ///
     /// # Errors
-    /// What the file system below answers; `EINVAL` for what is no list.
+    /// `EINVAL` for a value that is no access list, and errors of the file system below.
     pub fn set_xattr(
         &self,
         lower: &dyn FileSystem,
@@ -207,8 +207,8 @@ impl ClosedRoot {
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 
-    /// The mode below of a closed root with the special bits of a mode: what is made in a
-    /// directory depends on them.
+    /// The mode of a closed root in the file system below. It keeps the special bits of `mode`,
+    /// because new files in a directory depend on them.
     fn below(&self, mode: Permissions) -> Permissions {
         let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
         with_special_bits(Permissions::new(closed), mode)

@@ -16,8 +16,8 @@ use crate::surroundings::Calendar;
 /// What blocks of attributes count, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// A request of the engine's own, where there is none of a caller: what it makes belongs to the
-/// user who runs this program.
+/// A request of the engine itself, without a caller. New files belong to the user who runs this
+/// program.
 #[must_use]
 pub fn own_request() -> Request {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());

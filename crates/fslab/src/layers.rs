@@ -217,7 +217,7 @@ pub fn close_owners_tree(tree: &Path) {
             return Ok(());
         }
         match root.claim_tree(Claim::Shared) {
-            // Whoever uses it closes it.
+            // The program that uses the tree closes it.
             Err(error) if error.errno() == Errno::BUSY => Ok(()),
             claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
         }

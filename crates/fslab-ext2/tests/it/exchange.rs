@@ -155,7 +155,7 @@ impl Case {
     }
 }
 
-/// What is synced after an exchange.
+/// The inode that is synced after an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Synced {
     Everything,

@@ -327,8 +327,8 @@ fn names_of_a_synced_directory_survive_power_cuts() {
     );
 }
 
-/// Not even where nobody repairs the file system: names and inodes of files that were not synced
-/// are left out of a block that is written for another file.
+/// A block that is written for one file holds no name and no inode of files that were not synced,
+/// even before a checker repairs the file system.
 #[test]
 fn fsync_writes_no_name_or_inode_of_other_new_files() {
     const NAMES: u32 = 60;

@@ -80,7 +80,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Of a published figure and what was found.
+    /// Compares a published figure with the figures found here.
     pub fn of(kind: Kind, published: Option<&Published>, outcome: &Outcome) -> Self {
         let whole = |agreement, sentence: String| Self { agreement, points: Vec::new(), sentence };
         let figures = match outcome {

@@ -29,7 +29,7 @@ pub struct Reading {
     pub from: String,
     /// Where its figure is.
     pub at: Way,
-    /// Where the figure is that it is held against: what is found is their ratio, place by place.
+    /// The figure to divide by. The result is then the ratio of both, point by point.
     pub against: Option<Way>,
     /// Where it says why there is none.
     pub reason: Option<Way>,

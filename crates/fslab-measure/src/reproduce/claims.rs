@@ -98,7 +98,7 @@ pub enum Kind {
     Modelled,
     /// Set here: a parameter, or a figure that a parameter was fitted to.
     Input,
-    /// True by the meaning of its terms, or by the construction of what is looked at.
+    /// True by definition, or by the construction of the system under test.
     Definition,
 }
 

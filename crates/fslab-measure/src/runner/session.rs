@@ -366,6 +366,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use std::ffi::OsString;
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
     use fslab_sys::block_counters::DeviceNumber;
@@ -447,6 +448,8 @@ mod tests {
         let plan = Plan::parse("test", text, Form::Full).unwrap().targets.remove(0);
         let shop = Workshop { host: &NoHost, work_directory: &work, image_size: 320 << 20 };
         let (mut target, _) = make(&plan, shop).unwrap();
+        let allocated = fs::metadata(work.join("image")).unwrap().blocks() * 512;
+        assert!(allocated >= shop.image_size, "the host would allocate while the clock runs");
         let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());
         let file = session.tree().unwrap().create("file").unwrap();
         file.write_at(0, &[7; 1 << 16]).unwrap();

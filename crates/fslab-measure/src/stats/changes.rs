@@ -7,8 +7,8 @@
 //!
 //! Its p-value is corrected for all that is looked at together: by the number of series
 //! (Bonferroni), and within a series by the share that the piece has in it, since every side of a
-//! cut is looked at again (Meinshausen 2008, hierarchical testing). Whoever follows many series
-//! finds a change where there is none at most once in twenty times.
+//! cut is looked at again (Meinshausen 2008, hierarchical testing). A look at many series
+//! without any change reports one in at most one of twenty cases.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

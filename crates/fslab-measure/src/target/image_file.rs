@@ -20,7 +20,7 @@ use super::work_directory::check_space;
 use crate::error::{Error, Result};
 use crate::host::Host;
 
-/// What is written at once.
+/// Bytes of one write.
 const PIECE: usize = 1 << 20;
 
 /// An image.
@@ -95,8 +95,14 @@ impl ImageFile {
         let gaps = match self.unwritten(size) {
             Ok(gaps) => gaps,
             // Not every file system shows its extents; all show their holes.
-            Err(_) => self.holes(size)?,
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                self.holes(size)?
+            }
+            Err(error) => return Err(Error::file(&self.path)(error)),
         };
+        let allocated = self.file.metadata().map_err(Error::file(&self.path))?.blocks() * 512;
+        let directory = self.path.parent().unwrap_or(&self.path);
+        check_space(directory, size.saturating_sub(allocated))?;
         let zeros = vec![0; PIECE];
         for gap in gaps {
             let mut at = gap.start;

@@ -168,8 +168,8 @@ fn with_margin(margin: &str) -> Report {
     planned
 }
 
-/// With a margin no report says "no difference shown": what is within it is equal, what is outside
-/// is slower, and what a wide interval can't tell is not decided.
+/// With a margin, no report says "no difference shown": a row is equal, slower, or not decided
+/// because its interval is too wide.
 #[test]
 fn rows_are_judged_by_the_margin_of_the_plan() {
     let rendered = |name: &str, report: &Report| {

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(25);
 /// `FS_XFLAG_IMMUTABLE`
 const IMMUTABLE: u32 = 0x8;
 
-/// Runs chattr; `Err` is what it printed.
+/// Runs chattr; an error holds its message.
 fn chattr(flag: &str, path: &Path) -> Result<(), String> {
     let output = Command::new("chattr").arg(flag).arg(path).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -56,7 +56,7 @@ fn changed(path: &Path) -> (i64, i64) {
     (metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// An immutable file and one that only grows keep what they have, for root too.
+/// An immutable and an append-only file keep their bytes and names, for root too.
 fn assert_protection_works(tree: &Path) {
     let [file, log, directory] = ["file", "log", "directory"].map(|name| tree.join(name));
     fs::write(&file, "kept").unwrap();

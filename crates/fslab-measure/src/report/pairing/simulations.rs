@@ -91,7 +91,7 @@ fn targets_at_the_edge_of_a_margin_are_rarely_called_equal() {
     }
 }
 
-/// What is equal is called so where there are rounds enough, and not decided where there are not.
+/// Equal targets are called equal with enough rounds, and not decided with too few.
 #[test]
 fn equal_targets_are_called_equal_or_not_decided() {
     let found = count(200, (20, 20), 1.0, Some("5 %"), &[Verdict::Equal]);

@@ -4,7 +4,7 @@ use crate::error::{Errno, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::types::Ino;
 
-use super::check::{Outcome, refused_with_any};
+use super::check::{Outcome, Stop, refused_with_any};
 use crate::testing::client::Client;
 
 cases! { "flags":
@@ -49,13 +49,12 @@ fn flags_of_both_forms_agree(client: &Client<'_>, top: Ino) -> Outcome {
         return refused_with_any(client.set_fileattr(file, &none), NONE);
     };
     ensure_eq!(before & NO_DUMP, 0);
-    let FileAttr::Extended(mut attr) = client.fileattr(file, FileAttrForm::Extended)? else {
-        ensure!(false, "the flags are of the other form");
-        return Ok(());
-    };
-    let FileAttr::Extended(no_dump) = FileAttr::from_flags(NO_DUMP, FileAttrForm::Extended) else {
-        ensure!(false, "the flags are of the other form");
-        return Ok(());
+    let forms = [
+        client.fileattr(file, FileAttrForm::Extended)?,
+        FileAttr::from_flags(NO_DUMP, FileAttrForm::Extended),
+    ];
+    let [FileAttr::Extended(mut attr), FileAttr::Extended(no_dump)] = forms else {
+        return Err(Stop::failed(format!("another form was asked for: {forms:?}")));
     };
     attr.xflags |= no_dump.xflags;
     client.set_fileattr(file, &FileAttr::Extended(attr))?;

@@ -11,7 +11,7 @@ const DIRECTORY: &str = "/dev/shm";
 /// `f_type` of tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// As many images must fit: one that is used, one that was aged, and what is cached of them.
+/// Memory must have room for this many images: a fresh one, an aged one, and the page cache.
 const IMAGES: u64 = 3;
 
 /// The directory for images in memory and what the report says of it; `None` where the plan has no
@@ -34,4 +34,21 @@ pub(super) fn for_images(plan: &Plan) -> Option<(PathBuf, String)> {
         );
         (directory.to_owned(), remark)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_measure::plan::Form;
+
+    use super::*;
+
+    #[test]
+    fn only_images_that_memory_has_room_for_are_put_there() {
+        let parse = |text: &str| Plan::parse("test", text, Form::Quick).unwrap();
+        let in_process = parse(super::super::IN_PROCESS_PLAN);
+        assert_eq!(for_images(&in_process), None, "there is no image");
+        let mut plan = parse(super::super::QUICK_PLAN);
+        plan.image_size = 1 << 60;
+        assert_eq!(for_images(&plan), None, "there is no room");
+    }
 }

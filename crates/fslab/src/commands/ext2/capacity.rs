@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The longest prefix; what is left of a name is for its number.
+/// Bytes of the longest prefix. The number needs the rest of the name.
 const PREFIX_MOST: usize = 200;
 
 fn prefix(text: &str) -> Result<String, String> {
