@@ -24,6 +24,7 @@ mod aside;
 mod checkpoint;
 mod clean;
 mod codec;
+mod commit;
 mod context;
 pub mod convert;
 mod dump;
@@ -56,6 +57,6 @@ mod turns;
 mod writer;
 
 pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};
+pub use pack::Packed;
 pub use spec::{COPY, GZIP, LZ4, UUENCODE, ZSTD};
-pub use stored_file::Packed;
 pub use tools::{Figures, Finding, PackedFile, Salvaged, Tool, pack};

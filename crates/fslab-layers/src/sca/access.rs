@@ -7,7 +7,8 @@ use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
 use super::context::Settings;
 use super::in_use::FilesInUse;
 use super::mark;
-use super::stored_file::{OpenBelow, Packed, StoredFile};
+use super::pack::Packed;
+use super::stored_file::{OpenBelow, StoredFile};
 
 /// What is needed to use a file, by requests and by the packer.
 pub struct Access {
@@ -28,7 +29,7 @@ impl Access {
     /// Begins a use of a file, which is opened below with `mode` if nobody uses it yet.
     pub fn enter(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Arc<StoredFile>> {
         let writes = mode.writes();
-        let file = self.files.enter(ino, || {
+        let file = self.files.enter(request, ino, || {
             let opened = self.lower.open(request, ino, mode)?;
             let handle = opened.handle;
             self.take_over(request, OpenBelow { ino, handle, is_writable: writes, is_new: false })
@@ -53,6 +54,19 @@ impl Access {
 
     /// Packs a file, whose access time stays; `goes_on` as for [`StoredFile::pack`].
     pub fn pack(
+        &self,
+        request: &Request,
+        ino: Ino,
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Packed> {
+        // The kernel may forget the file meanwhile.
+        self.lower.hold(ino)?;
+        let packed = self.pack_held(request, ino, goes_on);
+        self.lower.let_go(ino);
+        packed
+    }
+
+    fn pack_held(
         &self,
         request: &Request,
         ino: Ino,

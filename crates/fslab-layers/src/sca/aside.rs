@@ -9,13 +9,24 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
 use super::format::{Kind, METADATA_BYTES_MAX};
-use super::frame::{Draft, Frame, append, gap};
+use super::frame::{Draft, Frame, Identity, append, gap};
 use super::log::Log;
 use super::roots::{mend_head, new_head};
 
+/// Copies of bytes behind the end, and the gap that they become.
+pub struct Aside {
+    draft: Draft,
+    length: u32,
+    kept: Vec<Frame>,
+}
+
 impl Log {
-    /// Makes sure that nothing lies where the next frame goes.
+    /// Prepares the end for a frame, where nothing must be durable for that.
     pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
+        if !self.is_end_clear() {
+            // Whoever writes has the end cleared first.
+            return Err(io.damaged(self.end, "bytes where the next frame goes"));
+        }
         if self.head_is_damaged {
             mend_head(io, &self.identity)?;
             self.head_is_damaged = false;
@@ -24,25 +35,11 @@ impl Log {
             io.lower.truncate(io.request, self.end)?;
             self.closing_bytes = 0;
         }
-        if self.is_superseding {
-            self.cut_off_superseded(io)?;
-        }
-        if let Some(leftover) = self.leftover.clone() {
-            self.keep_aside(io, leftover)?;
-        }
-        if std::mem::take(&mut self.has_left_out) {
-            // What was decided once must not be decided again with other frames behind it.
-            self.sync(io, true)?;
-        }
         Ok(())
     }
 
-    fn keep_aside(&mut self, io: Io<'_>, leftover: Range<u64>) -> Result<()> {
-        if is_zero(io, &leftover)? {
-            io.lower.truncate(io.request, leftover.start)?;
-            self.leftover = None;
-            return Ok(());
-        }
+    /// Copies bytes behind the end into frames behind them.
+    pub fn copy_aside(&mut self, io: Io<'_>, leftover: &Range<u64>) -> Result<Aside> {
         if !self.has_head {
             let head = new_head(&self.identity);
             io.lower.write(io.request, 0, &head, WriteOptions::default())?;
@@ -52,10 +49,15 @@ impl Log {
         // The gap needs room for its own header.
         let behind = leftover.end.max(leftover.start + header_bytes);
         let length = u32::try_from(behind - leftover.start).or(Err(Errno::FBIG))?;
-        let draft = self.gap_draft(&leftover);
-        let kept = self.copy_aside(io, &leftover, behind, draft.sequence + draft.position + 1)?;
-        io.lower.sync(io.request, false)?;
-        self.blank_header(io, leftover.start)?;
+        let draft = self.gap_draft(leftover);
+        let sequence = draft.sequence + draft.position + 1;
+        let kept = self.copies_of(io, leftover, behind, sequence)?;
+        Ok(Aside { draft, length, kept })
+    }
+
+    /// Makes a gap of bytes whose copies are durable.
+    pub fn end_aside(&mut self, io: Io<'_>, leftover: &Range<u64>, aside: Aside) -> Result<()> {
+        let Aside { draft, length, kept } = aside;
         let header = gap(&self.identity, &draft, leftover.start, length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
         tracing::warn!(
@@ -65,18 +67,9 @@ impl Log {
             "bytes that are no frame were kept aside; see `fslab sca dump`"
         );
         self.leftover = None;
-        self.is_unsynced = true;
+        self.writes += 1;
         (self.in_order, self.sequence) = (false, draft.sequence + draft.position);
         kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
-    }
-
-    /// Takes away what is left of a header, for good. A gap's header that a crash tears would else
-    /// be mixed with it, and the two can add up to a whole header: that of the frame which the
-    /// crash before had torn, and which was left out.
-    fn blank_header(&self, io: Io<'_>, offset: u64) -> Result<()> {
-        let blank = vec![0; self.identity.header_bytes()];
-        io.lower.write(io.request, offset, &blank, WriteOptions::default())?;
-        io.lower.sync(io.request, false)
     }
 
     /// The gap stands for more sequences than there can be frames in the leftover. Headers of
@@ -95,7 +88,7 @@ impl Log {
     }
 
     /// Copies a range into frames that begin at `behind`, the first of them with `sequence`.
-    fn copy_aside(
+    fn copies_of(
         &self,
         io: Io<'_>,
         range: &Range<u64>,
@@ -121,6 +114,14 @@ impl Log {
         }
         Ok(frames)
     }
+}
+
+/// Takes away what is left of a header, for good. A gap's header that a crash tears would else be
+/// mixed with it, and the two can add up to a whole header: that of the frame which the crash
+/// before had torn, and which was left out.
+pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> {
+    let blank = vec![0; identity.header_bytes()];
+    io.lower.write(io.request, offset, &blank, WriteOptions::default())
 }
 
 /// Whether a range holds nothing at all.

@@ -1,7 +1,6 @@
-//! Making a stored file durable: checkpoints of the index, root slots, and giving space back.
+//! Checkpoints of the index, and the root slots that lead to them.
 //!
-//! Order is everything here. Frames and the checkpoint are durable before a slot points to it;
-//! space of frames that are no longer of use is given back only after that (see `space`).
+//! A checkpoint is written at any time; a slot leads to it only once it is durable (see `commit`).
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, IntoBytes};
@@ -17,73 +16,27 @@ use super::log::Log;
 use super::roots::{Slot, write_slot};
 
 impl Log {
-    /// Makes everything durable, and finds everything fast after a crash.
-    ///
-    /// # Errors
-    /// What the file below answers. Once it has failed to keep something, nobody knows what it
-    /// kept, and `EIO` stays until the file is opened anew.
-    pub fn sync(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        if self.sync_has_failed {
-            return Err(Errno::IO.into());
-        }
-        let nothing_new = self.frames_since_checkpoint == 0 && !self.is_unsynced;
-        let answer = if nothing_new {
-            self.sync_below(io, data_only)
-        } else {
-            io.lower.keeping_all(io.request, || self.sync_changes(io, data_only))
-        };
-        self.index.lock().trim();
-        answer
-    }
-
-    /// Makes everything durable, and then the slot that leads to it; answers whether there is one.
-    /// On a full disk there is none: the slot written last leads to an older checkpoint.
-    pub fn sync_with_slot(&mut self, io: Io<'_>) -> Result<bool> {
-        self.sync(io, true)?;
-        // To be asked now: what the second one writes would not be durable.
-        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
-        self.sync(io, true)?;
-        Ok(is_led_to)
-    }
-
-    fn sync_changes(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        let retired = match self.write_checkpoint(io) {
-            // The frames are enough to find everything; a checkpoint is made when there is room.
-            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => None,
-            answer => Some(answer?),
-        };
-        self.sync_below(io, data_only)?;
-        self.is_unsynced = false;
-        if let Some(retired) = retired {
-            // The slot that was written last is durable now, and so is what it leads to.
-            let joinable = self.slotted.end();
-            self.point_to_checkpoint(io, false)?;
-            self.give_space_back(io, joinable);
-            // The other slot still leads to these: they go with the next checkpoint.
-            self.dead.extend(retired);
-        }
-        Ok(())
-    }
-
-    /// Makes durable what was written below, and remembers if that fails.
-    pub fn sync_below(&mut self, io: Io<'_>, data_only: bool) -> Result<()> {
-        let synced = io.lower.sync(io.request, data_only);
-        self.sync_has_failed |= synced.is_err();
-        synced
-    }
-
-    /// Writes the slot of the last checkpoint, which is durable. `is_packed`: by packing.
-    pub fn point_to_checkpoint(&mut self, io: Io<'_>, is_packed: bool) -> Result<()> {
-        let slot = Slot {
+    /// The slot that leads to the last checkpoint. `is_packed`: made by packing.
+    pub fn slot_of_checkpoint(&self, is_packed: bool) -> Slot {
+        Slot {
             ordinal: self.ordinal,
             checkpoint: self.checkpoint,
             sequence: self.sequence,
             file_size: self.size,
             is_packed,
-        };
-        write_slot(io, &self.identity, &slot)?;
+        }
+    }
+
+    /// Writes a slot. Its checkpoint is durable.
+    pub fn write_slot(&mut self, io: Io<'_>, slot: &Slot) -> Result<()> {
+        write_slot(io, &self.identity, slot)?;
         (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
         Ok(())
+    }
+
+    /// Whether a checkpoint's slot would be the one that was written last.
+    pub fn is_slot_taken(&self, ordinal: u64) -> bool {
+        !self.slotted.is_none() && ordinal % 2 == self.slot_ordinal % 2
     }
 
     /// The number of the next checkpoint: its slot must not be the one that was written last.
@@ -93,8 +46,7 @@ impl Log {
 
     fn ordinal_behind(&self, ordinal: u64) -> u64 {
         let next = ordinal + 1;
-        let is_taken = !self.slotted.is_none() && next % 2 == self.slot_ordinal % 2;
-        if is_taken { next + 1 } else { next }
+        if self.is_slot_taken(next) { next + 1 } else { next }
     }
 
     /// The number of the last checkpoint, to be told by a log that takes this one's place and knows
@@ -103,11 +55,12 @@ impl Log {
         self.ordinal_behind(self.ordinal.max(found)) - 1
     }
 
-    /// Appends the changed pages of the index and a checkpoint; answers the pages replaced.
-    pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<Vec<Reference>> {
+    /// Appends the changed pages of the index and a checkpoint, if any frame lies behind the last
+    /// one. The pages replaced are dead once a slot leads here (see [`Log::superseded`]).
+    pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
         if self.frames_since_checkpoint == 0 && !self.checkpoint.is_none() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         self.clear_the_end(io)?;
         let (mut out, base) = self.begin_batch();
@@ -130,8 +83,9 @@ impl Log {
             self.checkpoint = frame.reference;
         }
         self.ordinal = self.next_ordinal();
-        (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
-        Ok(retired)
+        self.frames_since_checkpoint = 0;
+        self.superseded.extend(retired);
+        Ok(())
     }
 
     /// Encodes tails as long as there are more pieces than a checkpoint may list. A writer leaves
@@ -245,7 +199,7 @@ impl Log {
         self.size = frame.file_size;
         self.sequence = frame.sequence;
         self.end = frame.reference.end();
-        (self.frames_since_checkpoint, self.bytes_since_checkpoint) = (0, 0);
+        (self.frames_since_checkpoint, self.committed_end) = (0, self.end);
         Some(())
     }
 }

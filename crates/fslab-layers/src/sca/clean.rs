@@ -13,7 +13,8 @@ use std::ops::Range;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::context::Io;
+use super::commit::{Stepped, Steps, Stop, clear_end, commit, commit_with_slot};
+use super::context::{Io, Settings, is_full};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Reference};
 use super::log::Log;
@@ -52,46 +53,91 @@ pub struct Move {
     is_everything: bool,
 }
 
-impl Log {
-    /// Cleans the file if it holds too much garbage. Where there is no room for that, it stays.
-    pub fn clean_where_due(&mut self, io: Io<'_>) -> Result<()> {
-        if !self.may_hold_too_much(io) {
-            return Ok(());
-        }
-        let cleaned = io.lower.keeping_all(io.request, || self.look_and_clean(io));
-        // So long, nobody looks again.
-        self.next_look = self.end + (self.garbage_bytes_max(io) / 2).min(LOOK_BYTES);
-        match cleaned {
-            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
-            answer => answer,
-        }
+/// Cleans the file if it holds too much garbage. Where there is no room for that, it stays.
+pub fn clean_where_due(file: &impl Steps) -> Stepped<()> {
+    if !file.look(|io, log| Ok(log.may_hold_too_much(io.settings)))? {
+        return Ok(());
     }
+    let cleaned = look_and_clean(file);
+    file.step(|io, log| {
+        // So long, nobody looks again.
+        log.next_look = log.end + (log.garbage_bytes_max(io.settings) / 2).min(LOOK_BYTES);
+        Ok(())
+    })?;
+    match cleaned {
+        Err(Stop::Failed(error)) if is_full(&error) => Ok(()),
+        answer => answer,
+    }
+}
 
+fn look_and_clean(file: &impl Steps) -> Stepped<()> {
+    if !file.look(|io, log| log.holds_too_much(io))? {
+        return Ok(());
+    }
+    // Perhaps it is enough to punch.
+    commit(file, true)?;
+    if file.look(|io, log| Ok(log.holds_too_much(io)? && log.has_room(io)?))? {
+        clean(file)?;
+    }
+    Ok(())
+}
+
+/// Moves everything behind the end, and gives back what lies before.
+pub fn clean(file: &impl Steps) -> Stepped<()> {
+    let mut moving = file.step(|_, log| Ok(log.begin_move()))?;
+    while move_some(file, &mut moving)? {}
+    end_move(file, &moving).map(drop)
+}
+
+/// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
+pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
+    clear_end(file)?;
+    let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end)))?;
+    if end - moving.given_back >= MOVED_BYTES {
+        commit(file, true)?;
+        moving.given_back = end;
+    }
+    Ok(has_more)
+}
+
+/// Makes gaps of all before the border, if nothing of use is left there; answers whether so.
+pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
+    let is_led_to = commit_with_slot(file)?;
+    let gaps = file.step(|io, log| {
+        // Any older checkpoint, behind the border or not, may have pages of its index before it.
+        let is_free = moving.is_everything && is_led_to && log.slotted.offset >= moving.border;
+        if is_free { log.gaps_before(io, moving).map(Some) } else { Ok(None) }
+    })?;
+    let Some(gaps) = gaps else { return Ok(false) };
+    // The first leads to the others, so it is written when they are there.
+    let Some((first, others)) = gaps.split_first() else { return Ok(true) };
+    if !others.is_empty() {
+        file.step(|io, log| log.make_gaps(io, others))?;
+        file.sync_below(true)?;
+    }
+    file.step(|io, log| {
+        log.make_gaps(io, std::slice::from_ref(first))?;
+        log.fragments.retain(|frame| frame.offset >= moving.border);
+        log.dead.retain(|frame| frame.offset >= moving.border);
+        Ok(true)
+    })
+}
+
+impl Log {
     /// Garbage that is put up with.
-    fn garbage_bytes_max(&self, io: Io<'_>) -> u64 {
-        io.settings.garbage_bytes_max.max(self.live_bytes)
+    fn garbage_bytes_max(&self, settings: &Settings) -> u64 {
+        settings.garbage_bytes_max.max(self.live_bytes)
     }
 
     /// From what is in memory: the space that was given back is still counted.
-    fn may_hold_too_much(&self, io: Io<'_>) -> bool {
+    pub fn may_hold_too_much(&self, settings: &Settings) -> bool {
         let garbage = (self.end - HEAD_BYTES).saturating_sub(self.live_bytes);
-        garbage > self.garbage_bytes_max(io) && self.end >= self.next_look
-    }
-
-    fn look_and_clean(&mut self, io: Io<'_>) -> Result<()> {
-        if self.holds_too_much(io)? {
-            // Perhaps it is enough to punch.
-            self.sync(io, true)?;
-            if self.holds_too_much(io)? && self.has_room(io)? {
-                return self.clean(io);
-            }
-        }
-        Ok(())
+        garbage > self.garbage_bytes_max(settings) && self.end >= self.next_look
     }
 
     fn holds_too_much(&self, io: Io<'_>) -> Result<bool> {
         let allocated = io.lower.attr(io.request)?.blocks * 512;
-        let most = self.live_bytes.saturating_add(self.garbage_bytes_max(io));
+        let most = self.live_bytes.saturating_add(self.garbage_bytes_max(io.settings));
         Ok(allocated.min(self.end) > most)
     }
 
@@ -100,20 +146,13 @@ impl Log {
         Ok(free_bytes(io)? >= 2 * self.live_bytes.min(MOVED_BYTES) + SPARE_BYTES)
     }
 
-    fn clean(&mut self, io: Io<'_>) -> Result<()> {
-        let mut moving = self.begin_move();
-        while self.move_some(io, &mut moving)? {}
-        self.end_move(io, &moving).map(drop)
-    }
-
     /// Begins to move everything behind the present end.
     pub fn begin_move(&mut self) -> Move {
         let (border, sequence) = (self.end, self.sequence);
         Move { border, sequence, next: 0, given_back: border, is_everything: true }
     }
 
-    /// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
-    pub fn move_some(&mut self, io: Io<'_>, moving: &mut Move) -> Result<bool> {
+    fn move_some(&mut self, io: Io<'_>, moving: &mut Move) -> Result<bool> {
         let (mut batch, mut batch_bytes, mut is_last) = (Vec::new(), 0, false);
         while batch_bytes < BATCH_BYTES && batch.len() < BATCH_FRAMES && !is_last {
             let Some(chunk) = self.next_present(io, moving.next)? else {
@@ -133,23 +172,8 @@ impl Log {
         }
         self.in_order = false;
         self.append_frames(io, batch, WriteOptions::default())?;
-        if self.end - moving.given_back >= MOVED_BYTES {
-            self.sync(io, true)?;
-            moving.given_back = self.end;
-        }
         self.index.lock().trim();
         Ok(!is_last)
-    }
-
-    /// Makes gaps of all before the border, if nothing of use is left there; answers whether so.
-    pub fn end_move(&mut self, io: Io<'_>, moving: &Move) -> Result<bool> {
-        let is_led_to = self.sync_with_slot(io)?;
-        // Any older checkpoint, behind the border or not, may have pages of its index before it.
-        let is_free = moving.is_everything && is_led_to && self.slotted.offset >= moving.border;
-        if is_free {
-            self.make_gaps_before(io, moving.border, moving.sequence)?;
-        }
-        Ok(is_free)
     }
 
     /// All that a chunk holds in one new frame: with the body of the old one if that is all.
@@ -165,26 +189,22 @@ impl Log {
         self.encoded(io, chunk, &self.chunk_content(io, chunk)?)
     }
 
-    /// Gives back everything up to `border`, where no frame is of use any more. `sequence` is that
-    /// of the last frame before it.
-    fn make_gaps_before(&mut self, io: Io<'_>, border: u64, sequence: u64) -> Result<()> {
+    /// The gaps that take the place of all before a move's border, where no frame is of use any
+    /// more; none if they are there already.
+    fn gaps_before(&self, io: Io<'_>, moving: &Move) -> Result<Vec<Gap>> {
         // Another move, which began later, may have ended before.
-        if end_of(&self.leading_gaps(io)?) >= border {
-            return Ok(());
+        if end_of(&self.leading_gaps(io)?) >= moving.border {
+            return Ok(Vec::new());
         }
         let there = Reference { offset: HEAD_BYTES, stored_length: 0, header_crc: 0 };
         let first = self.header_of(io, there)?;
-        let Some(gaps) = gaps(HEAD_BYTES..border, first.sequence, sequence) else { return Ok(()) };
-        // The first leads to the others, so it is written when they are there.
-        for gap in gaps.into_iter().rev() {
-            if gap.range.start == HEAD_BYTES && gap.range.end < border {
-                io.lower.sync(io.request, true)?;
-            }
-            self.make_gap(io, &gap, self.size)?;
-        }
-        self.fragments.retain(|frame| frame.offset >= border);
-        self.dead.retain(|frame| frame.offset >= border);
-        Ok(())
+        let made = gaps(HEAD_BYTES..moving.border, first.sequence, moving.sequence);
+        Ok(made.unwrap_or_default())
+    }
+
+    /// Writes gaps, the last one first.
+    fn make_gaps(&self, io: Io<'_>, gaps: &[Gap]) -> Result<()> {
+        gaps.iter().rev().try_for_each(|gap| self.make_gap(io, gap, self.size).map(drop))
     }
 }
 

@@ -10,6 +10,7 @@ use quick_cache::sync::Cache;
 
 use super::ahead::Ahead;
 use super::codec::CodecSpec;
+use super::encoder::Workers;
 use super::frame::Reference;
 use super::lower::LowerFile;
 use super::prepared::Shape;
@@ -45,7 +46,7 @@ pub struct Settings {
     /// Marks that are there are read and voided in any case.
     pub size_xattr: bool,
     /// Encodes the chunks of large writes side by side.
-    pub workers: rayon::ThreadPool,
+    pub workers: Workers,
     /// Decoded content of frames.
     pub cache: DecodedCache,
     /// Tells how long something takes.
@@ -157,6 +158,11 @@ impl<'a> Io<'a> {
         tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca check`");
         Error::Damaged { ino: self.lower.ino, offset, what }
     }
+}
+
+/// Whether an error says that there is no room.
+pub fn is_full(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
 /// The largest file was exceeded.

@@ -1,5 +1,8 @@
 //! Turning content into bodies of frames, on as many threads as were allowed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fslab_vfs::{Errno, Result};
 use parking_lot::Mutex;
 
@@ -33,34 +36,91 @@ pub fn encode_all(
     }
     let mut contents = contents.to_vec();
     let encode = |content: &mut &[u8]| encode(settings, codec, content);
-    side_by_side(&settings.workers, &mut contents, &encode).into_iter().collect()
+    settings.workers.side_by_side(&mut contents, &encode).into_iter().collect()
 }
 
-/// Does something to each of several items, in whatever order, and answers in theirs. The caller
-/// takes its share: a thread that only waits is one too few, and waking another costs time.
-pub fn side_by_side<I: Send, T: Send>(
-    workers: &rayon::ThreadPool,
-    items: &mut [I],
-    work: &(impl Fn(&mut I) -> T + Sync),
-) -> Vec<T> {
-    let helpers = (workers.current_num_threads() - 1).min(items.len() - 1);
-    let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
-    let take = || waiting.lock().next();
-    let work_on = || {
-        while let Some((number, item)) = take() {
-            let answer = work(item);
-            done.lock().push((number, answer));
-        }
-    };
-    workers.in_place_scope(|scope| {
-        for _ in 0..helpers {
-            scope.spawn(|_| work_on());
-        }
-        work_on();
-    });
-    let mut done = done.into_inner();
-    done.sort_unstable_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, answer)| answer).collect()
+/// Threads that encode and decode. Nobody waits for one that has something else to do.
+pub struct Workers {
+    pool: rayon::ThreadPool,
+    /// Threads that have a job, and jobs that wait for one.
+    busy: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    pub fn new(pool: rayon::ThreadPool) -> Self {
+        Self { pool, busy: Arc::default() }
+    }
+
+    pub fn count(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Has a thread do a job, when there is one.
+    pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
+        let reserved = Reserved::new(&self.busy);
+        self.pool.spawn(move || {
+            let _reserved = reserved;
+            job();
+        });
+    }
+
+    /// Does something to each of several items, in whatever order, and answers in theirs. The
+    /// caller takes its share: a thread that only waits is one too few, and waking another costs
+    /// time. It is helped by idle threads only.
+    pub fn side_by_side<I: Send, T: Send>(
+        &self,
+        items: &mut [I],
+        work: &(impl Fn(&mut I) -> T + Sync),
+    ) -> Vec<T> {
+        let wanted = (self.count() - 1).min(items.len().saturating_sub(1));
+        let helpers = self.reserve_idle(wanted);
+        let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
+        let take = || waiting.lock().next();
+        let work_on = || {
+            while let Some((number, item)) = take() {
+                let answer = work(item);
+                done.lock().push((number, answer));
+            }
+        };
+        self.pool.in_place_scope(|scope| {
+            for reserved in helpers {
+                scope.spawn(|_| {
+                    let _reserved = reserved;
+                    work_on();
+                });
+            }
+            work_on();
+        });
+        let mut done = done.into_inner();
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Reserves threads that have nothing to do, at most so many.
+    fn reserve_idle(&self, wanted: usize) -> Vec<Reserved> {
+        let threads = self.count();
+        let most = |busy: usize| wanted.min(threads.saturating_sub(busy));
+        let reserve = |busy: usize| Some(busy + most(busy));
+        let (Ok(before) | Err(before)) =
+            self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        (0..most(before)).map(|_| Reserved(Arc::clone(&self.busy))).collect()
+    }
+}
+
+/// A thread with a job; idle again when dropped.
+struct Reserved(Arc<AtomicUsize>);
+
+impl Reserved {
+    fn new(busy: &Arc<AtomicUsize>) -> Self {
+        busy.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(busy))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Encodes one chunk, or stores it as it is where encoding gains too little.

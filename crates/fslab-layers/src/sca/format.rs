@@ -252,7 +252,13 @@ pub struct MarkRecord {
     pub sequence: U64,
     /// The session that wrote it; see [`TreeRecord`].
     pub session: U64,
+    /// The last checkpoint. A record without it ends here; so do all that were written before
+    /// fslab 0.2.
+    pub checkpoint: ReferenceRecord,
 }
+
+/// Bytes of a [`MarkRecord`] without a checkpoint.
+pub const SHORT_MARK_BYTES: usize = 40;
 
 /// The xattr of the lower root: what is known of the whole tree.
 #[derive(
@@ -291,7 +297,7 @@ const _: () = {
     assert!(size_of::<PageRecord>() == 24);
     assert!(size_of::<CheckpointRecord>() == 64);
     assert!(size_of::<SegmentRecord>() == 32);
-    assert!(size_of::<MarkRecord>() == 40);
+    assert!(size_of::<MarkRecord>() == SHORT_MARK_BYTES + size_of::<ReferenceRecord>());
     assert!(size_of::<TreeRecord>() == 32);
     assert!(SEGMENTS_MAX * size_of::<SegmentRecord>() + 64 <= METADATA_BYTES_MAX);
 };

@@ -1,7 +1,7 @@
 //! Which files are in use, and by how many. Whoever comes first opens a file below.
 //!
-//! Opening may mean recovery, a walk over a whole stored file. Invariant: only who wants the same
-//! file waits for that; the lock over all files is held for a moment only.
+//! Opening may mean recovery, a walk over a whole stored file, and closing writes. Invariant: only
+//! who wants the same file waits for that; the lock over all files is held for a moment only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ impl FilesInUse {
     /// Begins a use of a file; `open` opens it if nobody has it open.
     pub fn enter(
         &self,
+        request: &Request,
         ino: Ino,
         open: impl FnOnce() -> Result<StoredFile>,
     ) -> Result<Arc<StoredFile>> {
@@ -41,7 +42,7 @@ impl FilesInUse {
             Ok(opened) => Ok(Arc::clone(file.insert(Arc::new(opened)))),
             Err(error) => {
                 drop(file);
-                self.part(ino);
+                self.part(request, ino)?;
                 Err(error)
             }
         }
@@ -52,12 +53,28 @@ impl FilesInUse {
         // Who comes while the file is being left in order finds it still in use.
         let is_last = self.files.lock().get(&ino).is_some_and(|known| known.users == 1);
         let settled = if is_last { file.settle(request) } else { Ok(()) };
-        let mut files = self.files.lock();
-        if part(&mut files, ino) {
-            // Under the lock: whoever opens it next must find the claim on it given up.
-            file.close(request)?;
+        let parted = self.part(request, ino);
+        settled.and(parted)
+    }
+
+    /// Gives up a use. Nobody keeps open what has no user: who comes meanwhile opens it anew.
+    fn part(&self, request: &Request, ino: Ino) -> Result<()> {
+        let Some(opening) = self.last_opening(ino) else { return Ok(()) };
+        let mut open = opening.lock();
+        if self.files.lock().get(&ino).is_none_or(|known| known.users > 0) {
+            return Ok(());
         }
-        settled
+        let closed = open.take().map_or(Ok(()), |file| {
+            // Of several who leave at once, none was alone when it left the file in order.
+            let settled = file.settle(request);
+            let closed = file.close(request);
+            settled.and(closed)
+        });
+        let mut files = self.files.lock();
+        if files.get(&ino).is_some_and(|known| known.users == 0) {
+            files.remove(&ino);
+        }
+        closed
     }
 
     /// The file, if somebody uses it.
@@ -94,7 +111,7 @@ impl FilesInUse {
         }
         let found = unused();
         drop(file);
-        self.part(ino);
+        self.part(request, ino)?;
         found
     }
 
@@ -107,14 +124,11 @@ impl FilesInUse {
         Arc::clone(&known.opening)
     }
 
-    fn part(&self, ino: Ino) {
-        part(&mut self.files.lock(), ino);
+    /// Counts one user less; answers what the last one leaves, which is still known.
+    fn last_opening(&self, ino: Ino) -> Option<Arc<Opening>> {
+        let mut files = self.files.lock();
+        let known = files.get_mut(&ino)?;
+        known.users -= 1;
+        (known.users == 0).then(|| Arc::clone(&known.opening))
     }
-}
-
-/// Answers whether that was the last user.
-fn part(files: &mut HashMap<Ino, InUse>, ino: Ino) -> bool {
-    let Some(known) = files.get_mut(&ino) else { return false };
-    known.users -= 1;
-    known.users == 0 && files.remove(&ino).is_some()
 }

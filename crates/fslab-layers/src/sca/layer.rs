@@ -239,7 +239,7 @@ impl Sca {
 
     fn enter_opened(&self, request: &Request, opened: OpenBelow) -> Result<Use> {
         let (ino, mut is_taken) = (opened.ino, false);
-        let file = self.access.files.enter(ino, || {
+        let file = self.access.files.enter(request, ino, || {
             is_taken = true;
             self.access.take_over(request, opened)
         })?;

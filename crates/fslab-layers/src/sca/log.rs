@@ -38,6 +38,9 @@ pub struct Log {
     pub live_bytes: u64,
     /// Frames of no more use whose space was not given back.
     pub dead: Vec<Reference>,
+    /// Pages and checkpoints that were replaced and that a slot may still lead to: dead once
+    /// another checkpoint has a slot.
+    pub superseded: Vec<Reference>,
     /// Dead frames whose headers could be joined.
     pub fragments: Vec<Reference>,
     /// The last checkpoint: how many there were, and where it is.
@@ -50,13 +53,17 @@ pub struct Log {
     pub sync_has_failed: bool,
     /// The head must be written anew: it was lost, and the file was known by its first frame.
     pub head_is_damaged: bool,
-    /// Frames and bytes written since.
+    /// Frames written since.
     pub frames_since_checkpoint: u64,
-    pub bytes_since_checkpoint: u64,
+    /// Where the file ended when it was last committed.
+    pub committed_end: u64,
     /// Bytes appended since the seek table was last written.
     pub bytes_since_closing: u64,
-    /// Whether anything was written that is not known to be durable.
-    pub is_unsynced: bool,
+    /// How often something was written below, and how often it had been when all was last durable.
+    pub writes: u64,
+    pub durable_writes: u64,
+    /// So much was written since the last commit that another is due.
+    pub is_commit_due: bool,
     /// Whether the head is in the file below.
     pub has_head: bool,
     /// Bytes behind the end that are no frame and not yet kept aside.
@@ -136,6 +143,7 @@ impl Log {
             in_order: true,
             live_bytes: 0,
             dead: Vec::new(),
+            superseded: Vec::new(),
             fragments: Vec::new(),
             ordinal: 0,
             checkpoint: Reference::NONE,
@@ -144,9 +152,11 @@ impl Log {
             sync_has_failed: false,
             head_is_damaged: false,
             frames_since_checkpoint: 0,
-            bytes_since_checkpoint: 0,
+            committed_end: HEAD_BYTES,
             bytes_since_closing: 0,
-            is_unsynced: false,
+            writes: 0,
+            durable_writes: 0,
+            is_commit_due: false,
             has_head: false,
             leftover: None,
             has_left_out: false,
@@ -160,6 +170,17 @@ impl Log {
 
     pub fn chunk_bytes(&self) -> u64 {
         self.identity.chunk_bytes()
+    }
+
+    /// Whether anything was written that is not known to be durable.
+    pub fn is_unsynced(&self) -> bool {
+        self.writes != self.durable_writes
+    }
+
+    /// Whether the next frame can be written right behind the last one: else see
+    /// [`super::commit::clear_end`].
+    pub fn is_end_clear(&self) -> bool {
+        !self.is_superseding && self.leftover.is_none() && !self.has_left_out
     }
 
     /// Whether ordinary tools decode the file to exactly its content.
@@ -276,7 +297,6 @@ impl Log {
         self.sequence = frame.last_sequence();
         self.end = frame.reference.end();
         self.frames_since_checkpoint += 1;
-        self.bytes_since_checkpoint += u64::from(frame.reference.stored_length);
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
         Ok(())
     }

@@ -9,7 +9,10 @@ use fslab_vfs::{Errno, Error, FileSystem, Ino, OpenMode, Request, Result, XattrM
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Session;
-use super::format::{FLAG_PURE, MARK_NAME, MarkRecord, TREE_NAME, TreeRecord, VERSION};
+use super::format::{
+    FLAG_PURE, MARK_NAME, MarkRecord, SHORT_MARK_BYTES, TREE_NAME, TreeRecord, VERSION,
+};
+use super::frame::Reference;
 
 /// What an xattr says a file below is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,9 @@ pub struct Clean {
     /// Everything was durable when this was written.
     pub durable: bool,
     pub session: u64,
+    /// The last checkpoint, from which few reads lead to the last frame; none in marks of versions
+    /// that did not say.
+    pub checkpoint: Reference,
 }
 
 impl Clean {
@@ -78,6 +84,7 @@ fn encode(mark: &Mark) -> Vec<u8> {
         stored_length: 0.into(),
         sequence: 0.into(),
         session: 0.into(),
+        checkpoint: Reference::NONE.to_record(),
     };
     match mark {
         Mark::Dirty => {}
@@ -88,16 +95,25 @@ fn encode(mark: &Mark) -> Vec<u8> {
             record.stored_length = clean.stored_length.into();
             record.sequence = clean.sequence.into();
             record.session = clean.session.into();
+            record.checkpoint = clean.checkpoint.to_record();
         }
     }
-    record.crc = crc32c::crc32c(record.as_bytes()).into();
-    record.as_bytes().to_vec()
+    let has_checkpoint = !Reference::from_record(&record.checkpoint).is_none();
+    let length = if has_checkpoint { size_of::<MarkRecord>() } else { SHORT_MARK_BYTES };
+    record.crc = crc32c::crc32c(&record.as_bytes()[..length]).into();
+    record.as_bytes()[..length].to_vec()
 }
 
 fn decode(value: &[u8]) -> Option<Mark> {
-    let mut record = MarkRecord::read_from_bytes(value).ok()?;
+    if ![SHORT_MARK_BYTES, size_of::<MarkRecord>()].contains(&value.len()) {
+        return None;
+    }
+    let mut bytes = [0; size_of::<MarkRecord>()];
+    bytes[..value.len()].copy_from_slice(value);
+    let mut record = MarkRecord::read_from_bytes(&bytes).ok()?;
     let crc = std::mem::take(&mut record.crc).get();
-    if record.version != VERSION || crc != crc32c::crc32c(record.as_bytes()) {
+    let known = &record.as_bytes()[..value.len()];
+    if record.version != VERSION || crc != crc32c::crc32c(known) {
         return None;
     }
     match (record.kind, record.state) {
@@ -109,6 +125,7 @@ fn decode(value: &[u8]) -> Option<Mark> {
             sequence: record.sequence.get(),
             durable: state == 2,
             session: record.session.get(),
+            checkpoint: Reference::from_record(&record.checkpoint),
         })),
         _ => None,
     }
@@ -254,8 +271,12 @@ mod tests {
             sequence: 9,
             durable: true,
             session: 3,
+            checkpoint: Reference { offset: 11_000, stored_length: 1000, header_crc: 5 },
         };
-        for mark in [Mark::Dirty, Mark::Foreign, Mark::Clean(clean)] {
+        // As it was written before marks led to checkpoints.
+        let short = Clean { checkpoint: Reference::NONE, ..clean };
+        assert_eq!(encode(&Mark::Clean(short)).len(), SHORT_MARK_BYTES);
+        for mark in [Mark::Dirty, Mark::Foreign, Mark::Clean(short), Mark::Clean(clean)] {
             let value = encode(&mark);
             assert!(value.len() <= 64);
             assert_eq!(decode(&value), Some(mark));
@@ -276,6 +297,7 @@ mod tests {
             sequence: 3,
             durable,
             session,
+            checkpoint: Reference::NONE,
         };
         assert!(clean(true, 6).holds(2, &session));
         assert!(!clean(true, 6).holds(3, &session));

@@ -8,6 +8,7 @@ use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
 use super::context::{BytesOfContent, Settings, WhenToPack};
+use super::encoder::Workers;
 use super::mark;
 use crate::error::Result;
 use crate::options::{OptionSpec, Options, ValueKind};
@@ -165,12 +166,13 @@ fn when_to_pack(options: &Options, surroundings: &Surroundings) -> WhenToPack {
     }
 }
 
-fn workers(codec: &'static CodecSpec, threads: usize) -> Result<rayon::ThreadPool> {
+fn workers(codec: &'static CodecSpec, threads: usize) -> Result<Workers> {
     let name = |index| format!("{}-{index}", codec.name);
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(name)
         .build()
+        .map(Workers::new)
         .map_err(|source| crate::Error::Threads { layer: codec.name, source })
 }
 
@@ -194,7 +196,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         least_gain: 0.0,
         verify: true,
         size_xattr: false,
-        workers,
+        workers: Workers::new(workers),
         cache: cache(0),
         clock: Arc::new(MonotonicClock),
         draws: Arc::new(SteadyDraws::default()),

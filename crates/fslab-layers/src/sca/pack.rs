@@ -14,7 +14,10 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::clean::{BATCH_FRAMES, GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, free_bytes};
+use super::clean::{
+    BATCH_FRAMES, GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, end_move, free_bytes, move_some,
+};
+use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
 use super::context::{Io, Settings};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{self, Draft, Frame, Reference};
@@ -36,9 +39,7 @@ const GARBAGE_BYTES: u64 = 64 << 10;
 const TAIL_BYTES: u64 = 4 << 10;
 
 /// A file on its way into packed form.
-pub struct Packing {
-    /// Which file it is: it may be emptied and written anew meanwhile.
-    file_id: u64,
+struct Packing {
     /// Where the gaps before it must end.
     room_end: u64,
     stage: Stage,
@@ -66,12 +67,23 @@ struct Copying {
 
 /// Where a packing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+enum Progress {
     /// So many bytes more were written below.
     Going(u64),
     /// The file is packed.
     Done,
     /// Somebody changed the file, or a part can't be read. It is as it was.
+    GivenUp,
+}
+
+/// What became of packing a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packed {
+    /// Nothing was to be gained.
+    Already,
+    /// It was packed.
+    Now,
+    /// It was changed meanwhile, a part of it can't be read, or nobody wanted it any more.
     GivenUp,
 }
 
@@ -86,18 +98,106 @@ struct Shape {
     has_small_holes: bool,
 }
 
-impl Log {
-    /// Packs the whole file at once, if that gains anything.
-    pub fn pack(&mut self, io: Io<'_>) -> Result<Option<Progress>> {
-        let Some(mut packing) = self.begin_packing(io)? else { return Ok(None) };
-        loop {
-            match self.pack_some(io, &mut packing)? {
-                Progress::Going(_) => {}
-                end => return Ok(Some(end)),
-            }
+/// Packs a file. `goes_on` is told after each step how many bytes were written, while nobody is
+/// kept from the file, and says whether to go on.
+///
+/// # Errors
+/// `ENOSPC` where there is no room below for a copy of what is of use.
+pub fn pack(file: &impl Steps, goes_on: &mut dyn FnMut(u64) -> bool) -> Stepped<Packed> {
+    let mut packing = in_turn(file, || begin(file))?;
+    loop {
+        match in_turn(file, || pack_some(file, &mut packing))? {
+            Progress::Done => return Ok(Packed::Now),
+            Progress::Going(bytes) if goes_on(bytes) => {}
+            Progress::Going(_) => break,
+            Progress::GivenUp => return Ok(Packed::GivenUp),
         }
     }
+    in_turn(file, || give_up(file, &packing))?;
+    Ok(Packed::GivenUp)
+}
 
+fn in_turn<T>(file: &impl Steps, work: impl FnOnce() -> Stepped<T>) -> Stepped<T> {
+    let _turn = file.turn();
+    work()
+}
+
+fn begin(file: &impl Steps) -> Stepped<Packing> {
+    clear_end(file)?;
+    let room_end = file.look(|io, log| log.room_for_a_copy(io))?;
+    let has_room = file.look(|io, log| Ok(end_of(&log.leading_gaps(io)?) >= room_end))?;
+    let stage = if has_room {
+        Stage::Copying(begin_copying(file, room_end)?)
+    } else {
+        Stage::Moving(file.step(|io, log| {
+            log.add_room(io, room_end)?;
+            Ok(log.begin_move())
+        })?)
+    };
+    Ok(Packing { room_end, stage })
+}
+
+/// Goes on with packing. After an error there is no going on.
+fn pack_some(file: &impl Steps, packing: &mut Packing) -> Stepped<Progress> {
+    match &mut packing.stage {
+        Stage::Moving(moving) => {
+            let before = file.look(|_, log| Ok(log.end))?;
+            if !move_some(file, moving)? {
+                if !end_move(file, moving)? {
+                    return Ok(Progress::GivenUp);
+                }
+                packing.stage = Stage::Copying(begin_copying(file, packing.room_end)?);
+            }
+            Ok(Progress::Going(file.look(|_, log| Ok(log.end))? - before))
+        }
+        Stage::Copying(copying) => match copy_some(file, copying) {
+            Ok(Progress::Done) => become_packed(file),
+            Err(Stop::Failed(error)) => {
+                give_up(file, packing)?;
+                Err(error.into())
+            }
+            answer => answer,
+        },
+    }
+}
+
+fn begin_copying(file: &impl Steps, room_end: u64) -> Stepped<Box<Copying>> {
+    if !commit_with_slot(file)? {
+        return Err(Stop::Failed(Errno::NOSPC.into()));
+    }
+    file.step(|io, log| log.begin_copying(io, room_end))
+}
+
+/// Copies about a mebibyte; done once a slot leads to the copy, which then is the file.
+fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
+    let copied = file.step(|io, log| log.copy_some(io, copying))?;
+    if copied != Progress::Done {
+        return Ok(copied);
+    }
+    file.sync_below(true)?;
+    file.step(|io, log| log.point_to_copy(io, copying))
+}
+
+/// Lets nothing remain of what the file was before. If the slot can't be made durable, nobody knows
+/// which of both a crash leaves: nothing is added to either.
+fn become_packed(file: &impl Steps) -> Stepped<Progress> {
+    file.sync_below(true)?;
+    cut_off_superseded(file)?;
+    Ok(Progress::Done)
+}
+
+/// Gives back what a packing took that is not gone on with.
+fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
+    let Stage::Copying(copying) = &packing.stage else { return Ok(()) };
+    file.step(|io, log| {
+        if let Err(error) = log.empty_gaps(io, &copying.gaps) {
+            tracing::warn!(%error, file = %io.lower.name(), "could not give up packing in order");
+        }
+        Ok(())
+    })
+}
+
+impl Log {
     /// Whether there is so much garbage, or so long a tail, that the file should be packed when
     /// nothing else is to be done. From what is in memory.
     pub fn wants_packing(&self, settings: &Settings) -> bool {
@@ -146,69 +246,18 @@ impl Log {
         Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
-    /// Begins to pack, if that gains anything.
+    /// Where the gaps before a packed copy must end.
     ///
     /// # Errors
     /// `ENOSPC` where there is no room below for a copy of what is of use.
-    pub fn begin_packing(&mut self, io: Io<'_>) -> Result<Option<Packing>> {
-        if !self.gains_by_packing(io)? {
-            return Ok(None);
-        }
-        self.clear_the_end(io)?;
+    fn room_for_a_copy(&self, io: Io<'_>) -> Result<u64> {
         let shape = self.shape(io)?;
         let live = self.live_bytes.min(self.end);
         if free_bytes(io)? < live + 2 * MOVED_BYTES.min(live) + SPARE_BYTES {
             return Err(Errno::NOSPC.into());
         }
         let zeros = shape.zeros * (64 + self.chunk_bytes() / 128);
-        let room_end = HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10);
-        let stage = if end_of(&self.leading_gaps(io)?) >= room_end {
-            Stage::Copying(self.begin_copying(io, room_end)?)
-        } else {
-            self.add_room(io, room_end)?;
-            Stage::Moving(self.begin_move())
-        };
-        Ok(Some(Packing { file_id: self.identity.file_id, room_end, stage }))
-    }
-
-    /// Goes on with packing. After an error there is no going on.
-    pub fn pack_some(&mut self, io: Io<'_>, packing: &mut Packing) -> Result<Progress> {
-        if packing.file_id != self.identity.file_id {
-            return Ok(Progress::GivenUp);
-        }
-        let before = self.end;
-        match &mut packing.stage {
-            Stage::Moving(moving) => {
-                if self.move_some(io, moving)? {
-                    return Ok(Progress::Going(self.end - before));
-                }
-                if !self.end_move(io, moving)? {
-                    return Ok(Progress::GivenUp);
-                }
-                packing.stage = Stage::Copying(self.begin_copying(io, packing.room_end)?);
-                Ok(Progress::Going(self.end - before))
-            }
-            Stage::Copying(copying) => match self.copy_some(io, copying) {
-                // From here on the copy is what counts: nothing of it is ever given up.
-                Ok(Progress::Done) => self.become_packed(io, copying),
-                Err(error) => {
-                    self.give_up_packing(io, packing);
-                    Err(error)
-                }
-                answer => answer,
-            },
-        }
-    }
-
-    /// Gives back what a packing took that is not gone on with.
-    pub fn give_up_packing(&self, io: Io<'_>, packing: &Packing) {
-        let Stage::Copying(copying) = &packing.stage else { return };
-        if packing.file_id != self.identity.file_id {
-            return;
-        }
-        if let Err(error) = self.empty_gaps(io, &copying.gaps) {
-            tracing::warn!(%error, file = %io.lower.name(), "could not give up packing in order");
-        }
+        Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
     /// Gaps as they were, if they are still those that the file begins with.
@@ -307,9 +356,8 @@ impl Log {
     }
 
     fn begin_copying(&mut self, io: Io<'_>, room_end: u64) -> Result<Box<Copying>> {
-        let is_led_to = self.sync_with_slot(io)?;
         let gaps = self.leading_gaps(io)?;
-        if !is_led_to || end_of(&gaps) < room_end {
+        if end_of(&gaps) < room_end {
             return Err(Errno::NOSPC.into());
         }
         let nothing = (self.identity.codec.store)(&[]);
@@ -329,7 +377,7 @@ impl Log {
         Ok(Box::new(Copying { packed, sequence, gaps, next: 0, fills, pending }))
     }
 
-    /// Copies about a mebibyte; done once everything is copied, durably.
+    /// Copies about a mebibyte; done once everything is copied.
     fn copy_some(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if copying.sequence != self.sequence || self.sync_has_failed {
             self.empty_gaps(io, &copying.gaps)?;
@@ -382,51 +430,36 @@ impl Log {
         self.chunks_within(hole).map(frame).collect()
     }
 
-    /// Ends the copy with a checkpoint, makes it durable, and writes the slot that leads to it.
+    /// Ends the copy with a checkpoint.
     fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
-        let retired = copying.packed.write_checkpoint(io)?;
-        copying.packed.dead.extend(retired);
+        copying.packed.write_checkpoint(io)?;
         // A frame of a packing that was given up must not follow the last one.
         let blank = vec![0; self.identity.header_bytes()];
-        let end = copying.packed.end;
-        io.lower.write(io.request, end, &blank, WriteOptions::default())?;
-        io.lower.sync(io.request, true)?;
-        copying.packed.limit = None;
-        copying.packed.point_to_checkpoint(io, true)?;
+        io.lower.write(io.request, copying.packed.end, &blank, WriteOptions::default())?;
         Ok(Progress::Done)
     }
 
-    /// Lets the copy be the file, as it is for whoever opens it from now on. If the slot can't be
-    /// made durable, nobody knows which of both a crash leaves: nothing is added to either.
-    fn become_packed(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
+    /// Writes the slot that leads to the copy, which is durable, and lets it be the file, as it is
+    /// for whoever opens it from now on.
+    fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
+        if copying.sequence != self.sequence || self.sync_has_failed {
+            self.empty_gaps(io, &copying.gaps)?;
+            return Ok(Progress::GivenUp);
+        }
+        copying.packed.limit = None;
+        let slot = copying.packed.slot_of_checkpoint(true);
+        copying.packed.write_slot(io, &slot)?;
         // Frames that are gone need no room.
         io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
         self.is_superseding = true;
-        self.sync_below(io, true)?;
-        self.cut_off_superseded(io)?;
         tracing::debug!(file = %io.lower.name(), bytes = self.end, "packed a stored file");
         Ok(Progress::Done)
     }
 
-    /// Takes away what the file was before it was packed.
-    pub fn cut_off_superseded(&mut self, io: Io<'_>) -> Result<()> {
-        if self.sync_has_failed {
-            return Err(Errno::IO.into());
-        }
-        self.shorten_first_gap(io)?;
-        self.sync_below(io, true)?;
-        io.lower.truncate(io.request, self.end)?;
-        self.sync_below(io, false)?;
-        (self.is_superseding, self.leftover) = (false, None);
-        // The next slot does not say any more that anything is to be cut off.
-        self.frames_since_checkpoint += 1;
-        self.sync(io, true)
-    }
-
     /// Lets the gap before the first frame end there, so that the walk over all frames works. If
     /// the two are not what packing leaves, the slot alone leads to the frames.
-    fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
+    pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity.codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity.header_bytes() + nothing) as u64;
         let at = |offset| Reference { offset, stored_length: 0, header_crc: 0 };

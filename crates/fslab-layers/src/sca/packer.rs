@@ -18,7 +18,8 @@ use parking_lot::{Condvar, Mutex};
 use super::access::Access;
 use super::context::WhenToPack;
 use super::layer::own_request;
-use super::stored_file::{Packed, StoredFile};
+use super::pack::Packed;
+use super::stored_file::StoredFile;
 
 /// Files remembered, in less than 4 MiB. What is offered beyond that comes again when it is used
 /// again.

@@ -6,9 +6,8 @@ use fslab_vfs::{Errno, Result, SeekTo};
 
 use super::ahead::Ready;
 use super::context::Io;
-use super::encoder::side_by_side;
 use super::format::Kind;
-use super::frame::{Entry, Frame};
+use super::frame::{Entry, Frame, Reference};
 use super::log::{Body, Content, Log};
 
 /// What is wrong with content whose checksum is right.
@@ -68,7 +67,7 @@ impl Log {
         if parts.len() < 2 || !self.identity.codec.compresses {
             return parts.iter_mut().try_for_each(read);
         }
-        side_by_side(&io.settings.workers, parts, &read).into_iter().collect()
+        io.settings.workers.side_by_side(parts, &read).into_iter().collect()
     }
 
     fn read_piece(&self, io: Io<'_>, piece: Piece, target: &mut [u8]) -> Result<()> {
@@ -253,15 +252,16 @@ impl Log {
         Ok(from.zip(to).map(|(from, to)| (base + u64::from(from), base + u64::from(to))))
     }
 
-    /// Whether a frame of metadata holds what it should: its payload, checked.
-    pub fn payload(&self, io: Io<'_>, frame: &Frame) -> Result<Vec<u8>> {
-        let (found, body) = self.read_frame(io, frame.reference)?;
-        if found.kind == Kind::Gap {
-            return Ok(Vec::new());
+    /// Reads a frame of metadata that must be there; answers its payload, checked.
+    pub fn read_metadata(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Vec<u8>)> {
+        let (frame, body) = self.read_frame(io, reference)?;
+        if frame.kind == Kind::Gap {
+            return Ok((frame, Vec::new()));
         }
         (self.identity.codec.container.unpack)(&body)
             .filter(|payload| payload.len() == frame.length as usize)
-            .ok_or_else(|| io.damaged(frame.reference.offset, "metadata that make no sense"))
+            .map(|payload| (frame, payload))
+            .ok_or_else(|| io.damaged(reference.offset, "metadata that make no sense"))
     }
 }
 

@@ -10,7 +10,7 @@ use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
 use super::context::Io;
-use super::format::{CheckpointRecord, Kind, SIZE_MAX};
+use super::format::{CheckpointRecord, HEAD_BYTES, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
 use super::log::Log;
 use super::mark::Clean;
@@ -20,6 +20,19 @@ use super::roots::{self, Slot};
 /// Bytes read ahead where bodies are looked at, and where only headers are.
 const WINDOW_BYTES: usize = 256 << 10;
 const HEADER_WINDOW_BYTES: usize = 4 << 10;
+
+/// The same, behind a frame of less than [`SMALL_FRAME_BYTES`].
+const SMALL_WINDOW_BYTES: usize = 64 << 10;
+const SMALL_FRAME_BYTES: u64 = 16 << 10;
+
+/// About how many reads a walk over the headers of so many frames takes.
+pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
+    if bytes < frames * SMALL_FRAME_BYTES {
+        bytes.div_ceil(SMALL_WINDOW_BYTES as u64)
+    } else {
+        frames
+    }
+}
 
 /// Opens a stored file of `length` bytes. Where a mark holds, the file was left well.
 ///
@@ -33,7 +46,9 @@ pub fn open(
     mark: Option<&Clean>,
 ) -> Result<Log> {
     let slots = roots::slots(&identity, beginning);
-    let mut log = from_slots(io, identity, &slots);
+    let mut log = mark
+        .and_then(|mark| from_mark(io, identity, &slots, mark))
+        .unwrap_or_else(|| from_slots(io, identity, &slots));
     log.has_head = true;
     log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
     let packed_end = log.is_superseding.then_some(log.end);
@@ -51,7 +66,7 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
     if let Err(error) = Walk::new(io, length, is_left_well).run(&mut log) {
         return without_index(io, &log, length)?.ok_or(error);
     }
-    log.is_unsynced = log.frames_since_checkpoint > 0;
+    log.writes |= u64::from(log.frames_since_checkpoint > 0);
     look_behind(io, &mut log, length)?;
     Ok(log)
 }
@@ -65,7 +80,7 @@ pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     let mut log = Log::new(identity);
     log.has_head = true;
     Walk::new(io, length, false).run(&mut log)?;
-    log.is_unsynced = true;
+    log.writes = 1;
     look_behind(io, &mut log, length)?;
     Ok(log)
 }
@@ -103,10 +118,29 @@ fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
     Log::new(identity)
 }
 
+/// The state at the checkpoint that a mark leads to, if that is whole: it may have no slot.
+fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Option<Log> {
+    let slot = slots.first();
+    if mark.checkpoint.is_none() || slot.is_some_and(|slot| slot.is_packed) {
+        return None;
+    }
+    let mut log = Log::new(identity);
+    let (frame, payload) = log.read_metadata(io, mark.checkpoint).ok()?;
+    if frame.kind != Kind::Checkpoint || frame.sequence > mark.sequence {
+        return None;
+    }
+    log.adopt(&frame, &payload)?;
+    log.slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
+    log.slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
+    log.ordinal = log.ordinal.max(log.slot_ordinal);
+    log.committed_end = if log.slotted.is_none() { HEAD_BYTES } else { log.slotted.end() };
+    log.writes = u64::from(!mark.durable);
+    Some(log)
+}
+
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
-    let (frame, _) = log.read_frame(io, slot.checkpoint)?;
-    let payload = log.payload(io, &frame)?;
+    let (frame, payload) = log.read_metadata(io, slot.checkpoint)?;
     // A slot whose number is not its checkpoint's would be taken for newer, or for older, than one
     // that is written next.
     let is_right = frame.kind == Kind::Checkpoint
@@ -163,6 +197,8 @@ pub struct Walk<'a> {
     /// Bodies need not be looked at.
     trusts: bool,
     window: Window,
+    /// Length of the last frame.
+    last_bytes: u64,
     /// Chunks that were cut off or became holes on the way.
     emptied: Ranges,
     /// Raw pieces, or more.
@@ -182,6 +218,7 @@ impl<'a> Walk<'a> {
             length,
             trusts,
             window: Window::default(),
+            last_bytes: 0,
             emptied: Ranges::default(),
             segments: 0,
             pages_max: PAGES_MAX,
@@ -257,7 +294,9 @@ impl<'a> Walk<'a> {
         let frame = parse_mending(identity, &header, at).ok();
         let fits =
             |frame: &Frame| frame.reference.end() <= self.length && frame.sequence == sequence + 1;
-        Ok(frame.filter(fits))
+        let frame = frame.filter(fits);
+        self.last_bytes = frame.map_or(0, |frame| u64::from(frame.reference.stored_length));
+        Ok(frame)
     }
 
     /// The payload of a frame whose body is whole; that of content is not unpacked.
@@ -341,7 +380,11 @@ impl<'a> Walk<'a> {
         if at + length as u64 > self.length {
             return Ok(None);
         }
-        let ahead = if self.trusts { HEADER_WINDOW_BYTES } else { WINDOW_BYTES };
+        let ahead = match self.trusts {
+            true if self.last_bytes < SMALL_FRAME_BYTES => SMALL_WINDOW_BYTES,
+            true => HEADER_WINDOW_BYTES,
+            false => WINDOW_BYTES,
+        };
         self.window.get(self.io, at, length, ahead)
     }
 }

@@ -1,56 +1,60 @@
 //! Leaving a stored file in order when its writers are done with it for now.
 
-use fslab_vfs::{Errno, Result, WriteOptions};
+use fslab_vfs::{Result, WriteOptions};
 
 use super::codec::Closing;
-use super::context::Io;
+use super::context::{Io, Settings, is_full};
+use super::format::HEAD_BYTES;
 use super::frame::{Entry, Reference};
-use super::index::CLEAN_PAGES_MAX;
 use super::log::Log;
+use super::recovery::reads_of_walk;
 
 /// Garbage that is given back at close, which needs a sync: from `garbage` bytes on, if it is also
 /// this part of what is of use.
 const GARBAGE_PART: u64 = 4;
 
-/// Whoever opens the file next walks over the frames behind the checkpoint. So many of them are
-/// worth another one, if they are small ones, as of a log that each line is written to by an
-/// opening of its own: large files are copied in without waiting for the disk.
-const WALK_FRAMES_MAX: u64 = 1024;
-
-/// Frames that are smaller on average.
-const SMALL_FRAME_BYTES: u64 = 1024;
+/// Whoever opens the file next walks over the frames behind the checkpoint, unless they are few
+/// enough to be passed by so many reads.
+const WALK_READS_MAX: u64 = 3;
 
 /// The seek table is written if it is at most this part of what was appended since the last one.
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Gives space back, and ends a packed file as its format wants. A tail stays raw: encoding
-    /// it would leave its pieces as garbage, which only packing can get rid of. Where there is no
-    /// room, everything stays as it is, which is right too.
+    /// Whether there is so much to give back at close that it is worth a sync.
+    pub fn wants_commit_at_close(&self, settings: &Settings) -> bool {
+        let garbage = self.garbage_bytes();
+        garbage >= settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART
+    }
+
+    /// Ends a file with a checkpoint, if the way to its last frame is long, and a packed one as its
+    /// format wants. A tail stays raw: encoding it would leave its pieces as garbage, which only
+    /// packing can get rid of. Where there is no room, everything stays as it is, which is right
+    /// too.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.hot = None;
+        if !self.is_end_clear() {
+            return Ok(());
+        }
         match self.try_to_settle(io) {
-            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
+            Err(error) if is_full(&error) => Ok(()),
             answer => answer,
         }
     }
 
     fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
-        let garbage = self.garbage_bytes();
-        let is_worth_it =
-            garbage >= io.settings.garbage_bytes_max && garbage >= self.live_bytes / GARBAGE_PART;
-        // Who opens the file next would find all these pages by the frames, and keep them.
-        let has_many_changes = self.index.lock().changed_pages() > CLEAN_PAGES_MAX;
-        if is_worth_it || has_many_changes || self.is_long_to_walk() {
-            self.sync(io, true)?;
+        if self.is_long_to_walk() {
+            io.lower.keeping_all(io.request, || self.write_checkpoint(io))?;
+            self.index.lock().trim();
         }
-        self.clean_where_due(io)?;
         self.close_packed(io)
     }
 
+    /// Whether more reads than a few lead from the last checkpoint to the last frame.
     fn is_long_to_walk(&self) -> bool {
-        let frames = self.frames_since_checkpoint;
-        frames > WALK_FRAMES_MAX && self.bytes_since_checkpoint < frames * SMALL_FRAME_BYTES
+        let start = if self.checkpoint.is_none() { HEAD_BYTES } else { self.checkpoint.end() };
+        let bytes = self.end.saturating_sub(start);
+        reads_of_walk(self.frames_since_checkpoint, bytes) > WALK_READS_MAX
     }
 
     fn close_packed(&mut self, io: Io<'_>) -> Result<()> {

@@ -30,9 +30,8 @@ pub struct Gap {
 }
 
 impl Log {
-    /// Punches what is dead. Frames that end at or before `joinable` may be joined.
-    pub fn give_space_back(&mut self, io: Io<'_>, joinable: u64) {
-        let dead = std::mem::take(&mut self.dead);
+    /// Punches dead frames. Those that end at or before `joinable` may be joined.
+    pub fn give_space_back(&mut self, io: Io<'_>, dead: Vec<Reference>, joinable: u64) {
         if let Err(error) = self.try_to_give_back(io, dead, joinable) {
             match error.errno() {
                 // The file system below has no holes: space comes back with packing.

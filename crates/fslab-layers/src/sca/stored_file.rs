@@ -11,16 +11,18 @@ use fslab_vfs::rules::set_id;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use super::ahead::{Ahead, Slot};
-use super::context::{Io, Settings, WhenToPack, too_large};
+use super::clean::clean_where_due;
+use super::commit::{Stepped, Steps, Stop, clear_end, commit, unless_gone};
+use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
 use super::log::Log;
 use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
-use super::pack::Progress;
+use super::pack::{self, Packed};
 use super::prepared::{Prepared, Shape};
 use super::turns::Turns;
 use super::writer::check_range;
@@ -36,6 +38,8 @@ pub struct StoredFile {
     state: RwLock<State>,
     /// Of writers: what they wrote lies in the order in which they came.
     turns: Turns,
+    /// Held by whoever commits, moves or packs; taken before the state, never while that is held.
+    maintenance: Mutex<()>,
     /// Whether the next read must reach the file below, which keeps the access time.
     access_is_due: AtomicBool,
 }
@@ -58,6 +62,10 @@ struct State {
     is_believed: bool,
     /// The last who used the file has closed it below; its handle may be another's by now.
     is_closed: bool,
+    /// Was in use when the file was opened for writing: somebody may still sync through it.
+    handle_before: Option<Handle>,
+    /// The frames do not tell what a damaged index told: not to be tried again.
+    heal_has_failed: bool,
     kind: Kind,
 }
 
@@ -72,23 +80,10 @@ enum MarkState {
     Foreign,
 }
 
-/// What became of packing a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packed {
-    /// Nothing was to be gained.
-    Already,
-    /// It was packed.
-    Now,
-    /// It was changed meanwhile, a part of it can't be read, or nobody wanted it any more.
-    GivenUp,
-}
-
 enum Kind {
-    /// No bytes: a stored file that has not begun. Not to be begun before it is durably empty: what
-    /// a crash leaves would else be what was there before, mixed with what was written next.
-    Empty {
-        is_durable: bool,
-    },
+    /// No bytes: a stored file that has not begun. What is written next survives a crash only if
+    /// the file was emptied, so that need not be durable before.
+    Empty,
     /// Bytes that are no stored file: served as they are.
     Foreign,
     Stored(Box<Log>),
@@ -123,9 +118,12 @@ impl StoredFile {
                 mark,
                 is_believed,
                 is_closed: false,
+                handle_before: None,
+                heal_has_failed: false,
                 kind,
             }),
             turns: Turns::default(),
+            maintenance: Mutex::default(),
             access_is_due: AtomicBool::new(true),
         })
     }
@@ -138,8 +136,7 @@ impl StoredFile {
         }
         let ino = state.lower.ino;
         let opened = self.fs.open(request, ino, mark::lower_mode(true))?;
-        let before = std::mem::replace(&mut state.lower.handle, opened.handle);
-        self.fs.release(request, ino, before)?;
+        state.handle_before = Some(std::mem::replace(&mut state.lower.handle, opened.handle));
         state.is_writable = true;
         Ok(())
     }
@@ -175,13 +172,16 @@ impl StoredFile {
     pub fn close(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
         state.is_closed = true;
-        self.fs.release(request, state.lower.ino, state.lower.handle)
+        let before = state.handle_before.take();
+        let released = before.map(|handle| self.fs.release(request, state.lower.ino, handle));
+        self.fs.release(request, state.lower.ino, state.lower.handle)?;
+        released.unwrap_or(Ok(()))
     }
 
     /// The logical size; nothing for a foreign file, whose size is that of the file below.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
-            Kind::Empty { .. } => Some(0),
+            Kind::Empty => Some(0),
             Kind::Foreign => None,
             Kind::Stored(log) => Some(log.size),
         }
@@ -213,7 +213,7 @@ impl StoredFile {
         let state = self.state.read();
         let io = Io { ahead, ..state.io(request, &self.settings) };
         let count = match &state.kind {
-            Kind::Empty { .. } => 0,
+            Kind::Empty => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
             Kind::Stored(log) => log.read(io, offset, buffer)?,
         };
@@ -226,7 +226,7 @@ impl StoredFile {
     /// Notes a read and answers which chunks to decode beside it, by [`Self::decode_ahead`].
     pub fn to_decode_ahead(&self, ahead: &Ahead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
         let Kind::Stored(log) = &self.state.read().kind else { return Vec::new() };
-        let workers = self.settings.workers.current_num_threads() as u64;
+        let workers = self.settings.workers.count() as u64;
         let keeps_all_busy = read.end - read.start >= workers * log.chunk_bytes();
         if keeps_all_busy || !log.identity.codec.compresses {
             return Vec::new();
@@ -259,8 +259,7 @@ impl StoredFile {
         let turn = self.turns.come();
         let mut prepared = self.prepare(place, data)?;
         turn.wait();
-        let mut state = self.state.write();
-        self.access_is_due.store(true, Ordering::Relaxed);
+        let mut state = self.to_be_changed(request)?;
         if matches!(state.kind, Kind::Foreign) {
             return state.write_foreign(request, place, data, options);
         }
@@ -272,10 +271,60 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        state.healing(request, &self.settings, |state| {
+        let written = state.healing(request, &self.settings, |state| {
             let (io, log) = state.begin_change(request, &self.settings)?;
             write_in_batches(io, log, (offset, &data[..length]), &mut prepared, options)
-        })
+        });
+        drop(state);
+        self.tidy(request);
+        written
+    }
+
+    /// The file, for who changes it, with nothing where the next frame goes.
+    fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
+        loop {
+            let state = self.state.write();
+            self.access_is_due.store(true, Ordering::Relaxed);
+            match &state.kind {
+                Kind::Stored(log) if !log.is_end_clear() => {}
+                _ => return Ok(state),
+            }
+            drop(state);
+            let Some(file) = self.in_steps(request) else { continue };
+            let _turn = file.turn();
+            unless_gone(clear_end(&file))?;
+        }
+    }
+
+    /// Does what a change made due: a commit, or cleaning. The change counts already, so that
+    /// nobody is told where this fails: the next sync is, if anything is at stake.
+    fn tidy(&self, request: &Request) {
+        let is_due = match &self.state.read().kind {
+            Kind::Stored(log) => log.is_commit_due || log.may_hold_too_much(&self.settings),
+            Kind::Empty | Kind::Foreign => false,
+        };
+        let Some(file) = self.in_steps(request).filter(|_| is_due) else { return };
+        let _turn = file.turn();
+        let tidied = file.look(|_, log| Ok(log.is_commit_due)).and_then(|is_due| {
+            if is_due {
+                commit(&file, true)?;
+            }
+            clean_where_due(&file)
+        });
+        if let Err(error) = unless_gone(tidied) {
+            let file = self.state.read().lower.name();
+            tracing::warn!(%error, file, "could not commit or clean a stored file");
+        }
+    }
+
+    /// The stored file, to do something with it step by step; nothing if it is none.
+    fn in_steps<'a>(&'a self, request: &'a Request) -> Option<InSteps<'a>> {
+        match &self.state.read().kind {
+            Kind::Stored(log) => {
+                Some(InSteps { file: self, request, file_id: log.identity.file_id })
+            }
+            Kind::Empty | Kind::Foreign => None,
+        }
     }
 
     /// Encodes what a write holds of whole chunks, as the file is encoded now, for its first batch.
@@ -283,7 +332,7 @@ impl StoredFile {
         let Place::At(offset) = place else { return Ok(Prepared::default()) };
         let shape = match &self.state.read().kind {
             Kind::Foreign => return Ok(Prepared::default()),
-            Kind::Empty { .. } => self.settings.shape(),
+            Kind::Empty => self.settings.shape(),
             Kind::Stored(log) => Shape::from(&log.identity),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
@@ -298,11 +347,12 @@ impl StoredFile {
         if size > SIZE_MAX {
             return Err(too_large());
         }
-        let mut state = self.state.write();
-        self.access_is_due.store(true, Ordering::Relaxed);
         if size == 0 {
+            let mut state = self.state.write();
+            self.access_is_due.store(true, Ordering::Relaxed);
             return state.empty(request, kill_set_id);
         }
+        let mut state = self.to_be_changed(request)?;
         if matches!(state.kind, Kind::Foreign) {
             state.mark_foreign(request)?;
             return state.lower.truncate(request, size);
@@ -310,10 +360,13 @@ impl StoredFile {
         if size == state.stored_size() {
             return state.lower.touch(request, kill_set_id);
         }
-        state.healing(request, &self.settings, |state| {
+        let done = state.healing(request, &self.settings, |state| {
             let (io, log) = state.begin_change(request, &self.settings)?;
             log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
-        })
+        });
+        drop(state);
+        self.tidy(request);
+        done
     }
 
     /// Reserves (which promises no space), punches or zeroes.
@@ -326,8 +379,7 @@ impl StoredFile {
     ) -> Result<()> {
         let end = check_range(offset, length)?;
         check_mode(mode)?;
-        let mut state = self.state.write();
-        self.access_is_due.store(true, Ordering::Relaxed);
+        let mut state = self.to_be_changed(request)?;
         if matches!(state.kind, Kind::Foreign) {
             state.mark_foreign(request)?;
             let lower = &state.lower;
@@ -346,9 +398,13 @@ impl StoredFile {
         }
         if extends {
             let (io, log) = state.begin_change(request, &self.settings)?;
-            return log.set_size(io, end, options);
+            log.set_size(io, end, options)?;
+        } else {
+            state.lower.touch(request, kill_set_id)?;
         }
-        state.lower.touch(request, kill_set_id)
+        drop(state);
+        self.tidy(request);
+        Ok(())
     }
 
     /// The next data or hole.
@@ -364,7 +420,7 @@ impl StoredFile {
     fn seek_once(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         let state = self.state.read();
         match &state.kind {
-            Kind::Empty { .. } => Err(Errno::NXIO.into()),
+            Kind::Empty => Err(Errno::NXIO.into()),
             Kind::Foreign => {
                 let lower = &state.lower;
                 lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
@@ -375,17 +431,18 @@ impl StoredFile {
 
     /// Makes the file durable.
     pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
-        let mut state = self.state.write();
-        let State { lower, kind, is_writable, .. } = &mut *state;
-        let io = Io::new(lower, request, &self.settings);
-        match kind {
-            Kind::Stored(log) if *is_writable => {
-                log.sync(io, data_only)?;
-                clean(io, log);
-                Ok(())
-            }
-            _ => lower.sync(request, data_only),
+        let is_writable = self.state.read().is_writable;
+        let Some(file) = self.in_steps(request).filter(|_| is_writable) else {
+            let lower = self.state.read().lower.clone();
+            return lower.sync(request, data_only);
+        };
+        let _turn = file.turn();
+        unless_gone(commit(&file, data_only))?;
+        if let Err(error) = unless_gone(clean_where_due(&file)) {
+            let file = self.state.read().lower.name();
+            tracing::warn!(%error, file, "could not clean a stored file");
         }
+        Ok(())
     }
 
     /// Whether there is so much garbage that it should be packed when nothing else is to be done.
@@ -395,9 +452,9 @@ impl StoredFile {
         log.wants_packing(&self.settings)
     }
 
-    /// Packs the file if that gains anything, and answers whether that was done; others may use it
-    /// meanwhile. `goes_on` is told after each step how many bytes were written, while nobody is
-    /// kept from the file, and says whether to go on.
+    /// Packs the file if that gains anything; others may use it meanwhile. `goes_on` is told after
+    /// each step how many bytes were written, while nobody is kept from the file, and says whether
+    /// to go on.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         // Asked of every file: one whose index is damaged is not to be found so each time.
         let gains = match self.gains_by_packing(request) {
@@ -409,21 +466,8 @@ impl StoredFile {
         if !gains? {
             return Ok(Packed::Already);
         }
-        let begun = self.pack_step(request, |io, log| log.begin_packing(io))?;
-        let Some(mut packing) = begun.flatten() else { return Ok(Packed::GivenUp) };
-        loop {
-            match self.pack_step(request, |io, log| log.pack_some(io, &mut packing))? {
-                Some(Progress::Done) => return Ok(Packed::Now),
-                Some(Progress::Going(bytes)) if goes_on(bytes) => {}
-                Some(Progress::Going(_)) => break,
-                Some(Progress::GivenUp) | None => return Ok(Packed::GivenUp),
-            }
-        }
-        self.pack_step(request, |io, log| {
-            log.give_up_packing(io, &packing);
-            Ok(())
-        })?;
-        Ok(Packed::GivenUp)
+        let Some(file) = self.in_steps(request) else { return Ok(Packed::GivenUp) };
+        Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
 
     fn gains_by_packing(&self, request: &Request) -> Result<bool> {
@@ -431,40 +475,22 @@ impl StoredFile {
         let io = state.io(request, &self.settings);
         match &state.kind {
             Kind::Stored(log) => log.gains_by_packing(io),
-            Kind::Empty { .. } | Kind::Foreign => Ok(false),
+            Kind::Empty | Kind::Foreign => Ok(false),
         }
-    }
-
-    /// Does something to the log; nothing if there is none any more.
-    fn pack_step<T>(
-        &self,
-        request: &Request,
-        step: impl FnOnce(Io<'_>, &mut Log) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let mut state = self.state.write();
-        if state.is_closed || !matches!(state.kind, Kind::Stored(_)) {
-            return Ok(None);
-        }
-        let lower = state.lower.clone();
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        lower.keeping_all(request, || step(io, log)).map(Some)
     }
 
     /// Leaves the file in order: called when a writer closes it, and by the last who does.
     pub fn settle(&self, request: &Request) -> Result<()> {
+        self.give_back_at_close(request)?;
         let mut state = self.state.write();
-        let State { lower, kind, is_writable, mark, is_believed, is_closed } = &mut *state;
+        let State { lower, kind, is_writable, mark, is_believed, is_closed, .. } = &mut *state;
         if *is_closed {
             return Ok(());
         }
         let io = Io::new(lower, request, &self.settings);
         let Kind::Stored(log) = kind else { return Ok(()) };
-        let was_changed = *is_writable && *mark == MarkState::Void && log.has_head;
-        if was_changed {
+        if *is_writable && *mark == MarkState::Void && log.has_head {
             log.settle(io)?;
-            if self.settings.packing == WhenToPack::Close && log.wants_packing(&self.settings) {
-                lower.keeping_all(request, || pack_for_good_order(io, log))?;
-            }
         }
         if !self.settings.size_xattr || *is_believed || !log.is_whole() {
             return Ok(());
@@ -475,6 +501,85 @@ impl StoredFile {
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
         Ok(())
+    }
+
+    /// Gives space back that is worth a sync, or packs, where that is to be done at close. Where
+    /// there is no room for it, the file stays as it is.
+    fn give_back_at_close(&self, request: &Request) -> Result<()> {
+        let state = self.state.read();
+        let Kind::Stored(log) = &state.kind else { return Ok(()) };
+        let was_changed = state.is_writable && state.mark == MarkState::Void && log.has_head;
+        if state.is_closed || !was_changed {
+            return Ok(());
+        }
+        let is_to_be_packed =
+            self.settings.packing == WhenToPack::Close && log.wants_packing(&self.settings);
+        let is_worth_a_sync = log.wants_commit_at_close(&self.settings);
+        drop(state);
+        let done = match (is_to_be_packed, is_worth_a_sync) {
+            (true, _) => self.pack(request, &mut |_| true).map(drop),
+            (false, true) => self.sync(request, true),
+            (false, false) => Ok(()),
+        };
+        match done {
+            Err(error) if is_full(&error) => Ok(()),
+            answer => answer,
+        }
+    }
+}
+
+/// A stored file of which a caller has the lock for one step at a time.
+struct InSteps<'a> {
+    file: &'a StoredFile,
+    request: &'a Request,
+    /// It may be emptied and written anew meanwhile.
+    file_id: u64,
+}
+
+impl InSteps<'_> {
+    fn log<'s>(&self, state: &'s State) -> std::result::Result<&'s Log, Stop> {
+        match &state.kind {
+            Kind::Stored(log) if log.identity.file_id == self.file_id && !state.is_closed => {
+                Ok(log)
+            }
+            _ => Err(Stop::Gone),
+        }
+    }
+}
+
+impl Steps for InSteps<'_> {
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.file.maintenance.lock()
+    }
+
+    fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T> {
+        let state = self.file.state.read();
+        let log = self.log(&state)?;
+        Ok(work(state.io(self.request, &self.file.settings), log)?)
+    }
+
+    fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        let mut state = self.file.state.write();
+        self.log(&state)?;
+        let lower = state.lower.clone();
+        let (io, log) = state.begin_change(self.request, &self.file.settings)?;
+        Ok(lower.keeping_all(self.request, || work(io, log))?)
+    }
+
+    fn sync_below(&self, data_only: bool) -> Stepped<()> {
+        let state = self.file.state.read();
+        if self.log(&state)?.sync_has_failed {
+            return Err(Stop::Failed(Errno::IO.into()));
+        }
+        let lower = state.lower.clone();
+        drop(state);
+        let Err(error) = lower.sync(self.request, data_only) else { return Ok(()) };
+        if let Kind::Stored(log) = &mut self.file.state.write().kind
+            && log.identity.file_id == self.file_id
+        {
+            log.sync_has_failed = true;
+        }
+        Err(error.into())
     }
 }
 
@@ -494,25 +599,7 @@ fn write_in_batches(
             Err(error) => return Err(error),
         }
     }
-    clean(io, log);
     Ok(done)
-}
-
-/// Packs at close. Where there is no room for that, or a part can't be read, the file stays as it
-/// is.
-fn pack_for_good_order(io: Io<'_>, log: &mut Log) -> Result<()> {
-    match log.pack(io) {
-        Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => Ok(()),
-        answer => answer.map(drop),
-    }
-}
-
-/// Cleans a file that holds too much garbage. What was asked for is done already, so that nobody
-/// is told where this fails: the next sync is, if anything is at stake.
-fn clean(io: Io<'_>, log: &mut Log) {
-    if let Err(error) = log.clean_where_due(io) {
-        tracing::warn!(%error, file = %io.lower.name(), "could not clean a stored file");
-    }
 }
 
 fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
@@ -520,8 +607,9 @@ fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
         file_size: log.size,
         stored_length: io.lower.length(io.request)?,
         sequence: log.sequence,
-        durable: !log.is_unsynced && log.closing_bytes == 0,
+        durable: !log.is_unsynced() && log.closing_bytes == 0,
         session: io.settings.session.number,
+        checkpoint: log.checkpoint,
     }))
 }
 
@@ -538,13 +626,17 @@ impl State {
     fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
         let Kind::Stored(log) = &self.kind else { return Ok(false) };
         // By its frames it may be found as it was before it was packed, which is to be cut off.
-        if log.is_superseding {
+        if log.is_superseding || self.heal_has_failed {
             return Ok(false);
         }
         let io = Io::new(&self.lower, request, settings);
+        if !log.index_is_damaged.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let found = recovery::without_index(io, log, self.lower.length(request)?)?;
         let healed = found.filter(|healed| healed.size == log.size);
         let is_healed = healed.is_some();
+        self.heal_has_failed = !is_healed;
         if let Some(healed) = healed {
             self.kind = Kind::Stored(Box::new(healed));
         }
@@ -572,8 +664,7 @@ impl State {
         settings: &'a Settings,
     ) -> Result<(Io<'a>, &'a mut Log)> {
         self.void_mark(request)?;
-        if matches!(self.kind, Kind::Empty { .. }) {
-            self.make_emptiness_durable(request)?;
+        if matches!(self.kind, Kind::Empty) {
             let identity = Identity {
                 codec: settings.codec,
                 chunk_log2: settings.chunk_log2,
@@ -589,10 +680,9 @@ impl State {
         }
     }
 
-    /// Empties the file, durably.
+    /// Empties the file.
     fn empty(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
-        let is_settled = !matches!(self.kind, Kind::Empty { is_durable: false });
-        if is_settled && self.lower.length(request)? == 0 {
+        if matches!(self.kind, Kind::Empty) && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
         // The mark of a foreign file is true until a stored one is begun: if this fails, or nothing
@@ -601,16 +691,7 @@ impl State {
             self.void_mark(request)?;
         }
         self.lower.empty(request, kill_set_id)?;
-        // It is empty even if that can't be made durable: nothing in memory is about it any more.
-        self.kind = Kind::Empty { is_durable: false };
-        self.make_emptiness_durable(request)
-    }
-
-    fn make_emptiness_durable(&mut self, request: &Request) -> Result<()> {
-        if matches!(self.kind, Kind::Empty { is_durable: false }) {
-            self.lower.sync(request, false)?;
-            self.kind = Kind::Empty { is_durable: true };
-        }
+        (self.kind, self.heal_has_failed) = (Kind::Empty, false);
         Ok(())
     }
 
@@ -669,7 +750,7 @@ fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> 
     };
     let length = io.lower.length(io.request)?;
     if length == 0 {
-        return Ok((Kind::Empty { is_durable: true }, mark, false));
+        return Ok((Kind::Empty, mark, false));
     }
     if mark == MarkState::Foreign {
         return Ok((Kind::Foreign, mark, true));

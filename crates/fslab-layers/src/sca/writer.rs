@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::context::{Io, too_large};
+use super::context::{Io, is_full, too_large};
 use super::encoder::{Encoded, encode, encode_all};
 use super::format::{FAN_OUT, Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Draft, Frame, append};
@@ -18,8 +18,8 @@ use super::prepared::{Prepared, Shape};
 use super::reader::{Piece, merge, pieces};
 use super::roots::new_head;
 
-/// Bytes written after which a checkpoint is made and everything becomes durable.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Bytes written after which everything becomes durable, with a checkpoint.
+const COMMIT_BYTES: u64 = 64 << 20;
 /// Changed pages of the index from which on the same is done: 4 KiB of memory each, a file. A file
 /// of 64 GiB in chunks of 128 KiB has no more, wherever it is changed.
 const CHANGED_PAGES_MAX: usize = 4096;
@@ -324,19 +324,24 @@ impl Log {
             }
             self.apply(io, frame, payload)?;
         }
-        let is_due = self.bytes_since_checkpoint >= CHECKPOINT_BYTES
-            || self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
+        self.checkpoint_where_due(io)
+    }
+
+    /// Writes the changed pages of the index where there are too many to be kept in memory, and
+    /// asks for a commit where the walk behind the last one gets long.
+    fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
+        let has_many_pages = self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
+        self.is_commit_due |=
+            has_many_pages || self.end.saturating_sub(self.committed_end) >= COMMIT_BYTES;
         // A checkpoint that has to make room for itself is what called.
         let is_room_made = self.segment_count() > SEGMENTS_MAX;
-        match is_due && !is_room_made {
-            // Pages only, so that they need not all be in memory: no slot leads there yet.
-            true if self.limit.is_some() => {
-                let retired = self.write_checkpoint(io)?;
-                self.dead.extend(retired);
-                Ok(())
-            }
-            true => self.sync(io, true),
-            false => Ok(()),
+        if !has_many_pages || is_room_made {
+            return Ok(());
+        }
+        match self.write_checkpoint(io) {
+            // The frames are enough to find everything; a copy that does not fit is given up.
+            Err(error) if self.limit.is_none() && is_full(&error) => Ok(()),
+            written => written,
         }
     }
 
@@ -366,7 +371,7 @@ impl Log {
             return Err(error);
         }
         self.has_head = true;
-        self.is_unsynced = true;
+        self.writes += 1;
         Ok(())
     }
 

@@ -6,7 +6,9 @@ use fslab_vfs::Request;
 
 use super::*;
 use crate::sca::options;
-use crate::sca::testing::logs::{Refusing, by_frames, content, file_in, identity, put, reopened};
+use crate::sca::testing::logs::{
+    Refusing, alone, by_frames, content, file_in, identity, put, reopened, sync,
+};
 
 /// More than one page of the index leads to these.
 const CHUNKS: u64 = 600;
@@ -27,9 +29,9 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     let io = Io::new(&lower, &request, &settings);
     let mut log = Log::new(identity());
     (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, 1)));
-    log.sync(io, false).unwrap();
+    sync(&mut log, io);
     (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, byte_of(chunk))));
-    log.sync(io, false).unwrap();
+    sync(&mut log, io);
     test(&fs, io, log);
 }
 
@@ -41,15 +43,15 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
     with_file(|fs, io, mut log| {
         let mut moving = log.begin_move();
         assert!(log.move_some(io, &mut moving).unwrap());
-        log.sync(io, true).unwrap();
+        sync(&mut log, io);
         while log.move_some(io, &mut moving).unwrap() {}
         fs.refuse(log.end..u64::MAX, Errno::NOSPC, u64::MAX);
-        let is_free = log.end_move(io, &moving).unwrap();
+        let is_free = end_move(&alone(&mut log, io), &moving).unwrap();
         // Whoever opens the file finds the pages, even if it is not to be found by its frames.
         let found = content(&reopened(io), io, CHUNKS);
         assert!(!is_free && found == expected(), "free {is_free}");
         fs.end();
-        log.clean(io).unwrap();
+        clean(&alone(&mut log, io)).unwrap();
         assert_eq!(content(&reopened(io), io, CHUNKS), expected());
     });
 }
@@ -59,7 +61,7 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
 #[test]
 fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     with_file(|_, io, mut log| {
-        log.clean(io).unwrap();
+        clean(&alone(&mut log, io)).unwrap();
         let body = log.checkpoint.offset + log.identity.header_bytes() as u64;
         for place in (body..log.checkpoint.end()).step_by(7) {
             let byte = io.lower.read(io.request, place, 1).unwrap()[0];
@@ -78,9 +80,9 @@ fn a_move_that_ends_behind_another_leaves_its_gaps() {
     with_file(|_, io, mut log| {
         let mut first = log.begin_move();
         assert!(log.move_some(io, &mut first).unwrap());
-        log.clean(io).unwrap();
+        clean(&alone(&mut log, io)).unwrap();
         while log.move_some(io, &mut first).unwrap() {}
-        assert!(log.end_move(io, &first).unwrap());
+        assert!(end_move(&alone(&mut log, io), &first).unwrap());
         let found = by_frames(io);
         assert_eq!((found.size, found.end, found.sequence), (log.size, log.end, log.sequence));
         assert_eq!(content(&found, io, CHUNKS), expected());
@@ -96,7 +98,7 @@ fn a_flipped_bit_in_the_first_header_keeps_no_space() {
         let byte = io.lower.read(io.request, place, 1).unwrap()[0];
         io.lower.write(io.request, place, &[byte ^ 4], WriteOptions::default()).unwrap();
         let before = io.lower.attr(io.request).unwrap().blocks;
-        log.clean(io).unwrap();
+        clean(&alone(&mut log, io)).unwrap();
         let after = io.lower.attr(io.request).unwrap().blocks;
         assert!(after < before * 5 / 4, "{after} blocks, {before} before");
         assert_eq!(content(&by_frames(io), io, CHUNKS), expected());

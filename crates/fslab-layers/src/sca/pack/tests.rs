@@ -5,8 +5,11 @@ use fslab_vfs::{Ino, OpenMode, Request};
 
 use super::*;
 use crate::LayerChoice;
+use crate::sca::commit::unless_gone;
 use crate::sca::options;
-use crate::sca::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened};
+use crate::sca::testing::logs::{
+    CHUNK, Refusing, alone, content, file_in, identity, put, reopened, sync,
+};
 
 const CHUNKS: u64 = 64;
 /// So often everything is written: the gaps must have room for a copy.
@@ -15,8 +18,9 @@ const ROUNDS: u64 = 5;
 /// As a file begins that was moved behind its end.
 fn with_a_gap(log: &mut Log, io: Io<'_>) {
     let mut moving = log.begin_move();
-    while log.move_some(io, &mut moving).unwrap() {}
-    assert!(log.end_move(io, &moving).unwrap());
+    let file = alone(log, io);
+    while move_some(&file, &mut moving).unwrap() {}
+    assert!(end_move(&file, &moving).unwrap());
 }
 
 /// As one of more than 2 GiB begins: with several gaps, of which the first is shorter than what is
@@ -46,7 +50,8 @@ fn with_failed_cut(
     with_gaps(log, io);
     let expected = content(log, io, CHUNKS);
     fs.refuse(HEAD_BYTES..HEAD_BYTES + 1, Errno::IO, 1);
-    assert_eq!(log.pack(io).unwrap_err().errno(), Errno::IO);
+    let packed = unless_gone(pack(&alone(log, io), &mut |_| true));
+    assert_eq!(packed.unwrap_err().errno(), Errno::IO);
     assert_eq!(fs.end(), 0, "nothing was written to the first gap");
     expected
 }
@@ -95,7 +100,7 @@ fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
     assert_eq!(content(&reopened(io), io, CHUNKS), expected);
     put(&mut log, io, (3, 200));
     expected[3] = 200;
-    log.sync(io, false).unwrap();
+    sync(&mut log, io);
     let mut found = reopened(io);
     assert_eq!(content(&found, io, CHUNKS), expected);
     assert_eq!(found.sequence, log.sequence);

@@ -1,13 +1,15 @@
 //! Stored files in memory with no layer over them, for tests that meddle with their logs.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{
     Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request, Result, WriteOptions,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use crate::sca::commit::{Stepped, Steps, clear_end, commit, unless_gone};
 use crate::sca::context::Io;
 use crate::sca::frame::Identity;
 use crate::sca::log::Log;
@@ -82,10 +84,48 @@ pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
     LowerFile { fs, ino: entry.attr.ino, handle: opened.handle }
 }
 
+/// A stored file that nobody else uses, for what is done in steps.
+pub struct Alone<'a> {
+    io: Io<'a>,
+    log: RefCell<&'a mut Log>,
+    turn: Mutex<()>,
+}
+
+/// A stored file, to do something with it in steps.
+pub fn alone<'a>(log: &'a mut Log, io: Io<'a>) -> Alone<'a> {
+    Alone { io, log: RefCell::new(log), turn: Mutex::default() }
+}
+
+impl Steps for Alone<'_> {
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T> {
+        Ok(work(self.io, &self.log.borrow())?)
+    }
+
+    fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        Ok(work(self.io, &mut self.log.borrow_mut())?)
+    }
+
+    fn sync_below(&self, data_only: bool) -> Stepped<()> {
+        let synced = self.io.lower.sync(self.io.request, data_only);
+        self.log.borrow_mut().sync_has_failed |= synced.is_err();
+        Ok(synced?)
+    }
+}
+
+/// Makes a file durable.
+pub fn sync(log: &mut Log, io: Io<'_>) {
+    unless_gone(commit(&alone(log, io), false)).unwrap();
+}
+
 /// Fills a chunk with a byte.
 pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     let bytes = vec![byte; CHUNK as usize];
     let whole = (chunk * CHUNK, bytes.as_slice());
+    unless_gone(clear_end(&alone(log, io))).unwrap();
     log.write(io, whole, &mut Prepared::default(), WriteOptions::default()).unwrap();
 }
 

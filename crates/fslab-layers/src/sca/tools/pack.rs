@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::sca::context::Settings;
 use crate::sca::frame::Identity;
 use crate::sca::layer::own_request;
-use crate::sca::stored_file::{OpenBelow, Packed, StoredFile};
+use crate::sca::pack::Packed;
+use crate::sca::stored_file::{OpenBelow, StoredFile};
 use crate::sca::{mark, options, roots};
 
 /// What packing did to a file.

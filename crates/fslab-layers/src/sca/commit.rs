@@ -1,0 +1,208 @@
+//! Making a stored file durable: the one place that syncs.
+//!
+//! A commit is prepared and published under the file's lock, and made durable between the two
+//! without it, so that nobody waits for the device but those who asked for it. Order is everything
+//! here: frames and a checkpoint are durable before a slot leads to the checkpoint, and space of
+//! dead frames is given back only after that (see `space`).
+
+use fslab_vfs::{Errno, Error, Result};
+use parking_lot::MutexGuard;
+
+use super::aside::{blank_header, is_zero};
+use super::context::{Io, is_full};
+use super::frame::Reference;
+use super::log::Log;
+use super::roots::Slot;
+
+/// A stored file in use, whose lock is held for one step at a time.
+///
+/// At most one caller a file commits, moves or packs at a time: it has the turn. Readers and writers
+/// may come between the steps.
+pub trait Steps {
+    /// Waits until nobody else commits, moves or packs, and keeps others from it.
+    fn turn(&self) -> MutexGuard<'_, ()>;
+
+    /// Looks at the file beside others who read it.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T>;
+
+    /// Does something to the file under its lock. Times, set-id bits and capabilities stay.
+    ///
+    /// # Errors
+    /// [`Stop::Gone`] if it is no longer the same stored file.
+    fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
+
+    /// Makes durable what was written below, without the lock. The file remembers a failure.
+    fn sync_below(&self, data_only: bool) -> Stepped<()>;
+}
+
+/// The result of a step.
+pub type Stepped<T> = std::result::Result<T, Stop>;
+
+/// Why the steps of an operation end early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The file was emptied, or closed.
+    Gone,
+    /// A step failed.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Nothing where the file is gone.
+pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
+    match stepped {
+        Ok(done) => Ok(Some(done)),
+        Err(Stop::Gone) => Ok(None),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// What a commit covers.
+pub struct Ticket {
+    /// Nothing where there was no room for a checkpoint: the frames are enough to find everything.
+    slot: Option<Slot>,
+    /// Frames that were dead by then, and what the checkpoint replaced.
+    dead: Vec<Reference>,
+    superseded: Vec<Reference>,
+    /// Frames that end at or before this place may be joined.
+    joinable: u64,
+    writes: u64,
+}
+
+/// Makes everything durable that was written before, and finds it fast after a crash. Answers
+/// whether a slot leads to a checkpoint of all of it; the slot itself is durable with the next
+/// commit.
+///
+/// # Errors
+/// What the file below answers. Once it has failed to keep something, nobody knows what it kept,
+/// and `EIO` stays until the file is opened anew.
+pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
+    clear_end(file)?;
+    if file.look(|_, log| Ok(log.is_committed()))? {
+        file.sync_below(data_only)?;
+        return Ok(true);
+    }
+    let ticket = file.step(|io, log| log.prepare_commit(io))?;
+    file.sync_below(data_only)?;
+    file.step(|io, log| log.publish(io, ticket))
+}
+
+/// Commits until the slot that leads to everything is durable itself; answers whether there is
+/// one. On a full disk there is none: the slot written last leads to an older checkpoint.
+pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
+    let is_led_to = commit(file, true)?;
+    commit(file, true)?;
+    Ok(is_led_to)
+}
+
+/// Makes sure that nothing lies where the next frame goes: neither what the file was before it was
+/// packed, nor bytes that are no frame (see `aside`), nor frames that recovery left out.
+pub fn clear_end(file: &impl Steps) -> Stepped<()> {
+    if file.look(|_, log| Ok(log.is_end_clear()))? {
+        return Ok(());
+    }
+    if file.look(|_, log| Ok(log.is_superseding))? {
+        cut_off_superseded(file)?;
+    }
+    keep_aside(file)?;
+    if file.step(|_, log| Ok(std::mem::take(&mut log.has_left_out)))? {
+        // What was decided once must not be decided again with other frames behind it.
+        commit(file, true)?;
+    }
+    Ok(())
+}
+
+/// Takes away what the file was before it was packed.
+pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
+    file.step(|io, log| log.shorten_first_gap(io))?;
+    file.sync_below(true)?;
+    file.step(|io, log| io.lower.truncate(io.request, log.end))?;
+    file.sync_below(false)?;
+    file.step(|_, log| {
+        (log.is_superseding, log.leftover) = (false, None);
+        // The next slot does not say any more that anything is to be cut off.
+        log.frames_since_checkpoint += 1;
+        Ok(())
+    })?;
+    commit(file, true).map(drop)
+}
+
+/// Copies bytes behind the end that are no frame into frames behind them, durably, before their
+/// space becomes a gap.
+fn keep_aside(file: &impl Steps) -> Stepped<()> {
+    let Some(leftover) = file.look(|_, log| Ok(log.leftover.clone()))? else { return Ok(()) };
+    let is_empty = file.step(|io, log| {
+        let is_empty = is_zero(io, &leftover)?;
+        if is_empty {
+            io.lower.truncate(io.request, leftover.start)?;
+            log.leftover = None;
+        }
+        Ok(is_empty)
+    })?;
+    if is_empty {
+        return Ok(());
+    }
+    let aside = file.step(|io, log| log.copy_aside(io, &leftover))?;
+    file.sync_below(false)?;
+    file.step(|io, log| blank_header(io, &log.identity, leftover.start))?;
+    file.sync_below(false)?;
+    file.step(|io, log| log.end_aside(io, &leftover, aside))
+}
+
+impl Log {
+    /// Whether all is durable, and a slot leads to it.
+    fn is_committed(&self) -> bool {
+        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
+        is_led_to && !self.is_unsynced() && !self.sync_has_failed
+    }
+
+    /// Begins a commit.
+    fn prepare_commit(&mut self, io: Io<'_>) -> Result<Ticket> {
+        if self.sync_has_failed {
+            return Err(Errno::IO.into());
+        }
+        self.is_commit_due = false;
+        self.committed_end = self.end;
+        if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
+            // A checkpoint that was written without a slot, and whose slot has been used since.
+            self.frames_since_checkpoint += 1;
+        }
+        let slot = match self.write_checkpoint(io) {
+            Err(error) if is_full(&error) => None,
+            written => Some(written).transpose()?.map(|()| self.slot_of_checkpoint(false)),
+        };
+        self.index.lock().trim();
+        let (dead, superseded) = match &slot {
+            Some(_) => (std::mem::take(&mut self.dead), std::mem::take(&mut self.superseded)),
+            None => (Vec::new(), Vec::new()),
+        };
+        // The slot that was written last is durable afterwards, and so is what it leads to.
+        let joinable = self.slotted.end();
+        Ok(Ticket { slot, dead, superseded, joinable, writes: self.writes })
+    }
+
+    /// Ends a commit, whose writes are durable; answers whether a slot leads to its checkpoint.
+    fn publish(&mut self, io: Io<'_>, ticket: Ticket) -> Result<bool> {
+        self.durable_writes = self.durable_writes.max(ticket.writes);
+        let Some(slot) = ticket.slot else { return Ok(false) };
+        if slot.checkpoint != self.slotted
+            && let Err(error) = self.write_slot(io, &slot)
+        {
+            self.dead.extend(ticket.dead);
+            self.superseded.extend(ticket.superseded);
+            return Err(error);
+        }
+        self.give_space_back(io, ticket.dead, ticket.joinable);
+        // The other slot still leads to these: they go with the next commit.
+        self.dead.extend(ticket.superseded);
+        Ok(true)
+    }
+}
