@@ -41,9 +41,47 @@ impl Access {
         Ok(file)
     }
 
+    /// Begins a use of a file, and empties it.
+    pub fn enter_emptied(
+        &self,
+        request: &Request,
+        ino: Ino,
+        kill_set_id: bool,
+    ) -> Result<Arc<StoredFile>> {
+        let mut was_used = true;
+        let file = self.files.enter(request, ino, || {
+            was_used = false;
+            let handle = self.lower.open(request, ino, mark::lower_mode(true))?.handle;
+            let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
+            self.or_closed(request, opened, |fs, settings| {
+                StoredFile::open_emptied(fs, settings, request, opened, kill_set_id)
+            })
+        })?;
+        if was_used {
+            let emptied =
+                file.make_writable(request).and_then(|()| file.set_size(request, 0, kill_set_id));
+            if let Err(error) = emptied {
+                self.files.leave(request, ino, &file)?;
+                return Err(error);
+            }
+        }
+        Ok(file)
+    }
+
     /// Takes over a file that was opened below; closes it if that fails.
     pub fn take_over(&self, request: &Request, opened: OpenBelow) -> Result<StoredFile> {
-        match StoredFile::open(&self.lower, &self.settings, request, opened) {
+        self.or_closed(request, opened, |fs, settings| {
+            StoredFile::open(fs, settings, request, opened)
+        })
+    }
+
+    fn or_closed(
+        &self,
+        request: &Request,
+        opened: OpenBelow,
+        open: impl FnOnce(&Arc<dyn FileSystem>, &Arc<Settings>) -> Result<StoredFile>,
+    ) -> Result<StoredFile> {
+        match open(&self.lower, &self.settings) {
             Ok(file) => Ok(file),
             Err(error) => {
                 self.lower.release(request, opened.ino, opened.handle)?;

@@ -7,6 +7,7 @@ use fslab_vfs::{Result, WriteOptions};
 use super::context::Io;
 use super::log::{Content, Log};
 use super::reader::{Piece, pieces};
+use super::writer::NewFrame;
 
 impl Log {
     /// Makes a range read as zeros. As far as whole chunks and ends of chunks go it becomes holes.
@@ -26,15 +27,18 @@ impl Log {
         let whole_end =
             if end == self.size { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
         let whole = offset.div_ceil(chunk_bytes)..whole_end;
-        let edges: Vec<Piece> = self.edges(offset, end, &whole);
-        for piece in edges {
-            self.zero_piece(io, piece, options)?;
+        let mut frames = Vec::new();
+        for piece in self.edges(offset, end, &whole) {
+            frames.extend(self.zeroed(io, piece)?);
         }
         let present = if whole.is_empty() { None } else { self.next_present(io, whole.start)? };
         if present.is_some_and(|chunk| chunk < whole.end) {
-            self.drop_chunks(io, whole.start, whole.end - whole.start, options)?;
+            let rest = self.drop_but_for_the_rest(io, whole.clone(), options)?;
+            frames.push(self.hole(rest..whole.end));
         }
-        Ok(())
+        // In one go: where there is no room for all, nothing is changed.
+        self.hot = None;
+        self.append_frames(io, frames, options)
     }
 
     /// The parts of a range in chunks that are not zeroed as a whole: at most two.
@@ -49,16 +53,18 @@ impl Log {
         before.chain(pieces(chunk_bytes, behind_whole, end - behind_whole)).collect()
     }
 
-    fn zero_piece(&mut self, io: Io<'_>, piece: Piece, options: WriteOptions) -> Result<()> {
+    /// The frame after which a piece reads as zeros, if it does not already.
+    fn zeroed(&self, io: Io<'_>, piece: Piece) -> Result<Option<NewFrame>> {
         let content = self.chunk_content(io, piece.chunk)?;
         let (from, to) = (content.from.max(piece.start), content.to().min(piece.end));
         if from >= to {
-            return Ok(());
+            return Ok(None);
         }
-        match without(&content, from, to) {
-            Some(rest) => self.replace(io, piece.chunk, rest, options),
-            None => self.drop_chunks(io, piece.chunk, 1, options),
-        }
+        let frame = match without(&content, from, to) {
+            Some(rest) => self.encoded(io, piece.chunk, &rest)?,
+            None => self.hole(piece.chunk..piece.chunk + 1),
+        };
+        Ok(Some(frame))
     }
 }
 

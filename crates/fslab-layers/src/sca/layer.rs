@@ -65,6 +65,12 @@ impl Sca {
         self.access.enter(request, ino, mark::lower_mode(writes))
     }
 
+    /// Begins a use of a file, which is emptied: what it holds need not be read for that.
+    fn enter_emptied(&self, request: &Request, ino: Ino, kill_set_id: bool) -> Result<Use> {
+        self.packer.note_request();
+        self.access.enter_emptied(request, ino, kill_set_id)
+    }
+
     /// Ends a use of a file. The last one leaves it in order and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino, file)?;
@@ -220,10 +226,12 @@ impl Sca {
         let opened = OpenBelow { ino, handle: opened.handle, is_writable: true, is_new };
         let file = self.enter_opened(request, opened);
         let file = file.inspect_err(|_| self.lower.forget(ino, 1))?;
-        let emptied = self.emptied(request, flags, &file).and_then(|()| {
-            let attr = self.lower.getattr(request, ino, Some(file.lower_handle()))?;
-            self.shown(request, attr)
-        });
+        let empty = || {
+            self.emptied(request, flags, &file)?;
+            self.lower.getattr(request, ino, Some(file.lower_handle()))
+        };
+        let attr = if is_new { Ok(entry.attr) } else { empty() };
+        let emptied = attr.and_then(|attr| self.shown(request, attr));
         match emptied {
             Ok(attr) => {
                 let opened = self.opened(ino, flags, file);
@@ -355,8 +363,14 @@ impl FileSystem for Sca {
         changes: &SetAttr,
     ) -> Result<Attr> {
         if let Some(size) = changes.size {
-            let file = self.enter(request, ino, true)?;
-            let done = file.set_size(request, size, changes.kill_set_id);
+            let file = match size {
+                0 => self.enter_emptied(request, ino, changes.kill_set_id)?,
+                _ => self.enter(request, ino, true)?,
+            };
+            let done = match size {
+                0 => Ok(()),
+                _ => file.set_size(request, size, changes.kill_set_id),
+            };
             let left = self.leave(request, ino, &file);
             done.and(left)?;
         }
@@ -429,11 +443,10 @@ impl FileSystem for Sca {
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let file = self.enter(request, ino, mode.writes() || mode.contains(OpenMode::TRUNCATE))?;
-        if let Err(error) = self.emptied(request, mode, &file) {
-            self.leave(request, ino, &file)?;
-            return Err(error);
-        }
+        let file = match mode.contains(OpenMode::TRUNCATE) {
+            true => self.enter_emptied(request, ino, !set_id::may_keep(request))?,
+            false => self.enter(request, ino, mode.writes())?,
+        };
         Ok(self.opened(ino, mode, file))
     }
 

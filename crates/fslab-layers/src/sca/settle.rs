@@ -15,7 +15,7 @@ const GARBAGE_PART: u64 = 4;
 
 /// Whoever opens the file next walks over the frames behind the checkpoint, unless they are few
 /// enough to be passed by so many reads.
-const WALK_READS_MAX: u64 = 3;
+const WALK_READS_MAX: u64 = 2;
 
 /// The seek table is written if it is at most this part of what was appended since the last one.
 const CLOSING_PART: u64 = 16;

@@ -97,19 +97,47 @@ pub enum Place {
 }
 
 impl StoredFile {
+    /// Empties an open file below, whatever it is. It is closed by [`Self::close`].
+    pub fn open_emptied(
+        fs: &Arc<dyn FileSystem>,
+        settings: &Arc<Settings>,
+        request: &Request,
+        opened: OpenBelow,
+        kill_set_id: bool,
+    ) -> Result<Self> {
+        let found = mark::read(&**fs, request, opened.ino)?;
+        let file =
+            Self::of(fs, settings, opened, (Kind::Foreign, mark_state(found.as_ref()), false));
+        file.state.write().empty_below(request, kill_set_id)?;
+        Ok(file)
+    }
+
     /// Finds out what an open file below is. It is closed by [`Self::close`].
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
         request: &Request,
-        OpenBelow { ino, handle, is_writable, is_new }: OpenBelow,
+        opened: OpenBelow,
     ) -> Result<Self> {
+        if opened.is_new {
+            return Ok(Self::of(fs, settings, opened, (Kind::Empty, MarkState::Void, false)));
+        }
+        let OpenBelow { ino, handle, .. } = opened;
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
         // Whether or not this mount keeps sizes: what others said must not outlive a change.
-        let found = if is_new { None } else { mark::read(&**fs, request, ino)? };
-        let (kind, mark, is_believed) = classify(io, found)?;
-        Ok(Self {
+        let found = mark::read(&**fs, request, ino)?;
+        Ok(Self::of(fs, settings, opened, classify(io, found)?))
+    }
+
+    fn of(
+        fs: &Arc<dyn FileSystem>,
+        settings: &Arc<Settings>,
+        OpenBelow { ino, handle, is_writable, .. }: OpenBelow,
+        (kind, mark, is_believed): (Kind, MarkState, bool),
+    ) -> Self {
+        let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
+        Self {
             fs: Arc::clone(fs),
             settings: Arc::clone(settings),
             state: RwLock::new(State {
@@ -125,7 +153,7 @@ impl StoredFile {
             turns: Turns::default(),
             maintenance: Mutex::default(),
             access_is_due: AtomicBool::new(true),
-        })
+        }
     }
 
     /// Makes sure that the file below is open for writing.
@@ -685,6 +713,10 @@ impl State {
         if matches!(self.kind, Kind::Empty) && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
         }
+        self.empty_below(request, kill_set_id)
+    }
+
+    fn empty_below(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
         // The mark of a foreign file is true until a stored one is begun: if this fails, or nothing
         // is done after it, the file must still be known for what it is.
         if self.mark != MarkState::Foreign {
@@ -741,13 +773,17 @@ impl State {
     }
 }
 
-/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
-fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
-    let mark = match found {
+fn mark_state(found: Option<&Mark>) -> MarkState {
+    match found {
         Some(Mark::Clean(_)) => MarkState::Given,
         Some(Mark::Foreign) => MarkState::Foreign,
         Some(Mark::Dirty) | None => MarkState::Void,
-    };
+    }
+}
+
+/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
+fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
+    let mark = mark_state(found.as_ref());
     let length = io.lower.length(io.request)?;
     if length == 0 {
         return Ok((Kind::Empty, mark, false));

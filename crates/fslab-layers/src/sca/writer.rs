@@ -222,25 +222,13 @@ impl Log {
             let behind = size.div_ceil(self.chunk_bytes())..u64::MAX;
             self.drop_but_for_the_rest(io, behind, options)?;
         }
-        self.append_metadata(io, Kind::Size, 0, size, &[], options)
-    }
-
-    /// Makes holes of whole chunks.
-    pub fn drop_chunks(
-        &mut self,
-        io: Io<'_>,
-        first: u64,
-        count: u64,
-        options: WriteOptions,
-    ) -> Result<()> {
-        let end = first.saturating_add(count);
-        let rest = self.drop_but_for_the_rest(io, first..end, options)?;
-        self.append_hole(io, rest..end, options)
+        let frame = self.metadata(Kind::Size, 0, size, &[]);
+        self.append_frames(io, vec![frame], options)
     }
 
     /// Makes holes of chunks until so few pages of the index lead to the rest that they can all be
     /// in memory at once; answers where the rest begins.
-    fn drop_but_for_the_rest(
+    pub fn drop_but_for_the_rest(
         &mut self,
         io: Io<'_>,
         chunks: Range<u64>,
@@ -253,7 +241,8 @@ impl Log {
                 return Ok(rest.start);
             }
             rest.start = part.end;
-            self.append_hole(io, part, options)?;
+            let hole = self.hole(part);
+            self.append_frames(io, vec![hole], options)?;
         }
     }
 
@@ -269,22 +258,10 @@ impl Log {
         Ok(end.min(chunks.end))
     }
 
-    fn append_hole(&mut self, io: Io<'_>, chunks: Range<u64>, options: WriteOptions) -> Result<()> {
+    /// A frame that makes holes of whole chunks.
+    pub fn hole(&self, chunks: Range<u64>) -> NewFrame {
         let count = (chunks.end - chunks.start).to_le_bytes();
-        self.append_metadata(io, Kind::Hole, chunks.start, self.size, &count, options)
-    }
-
-    fn append_metadata(
-        &mut self,
-        io: Io<'_>,
-        kind: Kind,
-        position: u64,
-        file_size: u64,
-        payload: &[u8],
-        options: WriteOptions,
-    ) -> Result<()> {
-        let frame = self.metadata(kind, position, file_size, payload);
-        self.append_frames(io, vec![frame], options)
+        self.metadata(Kind::Hole, chunks.start, self.size, &count)
     }
 
     /// A frame of metadata, its sequence still to be given.

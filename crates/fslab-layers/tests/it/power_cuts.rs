@@ -5,4 +5,5 @@ mod crash;
 mod foreign;
 mod leftovers;
 mod mutants;
+mod rewriting;
 mod script;

@@ -13,6 +13,7 @@ mod packer;
 mod rights;
 mod space;
 mod unreadable;
+mod waiting;
 
 use std::io::Write;
 use std::process::{Command, Stdio};

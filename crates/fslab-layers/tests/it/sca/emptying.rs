@@ -1,7 +1,7 @@
 //! Emptying a file where calls below fail: it is what it was or empty, and nothing in between.
 
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Errno, Ino, OpenMode, WriteOptions};
+use fslab_vfs::{Errno, Ino, OpenMode};
 
 use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 
@@ -12,43 +12,37 @@ fn fails<T>(answer: fslab_vfs::Result<T>) {
     assert_eq!(answer.err().map(|error| error.errno()), Some(Errno::IO));
 }
 
-/// What is appended to a file that is empty, though not durably, begins it anew. Until the disk
-/// makes that durable, nothing is: neither an emptying nor a write is answered with success.
+/// What a crash leaves of it is told in `power_cuts::rewriting`.
 #[test]
-fn a_file_is_empty_though_that_could_not_be_made_durable() {
-    for failing_syncs in [1, 2] {
-        let below = Below::new();
-        let failing = Failing::over(&below, LAYER, "");
-        write_file(&*failing.fs, "file", &text(5000));
-        let client = Client::new(&*failing.fs);
-        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
-        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-        failing.by(&format!("fsync times {failing_syncs} error EIO"));
-        fails(file.truncate(0));
-        let append = WriteOptions { append: true, ..WriteOptions::default() };
-        if failing_syncs == 2 {
-            fails(file.write_with(0, b"new", append));
-        }
-        assert_eq!((file.attr().unwrap().size, below.bytes("file").len()), (0, 0));
-        assert_eq!(file.write_with(0, b"new", append).unwrap(), 3);
-        file.close().unwrap();
-        assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
-    }
-}
-
-#[test]
-fn an_emptying_that_is_not_durable_can_be_tried_again() {
+fn emptying_reads_and_syncs_nothing() {
     let below = Below::new();
     let failing = Failing::over(&below, LAYER, "");
     write_file(&*failing.fs, "file", &text(5000));
+    failing.by("read error EIO\nfsync error EIO");
+    rewrite_file(&*failing.fs, "file", b"new").unwrap();
+    failing.by("");
+    assert_eq!(read_file(&*failing.fs, "file"), Ok(b"new".to_vec()));
+    assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
+}
+
+/// Its marks may be lost with the writes that a failed sync was to keep.
+#[test]
+fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided() {
+    let below = Below::new();
+    write_file(&*below.fs, "file", &text(5000));
+    let failing = Failing::over(&below, LAYER, "");
+    write_at(&*failing.fs, "file", 4990, b"changed").unwrap();
     let client = Client::new(&*failing.fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    failing.by("fsync times 2 error EIO");
-    fails(file.truncate(0));
-    fails(file.truncate(0));
-    assert_eq!(file.truncate(0).unwrap().size, 0);
+    file.truncate(0).unwrap();
+    failing.by("fsync error EIO");
+    fails(file.write_all(0, b"new"));
+    assert!(below.bytes("file").is_empty());
+    failing.by("");
+    file.write_all(0, b"new").unwrap();
     file.close().unwrap();
+    assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
 /// Whatever a foreign file begins with, it stays one if it is not emptied.

@@ -32,6 +32,10 @@ impl Tracker {
     fn add(&mut self, number: usize, effect: &Effect) -> Vec<usize> {
         let mut needs = match &effect.change {
             Change::Names(bindings) => self.names(number, bindings),
+            Change::Resize { ino, written: false, .. } => {
+                let attributes = self.attributes.get(ino).copied();
+                self.shapes.insert(*ino, number).into_iter().chain(attributes).collect()
+            }
             Change::Resize { ino, .. } | Change::Clear { ino, .. } => {
                 self.shapes.insert(*ino, number).into_iter().collect()
             }
