@@ -86,6 +86,9 @@ enum Kind {
     Empty,
     /// Bytes that are no stored file: served as they are.
     Foreign,
+    /// A stored file, by a mark that is believed, that nobody has looked into yet: whoever opened it
+    /// may be about to empty it.
+    Unread(Clean),
     Stored(Box<Log>),
 }
 
@@ -127,7 +130,28 @@ impl StoredFile {
         let io = Io::new(&lower, request, settings);
         // Whether or not this mount keeps sizes: what others said must not outlive a change.
         let found = mark::read(&**fs, request, ino)?;
+        if let Some(Mark::Clean(clean)) = &found
+            && opened.is_writable
+            && clean.holds(io.lower.length(request)?, &settings.session)
+        {
+            let kind = Kind::Unread(*clean);
+            return Ok(Self::of(fs, settings, opened, (kind, MarkState::Given, true)));
+        }
         Ok(Self::of(fs, settings, opened, classify(io, found)?))
+    }
+
+    /// Looks into a file that nobody has looked into yet.
+    fn look_into(&self, request: &Request) -> Result<()> {
+        if !matches!(self.state.read().kind, Kind::Unread(_)) {
+            return Ok(());
+        }
+        let mut state = self.state.write();
+        if let Kind::Unread(clean) = state.kind {
+            let io = state.io(request, &self.settings);
+            let (kind, _, is_believed) = classify(io, Some(Mark::Clean(clean)))?;
+            (state.kind, state.is_believed) = (kind, state.is_believed && is_believed);
+        }
+        Ok(())
     }
 
     fn of(
@@ -211,6 +235,7 @@ impl StoredFile {
         match &self.state.read().kind {
             Kind::Empty => Some(0),
             Kind::Foreign => None,
+            Kind::Unread(clean) => Some(clean.file_size),
             Kind::Stored(log) => Some(log.size),
         }
     }
@@ -223,6 +248,7 @@ impl StoredFile {
         buffer: &mut [u8],
         ahead: Option<&Ahead>,
     ) -> Result<usize> {
+        self.look_into(request)?;
         match self.read_once(request, offset, buffer, ahead) {
             Err(_) if self.state.write().heal(request, &self.settings)? => {
                 self.read_once(request, offset, buffer, None)
@@ -241,7 +267,7 @@ impl StoredFile {
         let state = self.state.read();
         let io = Io { ahead, ..state.io(request, &self.settings) };
         let count = match &state.kind {
-            Kind::Empty => 0,
+            Kind::Empty | Kind::Unread(_) => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
             Kind::Stored(log) => log.read(io, offset, buffer)?,
         };
@@ -284,6 +310,7 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
+        self.look_into(request)?;
         let turn = self.turns.come();
         let mut prepared = self.prepare(place, data)?;
         turn.wait();
@@ -311,6 +338,7 @@ impl StoredFile {
     /// The file, for who changes it, with nothing where the next frame goes.
     fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
         loop {
+            self.look_into(request)?;
             let state = self.state.write();
             self.access_is_due.store(true, Ordering::Relaxed);
             match &state.kind {
@@ -329,7 +357,7 @@ impl StoredFile {
     fn tidy(&self, request: &Request) {
         let is_due = match &self.state.read().kind {
             Kind::Stored(log) => log.is_commit_due || log.may_hold_too_much(&self.settings),
-            Kind::Empty | Kind::Foreign => false,
+            Kind::Empty | Kind::Foreign | Kind::Unread(_) => false,
         };
         let Some(file) = self.in_steps(request).filter(|_| is_due) else { return };
         let _turn = file.turn();
@@ -351,7 +379,7 @@ impl StoredFile {
             Kind::Stored(log) => {
                 Some(InSteps { file: self, request, file_id: log.identity.file_id })
             }
-            Kind::Empty | Kind::Foreign => None,
+            Kind::Empty | Kind::Foreign | Kind::Unread(_) => None,
         }
     }
 
@@ -359,7 +387,7 @@ impl StoredFile {
     fn prepare(&self, place: Place, data: &[u8]) -> Result<Prepared> {
         let Place::At(offset) = place else { return Ok(Prepared::default()) };
         let shape = match &self.state.read().kind {
-            Kind::Foreign => return Ok(Prepared::default()),
+            Kind::Foreign | Kind::Unread(_) => return Ok(Prepared::default()),
             Kind::Empty => self.settings.shape(),
             Kind::Stored(log) => Shape::from(&log.identity),
         };
@@ -437,6 +465,7 @@ impl StoredFile {
 
     /// The next data or hole.
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
+        self.look_into(request)?;
         match self.seek_once(request, offset, to) {
             Err(_) if self.state.write().heal(request, &self.settings)? => {
                 self.seek_once(request, offset, to)
@@ -448,7 +477,7 @@ impl StoredFile {
     fn seek_once(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         let state = self.state.read();
         match &state.kind {
-            Kind::Empty => Err(Errno::NXIO.into()),
+            Kind::Empty | Kind::Unread(_) => Err(Errno::NXIO.into()),
             Kind::Foreign => {
                 let lower = &state.lower;
                 lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
@@ -484,6 +513,7 @@ impl StoredFile {
     /// each step how many bytes were written, while nobody is kept from the file, and says whether
     /// to go on.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
+        self.look_into(request)?;
         // Asked of every file: one whose index is damaged is not to be found so each time.
         let gains = match self.gains_by_packing(request) {
             Err(_) if self.state.write().heal(request, &self.settings)? => {
@@ -503,7 +533,7 @@ impl StoredFile {
         let io = state.io(request, &self.settings);
         match &state.kind {
             Kind::Stored(log) => log.gains_by_packing(io),
-            Kind::Empty | Kind::Foreign => Ok(false),
+            Kind::Empty | Kind::Foreign | Kind::Unread(_) => Ok(false),
         }
     }
 
