@@ -93,7 +93,7 @@ pub fn clean(file: &impl Steps) -> Stepped<()> {
 pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     clear_end(file)?;
     let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end)))?;
-    if end - moving.given_back >= MOVED_BYTES {
+    if end.saturating_sub(moving.given_back) >= MOVED_BYTES {
         commit(file, true)?;
         moving.given_back = end;
     }

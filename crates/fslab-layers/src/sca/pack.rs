@@ -148,7 +148,8 @@ fn pack_some(file: &impl Steps, packing: &mut Packing) -> Stepped<Progress> {
                 }
                 packing.stage = Stage::Copying(begin_copying(file, packing.room_end)?);
             }
-            Ok(Progress::Going(file.look(|_, log| Ok(log.end))? - before))
+            let after = file.look(|_, log| Ok(log.end))?;
+            Ok(Progress::Going(after.saturating_sub(before)))
         }
         Stage::Copying(copying) => match copy_some(file, copying) {
             Ok(Progress::Done) => become_packed(file),

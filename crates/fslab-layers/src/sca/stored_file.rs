@@ -40,6 +40,8 @@ pub struct StoredFile {
     turns: Turns,
     /// Held by whoever commits, moves or packs; taken before the state, never while that is held.
     maintenance: Mutex<()>,
+    /// Held by whoever packs, from start to end: what one has moved, another must not pack.
+    packing: Mutex<()>,
     /// Whether the next read must reach the file below, which keeps the access time.
     access_is_due: AtomicBool,
 }
@@ -176,6 +178,7 @@ impl StoredFile {
             }),
             turns: Turns::default(),
             maintenance: Mutex::default(),
+            packing: Mutex::default(),
             access_is_due: AtomicBool::new(true),
         }
     }
@@ -524,6 +527,7 @@ impl StoredFile {
         if !gains? {
             return Ok(Packed::Already);
         }
+        let Some(_alone) = self.packing.try_lock() else { return Ok(Packed::GivenUp) };
         let Some(file) = self.in_steps(request) else { return Ok(Packed::GivenUp) };
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
@@ -553,7 +557,7 @@ impl StoredFile {
         if !self.settings.size_xattr || *is_believed || !log.is_whole() {
             return Ok(());
         }
-        match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)?) {
+        match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)) {
             Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
             // What was there before says to believe nothing: the size is found by the frames.
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
@@ -660,15 +664,16 @@ fn write_in_batches(
     Ok(done)
 }
 
-fn clean_mark(io: Io<'_>, log: &Log) -> Result<Mark> {
-    Ok(Mark::Clean(Clean {
+fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
+    Mark::Clean(Clean {
         file_size: log.size,
-        stored_length: io.lower.length(io.request)?,
+        // Nothing else lies behind the end of a file that is whole.
+        stored_length: log.end + log.closing_bytes,
         sequence: log.sequence,
         durable: !log.is_unsynced() && log.closing_bytes == 0,
         session: io.settings.session.number,
         checkpoint: log.checkpoint,
-    }))
+    })
 }
 
 impl State {

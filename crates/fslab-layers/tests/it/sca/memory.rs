@@ -98,6 +98,85 @@ fn changes_far_apart_do_not_pile_up_in_memory() {
     file.close().unwrap();
 }
 
+/// As many chunks as a file of 8 GiB has at the default size, and a few.
+#[test]
+fn a_file_that_was_closed_is_opened_by_eight_reads_at_most() {
+    for (layer, size) in [
+        ("copy:chunk=128KiB", 60 << 20),
+        ("lz4:chunk=4KiB", 256 << 20),
+        ("zstd:chunk=64KiB", 100_000),
+        ("gzip:chunk=4KiB", 150 << 10),
+    ] {
+        for is_mounted_anew in [false, true] {
+            let below = Arc::new(Counting::default());
+            let layer: LayerChoice = format!("{layer},pack=off").parse().unwrap();
+            let mount = || layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+            let mut fs = mount();
+            write_zeros(&*fs, size);
+            if is_mounted_anew {
+                fs.shutdown().unwrap();
+                fs = mount();
+            }
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            below.reads.lock().clear();
+            let file = client.open(ino, OpenMode::empty()).unwrap();
+            let to_open: u64 = below.reads.lock().values().sum();
+            assert!(to_open <= 8, "{layer:?}, {size} bytes, {is_mounted_anew}: {to_open} reads");
+            assert_eq!(file.read(size - 10, 10).unwrap(), [7; 10]);
+            file.close().unwrap();
+            assert_eq!(below.syncs.load(Ordering::SeqCst), 0, "closing waits for the disk");
+        }
+    }
+}
+
+fn write_zeros(fs: &dyn FileSystem, size: u64) {
+    let client = Client::new(fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let piece = vec![7; 1 << 20];
+    for start in (0..size).step_by(piece.len()) {
+        let length = (size - start).min(piece.len() as u64) as usize;
+        file.write_all(start, &piece[..length]).unwrap();
+    }
+    file.close().unwrap();
+}
+
+/// Chunks can't be read whose frame and whose index are both damaged: everything is looked through
+/// once, and not by each who tries to read.
+#[test]
+fn what_can_not_be_healed_is_not_tried_again() {
+    let below = Arc::new(Counting::default());
+    let layer: LayerChoice = "copy:chunk=4KiB,threads=1,cache=0,pack=off".parse().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    write_zeros(&*fs, 4 << 20);
+    fs.shutdown().unwrap();
+    let raw = Client::new(&below.inner);
+    let ino = raw.lookup(Ino::ROOT, "file").unwrap().ino;
+    let mut bytes = raw.contents(ino).unwrap();
+    let header_bytes = 72;
+    let frame = |chunk: usize| 1024 + chunk * (header_bytes + 4096);
+    let pages = frame(1024)..bytes.len();
+    bytes[pages].iter_mut().step_by(64).for_each(|byte| *byte ^= 0xff);
+    let of_a_frame = frame(900) + 8..frame(900) + 40;
+    bytes[of_a_frame].iter_mut().for_each(|byte| *byte ^= 0x55);
+    let file = raw.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &bytes).unwrap();
+    file.close().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let Ok(file) = client.open(client.lookup(Ino::ROOT, "file").unwrap().ino, OpenMode::empty())
+    else {
+        panic!("the checkpoint is needed for this test");
+    };
+    let mut reads = Vec::new();
+    for _ in 0..3 {
+        below.bytes_read.store(0, Ordering::SeqCst);
+        file.read(950 * 4096, 10).unwrap_err();
+        reads.push(below.bytes_read.load(Ordering::SeqCst));
+    }
+    assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
+}
+
 /// A line of a log takes a frame, and who appends the next one opens the file anew.
 #[test]
 fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
