@@ -266,7 +266,7 @@ impl Conversion {
         })?;
         self.layered.shutdown()?;
         self.untidy.lock().take().map_or(Ok(()), Err)?;
-        if is_any_kept.into_inner() { Ok(()) } else { self.end_run() }
+        self.end_run(!is_any_kept.into_inner())
     }
 
     /// Notes what failed though a file is converted, or is not for another reason.

@@ -6,7 +6,7 @@ mod convert;
 mod convert_for_others;
 mod damage;
 mod emptying;
-mod identity;
+pub mod identity;
 mod marks;
 mod memory;
 mod pack;

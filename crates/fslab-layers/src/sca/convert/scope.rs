@@ -206,8 +206,17 @@ impl Conversion {
         }
     }
 
-    /// Ends a run that converted everything.
-    pub(super) fn end_run(&self) -> Result<()> {
+    /// Ends a run. If files are left as they were, it goes on with the next one.
+    pub(super) fn end_run(&self, is_complete: bool) -> Result<()> {
+        match (is_complete, self.direction, self.scope.rule) {
+            (true, ..) => self.end_complete_run(),
+            // What remains encoded is known by the key.
+            (false, Direction::Decode, Rule::Key(_) | Rule::Plain) => self.restore_marks(),
+            (false, ..) => Ok(()),
+        }
+    }
+
+    fn end_complete_run(&self) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let is_whole = self.scope.enclosing.is_none();
         let end = || mark::set(lower, request, Ino::ROOT, (RUN_NAME, None));

@@ -104,6 +104,8 @@ impl Conversion {
         match self.lower.getxattr(&self.request, attr.ino, self.marking.name()) {
             Ok(value) => Ok(value.try_into().ok().map(|bytes| Ino(u64::from_le_bytes(bytes)))),
             Err(error) if is_absence(error.errno()) => Ok(None),
+            // No run of this user can have read the file, nor made it as a copy.
+            Err(error) if error.errno() == Errno::ACCESS => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -133,14 +133,22 @@ impl Conversion {
     }
 
     fn restore_marks_below(&self, directory: Ino) -> Result<()> {
-        for (_, attr) in self.entries(directory)? {
+        let entries = match self.entries(directory) {
+            Err(error) if is_closed(directory, &error) => return Ok(()),
+            listed => listed?,
+        };
+        for (_, attr) in entries {
             let restored = match attr.kind {
                 FileKind::Directory => self.restore_marks_below(attr.ino),
                 FileKind::Regular => self.restore_mark(attr.ino),
                 _ => Ok(()),
             };
             self.lower.forget(attr.ino, 1);
-            restored?;
+            match restored {
+                // Whoever may not read or change it has not marked it.
+                Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {}
+                answer => answer?,
+            }
         }
         Ok(())
     }
