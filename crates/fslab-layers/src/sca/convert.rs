@@ -456,8 +456,12 @@ impl Conversion {
 
     /// The xattrs that a copy has of its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
-        let names = xattr_names(&self.lower.listxattr(&self.request, ino)?).into_iter();
-        let kept = names.filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
+        let names = match self.lower.listxattr(&self.request, ino) {
+            Err(error) if mark::is_absence(error.errno()) => Vec::new(),
+            listed => xattr_names(&listed?),
+        };
+        let kept =
+            names.into_iter().filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
         kept.map(|name| Ok((name.clone(), self.lower.getxattr(&self.request, ino, &name)?)))
             .collect()
     }

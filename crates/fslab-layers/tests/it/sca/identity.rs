@@ -2,8 +2,8 @@
 //! in between, a mount shows what was there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,10 @@ use fslab_layers::{Draws, LayerChoice, Surroundings};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::cases;
 use fslab_vfs::testing::scratch;
-use fslab_vfs::{Attr, FileKind, FileSystem, Ino, MemFs, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{
+    Attr, Errno, FileKind, FileSystem, Ino, MemFs, Request, Result as FsResult, SetAttr, SetTime,
+    Timestamp, XattrMode,
+};
 use proptest::prelude::{Strategy, any};
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
@@ -278,11 +281,24 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
         }
         client.chown(ino, *owner, *owner).unwrap();
         client.chmod(ino, *mode).unwrap();
+        if *xattrs == 2 {
+            client.setxattr(ino, "system.posix_acl_access", &acl()).unwrap();
+        }
         touch(&client, ino, *time);
     }
     for (number, directory) in (0..).zip(directories) {
         touch(&client, directory, 1_000_000_000 + number);
     }
+}
+
+/// An ACL by which user 5 may read and write.
+fn acl() -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries = [(1, 6, NOBODY), (2, 6, 5), (4, 4, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)];
+    let entry = |(tag, permissions, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat()
 }
 
 fn tree(items: &[Item]) -> Arc<dyn FileSystem> {
@@ -324,7 +340,8 @@ fn small_tree() -> Arc<dyn FileSystem> {
 
 /// A call that changes something, from which on no call changes anything: the run is killed there.
 fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bool {
-    let calls = "write|rename|link|unlink|setxattr|removexattr|setattr|create|fsync|fsyncdir|syncfs";
+    let calls =
+        "write|rename|link|unlink|setxattr|removexattr|setattr|create|fsync|fsyncdir|syncfs";
     let program = Program::parse("killed", &format!("{calls} nth {call}.. error EIO"), 0).unwrap();
     let fault = Arc::new(Fault::new(Arc::clone(below), program, Box::new(|_, _| Ok(()))));
     let faulty: Arc<dyn FileSystem> = fault.clone();
@@ -433,4 +450,132 @@ fn mounted(below: &Arc<dyn FileSystem>) -> BTreeMap<String, (u32, usize)> {
     fs.shutdown().unwrap();
     found.retain(|path, _| !path.contains(".fslab-convert-"));
     found
+}
+
+/// A file system in which all xattrs of a file take so many bytes at most.
+struct LittleRoom(MemFs);
+
+const ROOM: usize = 400;
+
+impl FileSystem for LittleRoom {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> FsResult<()> {
+        let mut taken = name.len() + value.len();
+        for other in self.0.listxattr(request, ino)?.split(|byte| *byte == 0) {
+            let other = OsStr::new(std::str::from_utf8(other).unwrap());
+            if !other.is_empty() && other != name {
+                taken += other.len() + self.0.getxattr(request, ino, other)?.len();
+            }
+        }
+        if taken > ROOM && ino != Ino::ROOT {
+            return Err(Errno::NOSPC.into());
+        }
+        self.0.setxattr(request, ino, name, value, mode)
+    }
+}
+
+/// The size xattr gives way to the user's. A file that looks like a stored file needs one of ours:
+/// where that has no room, the file stays as it is.
+#[test]
+fn xattrs_of_users_have_the_room_that_they_had() {
+    let below: Arc<dyn FileSystem> = Arc::new(LittleRoom(MemFs::default()));
+    let client = Client::new(&*below);
+    for (name, content) in [("text", text(9000)), ("golden", golden(5))] {
+        let ino = client.file(Ino::ROOT, name, &content).unwrap();
+        client.setxattr(ino, "user.full", &random(3, ROOM - "user.full".len())).unwrap();
+        touch(&client, ino, 1_000_000_777);
+    }
+    let before = tree_of(&*below);
+    let told = convert(&below, Direction::Encode).unwrap();
+    let of = |name: &str| told.iter().find(|(path, _)| path == name).unwrap().1.clone();
+    assert_eq!(of("text"), "converted");
+    assert!(of("golden").contains("user.fslab.sca.kept"), "{told:?}");
+    let fs = LAYER.parse::<LayerChoice>().unwrap().build(Arc::clone(&below)).unwrap();
+    assert_eq!(tree_of(&*fs)["/text"], before["/text"]);
+    drop(fs);
+    convert_all(&below, Direction::Decode, "decoded");
+    assert_eq!(tree_of(&*below)["/text"], before["/text"]);
+}
+
+/// Without xattrs, nothing tells whether a file that looks like a stored file is one.
+#[test]
+fn files_that_look_stored_are_not_encoded_where_no_xattr_can_be_set() {
+    let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    write_file(&*memory, "golden", &golden(2));
+    write_file(&*memory, "text", &text(5000));
+    let rules = "setxattr|getxattr|listxattr error EOPNOTSUPP";
+    let program = Program::parse("no xattrs", rules, 0).unwrap();
+    let below: Arc<dyn FileSystem> =
+        Arc::new(Fault::new(Arc::clone(&memory), program, Box::new(|_, _| Ok(()))));
+    for _ in 0..2 {
+        let told = convert(&below, Direction::Encode).unwrap();
+        let (_, why) = told.iter().find(|(path, _)| path == "golden").unwrap();
+        assert!(why.contains("no xattr of the tree can record"), "{told:?}");
+    }
+    let client = Client::new(&*memory);
+    let golden_file = client.lookup(Ino::ROOT, "golden").unwrap().ino;
+    assert!(client.contents(golden_file).unwrap() == golden(2));
+    let text_file = client.lookup(Ino::ROOT, "text").unwrap().ino;
+    assert!(client.contents(text_file).unwrap() != text(5000));
+}
+
+#[test]
+fn an_estimate_counts_files_that_only_look_stored() {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    fs::write(scratch.path().join("golden"), golden(3)).unwrap();
+    fs::write(scratch.path().join("text"), text(5000)).unwrap();
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let expected = estimate(scratch.path(), &layer, &|_| ()).unwrap();
+    assert_eq!((expected.files, expected.already), (2, 0));
+    let around = Surroundings::default().with_draws(Arc::new(Numbers));
+    let conversion = Conversion::open(scratch.path(), &layer, Direction::Encode, &around);
+    conversion.unwrap().run(1, &|_, _| ()).unwrap();
+    let expected = estimate(scratch.path(), &layer, &|_| ()).unwrap();
+    assert_eq!((expected.files, expected.already), (0, 2));
+}
+
+/// A part of a lower directory is what the whole is.
+#[test]
+fn a_part_of_a_lower_directory_is_converted_as_one() {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let (tree, part) = (scratch.path().to_owned(), scratch.path().join("part"));
+    fs::create_dir(&part).unwrap();
+    let layer: LayerChoice = LAYER.parse().unwrap();
+    let convert = |root: &Path, direction| {
+        let around = Surroundings::default().with_draws(Arc::new(Numbers));
+        Conversion::open(root, &layer, direction, &around)
+            .map(|conversion| {
+                conversion.run(1, &|path, what| {
+                    assert!(!matches!(what, Outcome::Kept(_)), "{}: {what:?}", path.display());
+                })
+            })
+            .map(Result::unwrap)
+    };
+    fs::write(part.join("golden"), golden(3)).unwrap();
+    convert(&tree, Direction::Encode).unwrap();
+    let encoded = fs::read(part.join("golden")).unwrap();
+    assert!(encoded != golden(3));
+    convert(&part, Direction::Encode).unwrap();
+    assert!(fs::read(part.join("golden")).unwrap() == encoded, "encoded twice");
+    convert(&part, Direction::Decode).unwrap();
+    assert!(fs::read(part.join("golden")).unwrap() == golden(3));
+    // It is content in a lower directory until all of that is decoded.
+    let mut value = [0; 128];
+    let mut mark = || rustix::fs::getxattr(part.join("golden"), "user.fslab.sca", &mut value[..]);
+    assert!(mark().is_ok());
+    convert(&tree, Direction::Decode).unwrap();
+    assert!(mark().is_err());
+    assert!(fs::read(part.join("golden")).unwrap() == golden(3));
+    let refused = convert(&part, Direction::Encode).err().unwrap().to_string();
+    assert!(refused.contains("as a whole"), "{refused}");
 }
