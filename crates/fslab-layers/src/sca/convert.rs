@@ -309,8 +309,8 @@ impl Conversion {
 
     /// The attributes below of a file that is to be converted, or what to tell of another.
     ///
-    /// A stored file without a mark gets one when a layer looks at it, which is no change by somebody
-    /// else: so one has looked before.
+    /// A stored file without a mark gets one when a layer looks at it, which is no change by
+    /// somebody else: so one has looked before.
     fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
         if attr.size == 0 {

@@ -278,7 +278,8 @@ pub struct TreeRecord {
 
 /// Flag of a tree: see [`TreeRecord::flags`].
 pub const FLAG_PURE: u8 = 1;
-/// Flag of a tree: its files are plain, except those that the unfinished run of [`RUN_NAME`] encoded.
+/// Flag of a tree: its files are plain, except those that the unfinished run of [`RUN_NAME`]
+/// encoded.
 pub const FLAG_PLAIN: u8 = 2;
 
 /// The xattr of the root while a tree is being encoded: which stored files this run made.
@@ -297,8 +298,8 @@ pub struct RunRecord {
     pub key: U64,
 }
 
-/// The xattr of an encoded file, where its original looked like a stored file or had xattrs of ours.
-/// The original's size xattr follows, and then its xattr of this kind.
+/// The xattr of an encoded file whose original looked like a stored file or had xattrs of ours. The
+/// original's size xattr follows, and then its xattr of this kind.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

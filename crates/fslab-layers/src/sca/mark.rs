@@ -47,8 +47,8 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
-/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file that had no such xattr, and
-/// on one whose earlier value follows.
+/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file that had no such xattr,
+/// and on one whose earlier value follows.
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 

@@ -88,8 +88,8 @@ impl Conversion {
         self.set_on_copy(copy, KEPT_NAME.as_ref(), &value)
     }
 
-    /// A decoded file that looks like a stored file must not be decoded by the next run, and a mount
-    /// must show it as it is, until the whole tree is decoded.
+    /// A decoded file that looks like a stored file must not be decoded by the next run, and a
+    /// mount must show it as it is, until the whole tree is decoded.
     fn give_back_own(&self, original: Ino, copy: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let beginning = contents::beginning(lower, request, copy)?;

@@ -161,8 +161,8 @@ impl Conversion {
         Ok(looks_stored(&contents::beginning(&*self.lower, &self.request, ino)?))
     }
 
-    /// Durably marks a file that looks like a stored file, and is none, as a foreign one. What can't
-    /// be marked stays as it is: it can't be converted either, and that is told then.
+    /// Durably marks a file that looks like a stored file, and is none, as a foreign one. What
+    /// can't be marked stays as it is: it can't be converted either, and that is told then.
     pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
         let Rule::Key(key) = self.scope.rule else { return Ok(()) };
         let (lower, request, ino) = (&*self.lower, &self.request, attr.ino);

@@ -84,14 +84,14 @@ fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     contents
 }
 
-/// Commands that copy `$1` to `$2` without xattrs. git does not keep the mode of the lock file, which
-/// a mount then refuses.
+/// Commands that copy `$1` to `$2` without xattrs. git does not keep the mode of the lock file,
+/// which a mount then refuses.
 const COPIES: [(&str, &str); 3] = [
     ("rsync", "rsync -a \"$1/\" \"$2/\""),
     ("tar", "mkdir \"$2\" && tar -C \"$1\" -c . | tar -C \"$2\" -x"),
     (
         "git",
-        "cd \"$1\" && git init -q . && echo .fslab-lock > .git/info/exclude && git -c user.name=a -c user.email=a@b add -A \
+        "cd \"$1\" && git init -q . && echo .fslab-lock > .git/info/exclude && git add -A \
          && git -c user.name=a -c user.email=a@b commit -qm all && git clone -q . \"$2\"",
     ),
 ];
