@@ -23,7 +23,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_sys::lease::Lease;
 use fslab_vfs::{
@@ -158,6 +158,8 @@ pub struct Conversion {
     /// The ordinary user who converts; nothing where that is root.
     user: Option<u32>,
     scope: Scope,
+    /// Files that this run marked because they look like stored files.
+    lookalikes: AtomicU64,
     marking: Marking,
     /// Times of directories before they were changed.
     noted_times: Mutex<HashMap<Ino, Times>>,
@@ -242,6 +244,7 @@ impl Conversion {
             request,
             user: (uid != 0).then_some(uid),
             scope,
+            lookalikes: AtomicU64::new(0),
             marking,
             noted_times: Mutex::default(),
             untidy: Mutex::default(),

@@ -10,6 +10,7 @@
 //! are marked; encoded files. Once all files are encoded, the tree becomes a lower directory.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -188,6 +189,7 @@ impl Conversion {
             self.with_right_to_write(ino, &|| {
                 mark::set(lower, request, ino, (MARK_NAME, Some(&content)))
             })?;
+            self.lookalikes.fetch_add(1, Ordering::Relaxed);
             contents::sync(lower, request, ino)
         })();
         match marked {
@@ -198,6 +200,10 @@ impl Conversion {
 
     /// Notes that all files that look like stored files are marked.
     pub(super) fn note_all_marked(&self) -> Result<()> {
+        let files = self.lookalikes.load(Ordering::Relaxed);
+        if files > 0 {
+            tracing::warn!(files, "stored files of other trees are encoded once more, as content");
+        }
         match (self.scope.rule, self.direction) {
             (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {
                 set_run(&*self.lower, &self.request, (key, true))
