@@ -58,8 +58,14 @@ fn conversions_hold_after_a_crash_at_every_event() {
 }
 
 /// What can be wrong between the conversion and the disk.
-const BUGS: [(&str, Plant); 2] =
-    [("copies are not made durable", unsynced), ("names are not traded at once", in_two_steps)];
+const BUGS: [(&str, Plant, &[Direction]); 4] = [
+    ("copies are not made durable", unsynced, &BOTH),
+    ("names are not traded at once", in_two_steps, &BOTH),
+    ("records are not made durable", unsynced_directories, &BOTH),
+    ("the record of the run is not written", without_record, &[Direction::Encode]),
+];
+
+const BOTH: [Direction; 2] = [Direction::Encode, Direction::Decode];
 
 type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
@@ -69,12 +75,47 @@ const PLANTED_SEED: u64 = 1;
 #[test]
 fn planted_bugs_of_conversions_are_caught() {
     let plan = Plan::full(PLANTED_SEED);
-    for (bug, plant) in BUGS {
-        for direction in [Direction::Encode, Direction::Decode] {
-            let problem = explore(direction, Order::Independent, &plan, plant);
+    for (bug, plant, directions) in BUGS {
+        for direction in directions {
+            let problem = explore(*direction, Order::Independent, &plan, plant);
             let problem = problem.expect_err(bug);
             eprintln!("{bug}, {direction:?}: {}", problem.lines().next().unwrap());
-            assert!(problem.starts_with("after the crash"), "{bug}, {direction:?}: {problem}");
+            let is_found = ["after the crash", "gone on", "without a mount"]
+                .iter()
+                .any(|when| problem.starts_with(when));
+            assert!(is_found, "{bug}, {direction:?}: {problem}");
+        }
+    }
+}
+
+fn unsynced_directories(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    let program = Program::parse("planted", "fsyncdir skip", 0).unwrap();
+    Arc::new(Fault::new(below, program, Box::new(|_, _| Ok(()))))
+}
+
+fn without_record(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    Arc::new(WithoutRecord(below))
+}
+
+/// Loses the record of the run.
+struct WithoutRecord(Arc<dyn FileSystem>);
+
+impl FileSystem for WithoutRecord {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> fslab_vfs::Result<()> {
+        match name == "user.fslab.sca.run" {
+            true => Ok(()),
+            false => self.0.setxattr(request, ino, name, value, mode),
         }
     }
 }
