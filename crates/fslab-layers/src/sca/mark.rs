@@ -305,10 +305,14 @@ pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()
     sync_root(fs, request)
 }
 
+fn flag(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
+}
+
 fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Result<()> {
     let mut record = TreeRecord {
         version: VERSION,
-        flags: u8::from(session.pure) * FLAG_PURE | u8::from(session.plain) * FLAG_PLAIN,
+        flags: flag(session.pure, FLAG_PURE) | flag(session.plain, FLAG_PLAIN),
         zero: [0; 2],
         crc: 0.into(),
         session: session.number.into(),

@@ -29,8 +29,8 @@ struct OwnXattrs {
 impl OwnXattrs {
     fn encode(&self) -> Vec<u8> {
         let mark = self.mark.as_deref().unwrap_or_default();
-        let flags = u8::from(self.mark.is_some()) * HAS_MARK
-            | u8::from(self.earlier.is_some()) * HAS_EARLIER;
+        let flag = |is_given: bool, flag: u8| if is_given { flag } else { 0 };
+        let flags = flag(self.mark.is_some(), HAS_MARK) | flag(self.earlier.is_some(), HAS_EARLIER);
         let mut record = KeptRecord {
             version: VERSION,
             flags,

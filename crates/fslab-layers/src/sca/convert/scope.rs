@@ -166,36 +166,37 @@ impl Conversion {
     /// can't be marked stays as it is: it can't be converted either, and that is told then.
     pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
         let Rule::Key(key) = self.scope.rule else { return Ok(()) };
-        let (lower, request, ino) = (&*self.lower, &self.request, attr.ino);
         if attr.size == 0 || self.direction == Direction::Decode || self.is_of_others(attr) {
             return Ok(());
         }
-        let marked = (|| {
-            let before = mark::value(lower, request, ino, MARK_NAME)?;
-            let found = before.as_deref().and_then(mark::decode);
-            if found == Some(Mark::Foreign) {
-                return Ok(());
-            }
-            let beginning = contents::beginning(lower, request, ino)?;
-            let is_lookalike = match roots::identify(&beginning) {
-                Some(identity) => seal(key, identity.file_id) != identity.file_id,
-                // Later, it may be one of the run whose head is damaged.
-                None => roots::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
-            };
-            if !is_lookalike {
-                return Ok(());
-            }
-            let content = mark::content(before.as_deref(), self.fingerprint(ino, &beginning)?);
-            self.with_right_to_write(ino, &|| {
-                mark::set(lower, request, ino, (MARK_NAME, Some(&content)))
-            })?;
-            self.lookalikes.fetch_add(1, Ordering::Relaxed);
-            contents::sync(lower, request, ino)
-        })();
-        match marked {
+        match self.mark_unless_sealed(key, attr.ino) {
             Err(error) if is_of_the_file(&error) => Ok(()),
             answer => answer,
         }
+    }
+
+    fn mark_unless_sealed(&self, key: u64, ino: Ino) -> Result<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let before = mark::value(lower, request, ino, MARK_NAME)?;
+        let found = before.as_deref().and_then(mark::decode);
+        if found == Some(Mark::Foreign) {
+            return Ok(());
+        }
+        let beginning = contents::beginning(lower, request, ino)?;
+        let is_lookalike = match roots::identify(&beginning) {
+            Some(identity) => seal(key, identity.file_id) != identity.file_id,
+            // Later, it may be one of the run whose head is damaged.
+            None => roots::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
+        };
+        if !is_lookalike {
+            return Ok(());
+        }
+        let content = mark::content(before.as_deref(), self.fingerprint(ino, &beginning)?);
+        self.with_right_to_write(ino, &|| {
+            mark::set(lower, request, ino, (MARK_NAME, Some(&content)))
+        })?;
+        self.lookalikes.fetch_add(1, Ordering::Relaxed);
+        contents::sync(lower, request, ino)
     }
 
     /// Notes that all files that look like stored files are marked.

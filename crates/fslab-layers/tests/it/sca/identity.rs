@@ -373,7 +373,7 @@ fn a_conversion_that_is_killed_at_any_call_is_resumed_to_the_same_tree() {
             if !killed_at(&below, direction, call) {
                 break;
             }
-            calls += 1;
+            calls = call;
             let when = format!("{direction:?}, killed at call {call}");
             // Once all is encoded, the tree is a lower directory, in which such a file is stored.
             if direction == Direction::Encode && (is_plain(&below) || call == 1) {
@@ -417,7 +417,11 @@ fn what_a_mount_shows_of_a_conversion_that_was_killed_stays() {
             let was_plain = is_plain(&below);
             let seen = mounted(&below);
             // Before any file is encoded, a mount decodes whatever looks like a stored file.
-            if if direction == Direction::Encode { has_encoded } else { !was_plain } {
+            let is_fixed = match direction {
+                Direction::Encode => has_encoded,
+                Direction::Decode => !was_plain,
+            };
+            if is_fixed {
                 assert_eq!(seen, contents(&before), "{when}, mounted");
             }
             convert_all(&below, direction, &format!("{when}, resumed"));
