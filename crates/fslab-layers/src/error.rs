@@ -200,6 +200,15 @@ pub enum Error {
         /// The layer.
         layer: &'static str,
     },
+    /// A tree lies in another one whose files are all plain.
+    #[error(
+        "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
+         xattr user.fslab.sca.tree", path.display()
+    )]
+    PartOfPlainTree {
+        /// The other one.
+        path: PathBuf,
+    },
     /// A file is no stored file.
     #[error("{} is not a stored file of an fslab layer", path.display())]
     NoStoredFile {

@@ -21,6 +21,8 @@ pub struct Surroundings {
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
     /// The layer that is being built, and its place from the top, from 1.
     layer: (usize, String),
+    /// That a conversion uses the layer, and the key of the file ids that it gives.
+    conversion: Option<Option<u64>>,
 }
 
 /// Random numbers.
@@ -68,7 +70,7 @@ impl Surroundings {
         let draws = Arc::new(SteadyDraws::default());
         let (published, services) = (Arc::default(), Arc::default());
         let (leaf, layer) = (LeafOptions::default(), (0, String::new()));
-        Self { clock, draws, leaf, published, services, layer }
+        Self { clock, draws, leaf, published, services, layer, conversion: None }
     }
 
     /// With a source of random numbers; without it they are the same each time.
@@ -135,6 +137,15 @@ impl Surroundings {
         let mut reports: Vec<_> = self.published.lock().iter().map(report).collect();
         reports.sort_by_key(|report| report.position);
         reports
+    }
+
+    /// For the layer of a conversion, with the key of the file ids that it gives, if any.
+    pub(crate) fn of_conversion(&self, key: Option<u64>) -> Self {
+        Self { conversion: Some(key), ..self.clone() }
+    }
+
+    pub(crate) fn conversion(&self) -> Option<Option<u64>> {
+        self.conversion
     }
 
     pub(crate) fn of_layer(&self, position: usize, layer: String) -> Self {

@@ -61,6 +61,8 @@ pub struct Settings {
     pub packing: WhenToPack,
     /// This mount, from start to end; see the tree's xattr.
     pub session: Session,
+    /// Of a conversion that encodes: seals the ids of new files.
+    pub run_key: Option<u64>,
 }
 
 /// When files are packed that hold much garbage.
@@ -101,6 +103,8 @@ pub struct Session {
     pub durable: u64,
     /// The tree was empty at first.
     pub pure: bool,
+    /// Only the unfinished run of a conversion made stored files here.
+    pub plain: bool,
 }
 
 impl Session {
@@ -129,12 +133,22 @@ impl Settings {
             self.session.number,
             count,
         ];
-        parts.into_iter().fold(self.draws.draw(), |id, part| mix(id ^ part))
+        let id = parts.into_iter().fold(self.draws.draw(), |id, part| mix(id ^ part));
+        self.run_key.map_or(id, |key| seal(key, id))
     }
 }
 
+/// Bits of a sealed id that follow from the others and a key.
+const SEAL_BITS: u32 = 24;
+
+/// An id that shows who has the key that a run of theirs gave it.
+pub fn seal(key: u64, id: u64) -> u64 {
+    let rest = id >> SEAL_BITS;
+    rest << SEAL_BITS | mix(key ^ mix(rest)) >> (u64::BITS - SEAL_BITS)
+}
+
 /// A bijection in which each bit depends on each (the finalizer of SplitMix64, Steele et al. 2014).
-fn mix(number: u64) -> u64 {
+pub fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -11,38 +11,47 @@
 mod contents;
 mod crew;
 mod estimate;
+mod kept;
+mod scope;
+mod times;
 mod unfinished;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_sys::lease::Lease;
 use fslab_vfs::{
-    Attr, Claim, Errno, FileSystem, HostFs, HostOptions, Ino, Name, RenameMode, Request, Result,
-    SetAttr, SetTime, XattrMode,
+    Attr, Claim, Credentials, Errno, FileSystem, HostFs, HostOptions, Ino, Name, Permissions,
+    RenameMode, Request, Result, SetAttr, SetTime, XattrMode,
 };
 
 use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
+use super::context::mix;
 use super::layer::own_request;
-use super::mark::{self, Mark};
-use super::{options, roots};
+use super::{format, mark, options};
 use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::surroundings::Surroundings;
 
 use crew::Crew;
 pub use estimate::{Estimate, codec_of, estimate};
+use scope::{PartOfPlainTree, Rule, Scope};
+use times::Times;
 use unfinished::Marking;
 
 /// Begins the names of copies that are being made; the inode follows, in 16 hexadecimal digits.
 const COPY_NAME: &str = ".fslab-convert-";
+
+/// The permission of a file's owner to write to it.
+const OWNER_WRITES: u32 = 0o200;
 
 /// Which way a tree is converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +74,8 @@ pub enum Outcome {
     },
     /// It is as wanted already.
     Already,
+    /// It looks like a stored file, but all files of the tree are plain: it stays as it is.
+    Lookalike,
     /// It was not converted: it is as it was.
     Kept(Why),
 }
@@ -106,6 +117,25 @@ pub enum Why {
     /// What it holds is a stored file itself, which the next run would decode too.
     #[error("what it holds is a stored file itself, and no xattr can be set to say so: {0}")]
     Nested(#[source] fslab_vfs::Error),
+    /// It looks like a stored file, and nothing can be recorded.
+    #[error("it looks like a stored file, and no xattr of the tree can record whether it is one")]
+    Unrecorded,
+    /// It belongs to another user or group.
+    #[error("it belongs to user {uid} and group {gid}, and only root can give them the new file")]
+    OtherOwner {
+        /// The owner.
+        uid: u32,
+        /// The group.
+        gid: u32,
+    },
+    /// An xattr can't be copied.
+    #[error("its xattr {name:?} can't be copied: {source}")]
+    Xattr {
+        /// Which one.
+        name: OsString,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
     /// An original that an interrupted run left, of which no copy is there.
     #[error(
         "an interrupted run left it, and nothing beside it is the same: give it its name back, \
@@ -125,7 +155,14 @@ pub struct Conversion {
     lower: Arc<dyn FileSystem>,
     layered: Arc<dyn FileSystem>,
     request: Request,
+    /// The ordinary user who converts; nothing where that is root.
+    user: Option<u32>,
+    scope: Scope,
+    /// Files that this run marked because they look like stored files.
+    lookalikes: AtomicU64,
     marking: Marking,
+    /// Times of directories before they were changed.
+    noted_times: Mutex<HashMap<Ino, Times>>,
     /// What failed first of what had to be tidied up, which the next run does again.
     untidy: Mutex<Option<fslab_vfs::Error>>,
 }
@@ -162,8 +199,8 @@ impl Conversion {
     ) -> crate::Result<Self> {
         let failed = |source| Error::StoredFile { path: root.to_owned(), source };
         let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
-        let owner = rustix::process::geteuid().as_raw();
-        Self::by(owner, Arc::new(lower), layer, direction, surroundings)
+        let request = request_of_this_process();
+        Self::by(request, Arc::new(lower), layer, direction, surroundings)
     }
 
     /// As [`Self::open`], over any file system, as root.
@@ -176,25 +213,42 @@ impl Conversion {
         direction: Direction,
         surroundings: &Surroundings,
     ) -> crate::Result<Self> {
-        Self::by(own_request().credentials.uid, lower, layer, direction, surroundings)
+        Self::by(own_request(), lower, layer, direction, surroundings)
     }
 
     fn by(
-        owner: u32,
+        request: Request,
         lower: Arc<dyn FileSystem>,
         layer: &LayerChoice,
         direction: Direction,
         surroundings: &Surroundings,
     ) -> crate::Result<Self> {
-        let (codec, request) = (codec_of(layer)?, own_request());
+        let codec = codec_of(layer)?;
         let failed = |source| Error::Layer { layer: codec.name, source };
         options::claim(codec, &*lower, Claim::Passing)?;
-        if direction == Direction::Decode {
-            mark::expect_foreign_files(&*lower, &request).map_err(failed)?;
+        let scope = Scope::find(&*lower, &request, direction).map_err(failed)?;
+        let mut scope = scope.map_err(|PartOfPlainTree(path)| Error::PartOfPlainTree { path })?;
+        match direction {
+            Direction::Decode => mark::expect_foreign_files(&*lower, &request),
+            Direction::Encode => scope.begin_encoding(&*lower, &request, new_key(surroundings)),
         }
-        let layered = layer.build_in(Arc::clone(&lower), surroundings)?;
-        let marking = Marking::find(&*lower, &request, owner).map_err(failed)?;
-        Ok(Self { direction, lower, layered, request, marking, untidy: Mutex::default() })
+        .map_err(failed)?;
+        let around = surroundings.of_conversion(scope.key());
+        let layered = layer.build_in(Arc::clone(&lower), &around)?;
+        let uid = request.credentials.uid;
+        let marking = Marking::find(&*lower, &request, uid).map_err(failed)?;
+        Ok(Self {
+            direction,
+            lower,
+            layered,
+            request,
+            user: (uid != 0).then_some(uid),
+            scope,
+            lookalikes: AtomicU64::new(0),
+            marking,
+            noted_times: Mutex::default(),
+            untidy: Mutex::default(),
+        })
     }
 
     /// Converts everything on so many threads (0: one a processor); `tell` is called by them for
@@ -208,9 +262,14 @@ impl Conversion {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
-        self.walk(Crew(threads), tell)?;
+        let is_any_kept = AtomicBool::new(false);
+        self.walk(Crew(threads), &|path, outcome| {
+            is_any_kept.fetch_or(matches!(outcome, Outcome::Kept(_)), Ordering::Relaxed);
+            tell(path, outcome);
+        })?;
         self.layered.shutdown()?;
-        self.untidy.lock().take().map_or(Ok(()), Err)
+        self.untidy.lock().take().map_or(Ok(()), Err)?;
+        self.end_run(!is_any_kept.into_inner())
     }
 
     /// Notes what failed though a file is converted, or is not for another reason.
@@ -226,10 +285,11 @@ impl Conversion {
     }
 
     fn convert(&self, place: &Place<'_>) -> Kept<Outcome> {
-        let attr = self.attr(place.ino)?;
-        if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
-            return Ok(Outcome::Already);
-        }
+        let attr = match self.expect_other_kind(place.ino)? {
+            Ok(attr) => attr,
+            Err(outcome) => return Ok(outcome),
+        };
+        self.note_times(place.parent)?;
         let lease = self.lease(&attr)?;
         let copy = self.copy(place, &attr)?;
         let traded = self.trade(place, &attr, &copy, lease.as_ref());
@@ -250,28 +310,35 @@ impl Conversion {
         Outcome::Converted { before_bytes, after_bytes }
     }
 
-    /// Attributes below. A stored file without a mark gets one when a layer looks at it, which is
-    /// no change by somebody else: so one has looked before.
-    fn attr(&self, ino: Ino) -> Result<Attr> {
+    /// The attributes below of a file that is to be converted, or what to tell of another.
+    ///
+    /// A stored file without a mark gets one when a layer looks at it, which is no change by
+    /// somebody else: so one has looked before.
+    fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
+        let attr = self.lower.getattr(&self.request, ino, None)?;
+        if attr.size == 0 {
+            return Ok(Err(Outcome::Already));
+        }
+        let is_stored = match self.is_stored(&attr) {
+            Err(_) if self.is_of_others(&attr) => return Err(other_owner(&attr)),
+            answer => answer?,
+        };
+        if is_stored == (self.direction == Direction::Encode) {
+            let looks = !is_stored && self.scope.rule == Rule::Plain && self.is_lookalike(ino)?;
+            return Ok(Err(if looks { Outcome::Lookalike } else { Outcome::Already }));
+        }
+        if self.is_of_others(&attr) {
+            return Err(other_owner(&attr));
+        }
         if self.direction == Direction::Decode {
             self.layered.getattr(&self.request, ino, None)?;
         }
-        self.lower.getattr(&self.request, ino, None)
+        Ok(Ok(self.lower.getattr(&self.request, ino, None)?))
     }
 
-    /// Whether a file below is a stored file. One whose head is damaged, or of a later version, is
-    /// no plain file: as a copy of that, nobody would know it any more.
-    fn is_stored(&self, attr: &Attr) -> Result<bool> {
-        let found = mark::read(&*self.lower, &self.request, attr.ino)?;
-        if found == Some(Mark::Foreign) {
-            return Ok(false);
-        }
-        let beginning = contents::beginning(&*self.lower, &self.request, attr.ino)?;
-        match roots::identify(&beginning) {
-            Some(_) => Ok(true),
-            None if found.is_some() || roots::is_newer(&beginning) => Err(mark::headless(attr.ino)),
-            None => Ok(false),
-        }
+    /// Whether only root can give a copy of the file its owner.
+    fn is_of_others(&self, attr: &Attr) -> bool {
+        self.user.is_some_and(|uid| uid != attr.uid)
     }
 
     /// A lease on the file, where it has a path and the file system has leases. Without one, what
@@ -321,24 +388,11 @@ impl Conversion {
     /// Compares, gives the copy the attributes, and makes it durable.
     fn complete(&self, attr: &Attr, copy: Ino) -> Kept<()> {
         self.compare(attr, copy)?;
-        self.keep_from_decoding(copy)?;
         self.keep_attributes(attr, copy)?;
         Ok(contents::sync(&*self.lower, &self.request, copy)?)
     }
 
-    /// What was decoded may be a stored file that somebody keeps as content: nobody must take it
-    /// for one of the tree's, and least of all the next run.
-    fn keep_from_decoding(&self, copy: Ino) -> Kept<()> {
-        let (lower, request) = (&*self.lower, &self.request);
-        let is_plain = self.direction == Direction::Encode
-            || roots::identify(&contents::beginning(lower, request, copy)?).is_none();
-        match is_plain {
-            true => Ok(()),
-            false => mark::write(lower, request, copy, &Mark::Foreign).map_err(Why::Nested),
-        }
-    }
-
-    fn keep_attributes(&self, attr: &Attr, copy: Ino) -> Result<()> {
+    fn keep_attributes(&self, attr: &Attr, copy: Ino) -> Kept<()> {
         let (lower, request) = (&self.lower, &self.request);
         let xattrs = self.kept_xattrs(attr.ino)?;
         // What a directory's default ACL gave the copy, the original need not have.
@@ -346,24 +400,71 @@ impl Conversion {
             lower.removexattr(request, copy, name)?;
         }
         let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
-        lower.setattr(request, copy, None, &owner)?;
+        lower.setattr(request, copy, None, &owner).map_err(|error| match error.errno() {
+            Errno::PERM => other_owner(attr),
+            _ => error.into(),
+        })?;
+        for (name, value) in &xattrs {
+            self.set_on_copy(copy, name, value)?;
+        }
+        self.keep_own_xattrs(attr.ino, copy)?;
+        // Last: an ordinary user can't set xattrs of a file that this user may not write to.
         let permissions = Some(attr.permissions);
         lower.setattr(request, copy, None, &SetAttr { permissions, ..SetAttr::default() })?;
-        for (name, value) in &xattrs {
-            lower.setxattr(request, copy, name, value, XattrMode::empty())?;
-        }
         let times = SetAttr {
             accessed: Some(SetTime::To(attr.accessed)),
             modified: Some(SetTime::To(attr.modified)),
             ..SetAttr::default()
         };
-        lower.setattr(request, copy, None, &times).map(drop)
+        Ok(lower.setattr(request, copy, None, &times).map(drop)?)
+    }
+
+    /// Does what needs the right to write to a file; an ordinary user's own file may be read-only.
+    fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
+        let refused = match work() {
+            Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,
+            answer => return answer,
+        };
+        let (lower, request) = (&self.lower, &self.request);
+        let attr = lower.getattr(request, ino, None)?;
+        if self.is_of_others(&attr) {
+            return Err(refused);
+        }
+        let set = |permissions| {
+            let permissions = Some(permissions);
+            lower.setattr(request, ino, None, &SetAttr { permissions, ..SetAttr::default() })
+        };
+        set(Permissions::new(attr.permissions.bits() | OWNER_WRITES))?;
+        let done = work();
+        set(attr.permissions)?;
+        done
+    }
+
+    /// Sets an xattr of a copy. Where there is no more room, it has that of the size xattr: the
+    /// layer finds the size without it.
+    fn set_on_copy(&self, copy: Ino, name: &OsStr, value: &[u8]) -> Kept<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let set = || lower.setxattr(request, copy, name, value, XattrMode::empty());
+        let answer = match set() {
+            Err(error)
+                if self.direction == Direction::Encode
+                    && matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG) =>
+            {
+                mark::set(lower, request, copy, (format::MARK_NAME, None)).and_then(|()| set())
+            }
+            answer => answer,
+        };
+        answer.map_err(|source| Why::Xattr { name: name.to_owned(), source })
     }
 
     /// The xattrs that a copy has of its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
-        let names = xattr_names(&self.lower.listxattr(&self.request, ino)?).into_iter();
-        let kept = names.filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
+        let names = match self.lower.listxattr(&self.request, ino) {
+            Err(error) if mark::is_absence(error.errno()) => Vec::new(),
+            listed => xattr_names(&listed?),
+        };
+        let kept =
+            names.into_iter().filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
         kept.map(|name| Ok((name.clone(), self.lower.getxattr(&self.request, ino, &name)?)))
             .collect()
     }
@@ -452,6 +553,23 @@ impl Conversion {
         self.lower.forget(found, 1);
         if found == ino { self.remove(parent, name) } else { Ok(()) }
     }
+}
+
+fn other_owner(attr: &Attr) -> Why {
+    Why::OtherOwner { uid: attr.uid, gid: attr.gid }
+}
+
+/// A request of whoever runs this process, at this time.
+fn request_of_this_process() -> Request {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    Request { credentials: Credentials { uid, gid }, ..own_request() }
+}
+
+/// A key that no earlier run had.
+fn new_key(surroundings: &Surroundings) -> u64 {
+    let now = surroundings.clock().now_ns();
+    mix(mix(surroundings.draws().draw()) ^ now)
 }
 
 fn copy_name(ino: Ino) -> OsString {

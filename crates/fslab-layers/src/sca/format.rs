@@ -3,7 +3,7 @@
 //! Everything is little-endian. Records are read through [`zerocopy`] and checked once, here or in
 //! the reader; what a record says about lengths is bounded before it is used.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of the head: identity and root slots, in two sectors.
@@ -243,6 +243,7 @@ pub struct MarkRecord {
     /// 1: a stored file. 2: a foreign one, whatever its bytes look like.
     pub kind: u8,
     /// 0: being written, believe nothing. 1: right unless the machine stopped. 2: right.
+    /// Of a foreign file: 1 or 2 where a conversion marked it; with 2, the earlier xattr follows.
     pub state: u8,
     pub zero: u8,
     /// CRC32C of the record with this field zero.
@@ -252,13 +253,7 @@ pub struct MarkRecord {
     pub sequence: U64,
     /// The session that wrote it; see [`TreeRecord`].
     pub session: U64,
-    /// The last checkpoint. A record without it ends here; so do all that were written before
-    /// fslab 0.2.
-    pub checkpoint: ReferenceRecord,
 }
-
-/// Bytes of a [`MarkRecord`] without a checkpoint.
-pub const SHORT_MARK_BYTES: usize = 40;
 
 /// The xattr of the lower root: what is known of the whole tree.
 #[derive(
@@ -268,6 +263,7 @@ pub const SHORT_MARK_BYTES: usize = 40;
 pub struct TreeRecord {
     pub version: u8,
     /// Bit 0: the tree was empty at first: what looks like nothing is no foreign file.
+    /// Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.
@@ -282,11 +278,73 @@ pub struct TreeRecord {
 
 /// Flag of a tree: see [`TreeRecord::flags`].
 pub const FLAG_PURE: u8 = 1;
+/// Flag of a tree: its files are plain, except those that the unfinished run of [`RUN_NAME`]
+/// encoded.
+pub const FLAG_PLAIN: u8 = 2;
+
+/// The xattr of the root while a tree is being encoded: which stored files this run made.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RunRecord {
+    pub version: u8,
+    /// 1 once every file that looks like a stored file is marked as a foreign one.
+    pub surveyed: u8,
+    pub zero: [u8; 2],
+    /// CRC32C of the record with this field zero.
+    pub crc: U32,
+    /// The key of the file ids that the run gives.
+    pub key: U64,
+}
+
+/// The xattr of an encoded file whose original looked like a stored file or had xattrs of ours. The
+/// original's size xattr follows, and then its xattr of this kind.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct KeptRecord {
+    pub version: u8,
+    /// Bit 0: the original had a size xattr. Bit 1: it had one of this kind.
+    pub flags: u8,
+    /// Length of the original's size xattr.
+    pub mark_length: U16,
+    /// CRC32C of the record with this field zero, and of what follows it.
+    pub crc: U32,
+    /// Size of the original.
+    pub size: U64,
+    /// CRC32C of the first 1152 bytes of the original.
+    pub beginning_crc: U32,
+    pub zero: U32,
+}
+
+/// The xattr of a directory in which files are being converted: its times before.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct TimesRecord {
+    pub version: u8,
+    pub zero: [u8; 3],
+    /// CRC32C of the record with this field zero.
+    pub crc: U32,
+    pub accessed_seconds: I64,
+    pub modified_seconds: I64,
+    pub accessed_nanoseconds: U32,
+    pub modified_nanoseconds: U32,
+}
 
 /// Name of the size xattr.
 pub const MARK_NAME: &str = "user.fslab.sca";
 /// Name of the xattr of the lower root.
 pub const TREE_NAME: &str = "user.fslab.sca.tree";
+/// Name of the xattr of the root of a tree that is being encoded.
+pub const RUN_NAME: &str = "user.fslab.sca.run";
+/// Name of the xattr that keeps an original's own xattrs of these names.
+pub const KEPT_NAME: &str = "user.fslab.sca.kept";
+/// Name of the xattr of a directory in which files are being converted.
+pub const TIMES_NAME: &str = "user.fslab.sca.times";
 
 const _: () = {
     assert!(size_of::<FrameRecord>() == 72);
@@ -297,8 +355,11 @@ const _: () = {
     assert!(size_of::<PageRecord>() == 24);
     assert!(size_of::<CheckpointRecord>() == 64);
     assert!(size_of::<SegmentRecord>() == 32);
-    assert!(size_of::<MarkRecord>() == SHORT_MARK_BYTES + size_of::<ReferenceRecord>());
+    assert!(size_of::<MarkRecord>() == 40);
     assert!(size_of::<TreeRecord>() == 32);
+    assert!(size_of::<RunRecord>() == 16);
+    assert!(size_of::<KeptRecord>() == 24);
+    assert!(size_of::<TimesRecord>() == 32);
     assert!(SEGMENTS_MAX * size_of::<SegmentRecord>() + 64 <= METADATA_BYTES_MAX);
 };
 

@@ -1,8 +1,9 @@
-//! The two xattrs: the size of a stored file, for `stat` without opening it, and what is known of
-//! the whole tree. Both are hidden from and can't be set through the mount.
+//! The xattrs of files and of the whole tree: the size of a stored file, for `stat` without opening
+//! it, and what is known of the tree. These and those of conversions are hidden by the mount, which
+//! does not set them either.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fslab_vfs::{Errno, Error, FileSystem, Ino, OpenMode, Request, Result, XattrMode};
@@ -10,7 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Session;
 use super::format::{
-    FLAG_PURE, MARK_NAME, MarkRecord, SHORT_MARK_BYTES, TREE_NAME, TreeRecord, VERSION,
+    FLAG_PLAIN, FLAG_PURE, KEPT_NAME, MARK_NAME, MarkRecord, RUN_NAME, ReferenceRecord, TIMES_NAME,
+    TREE_NAME, TreeRecord, VERSION,
 };
 use super::frame::Reference;
 
@@ -49,17 +51,96 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
+/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file that had no such xattr,
+/// and on one whose earlier value follows.
+const CONTENT: u8 = 1;
+const CONTENT_WITH_XATTR: u8 = 2;
+
 /// Whether a name is one of ours, which the mount neither shows nor sets.
 pub fn is_ours(name: &OsStr) -> bool {
-    name == MARK_NAME || name == TREE_NAME
+    [MARK_NAME, TREE_NAME, RUN_NAME, KEPT_NAME, TIMES_NAME].iter().any(|own| name == *own)
 }
 
 /// Reads the mark of a file; `None` where there is none that is whole.
 pub fn read(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Option<Mark>> {
-    match fs.getxattr(request, ino, OsStr::new(MARK_NAME)) {
-        Ok(value) => Ok(decode(&value)),
+    Ok(value(fs, request, ino, MARK_NAME)?.and_then(|value| decode(&value)))
+}
+
+/// Reads an xattr; `None` where there is none, or can't be any.
+pub fn value(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    name: &str,
+) -> Result<Option<Vec<u8>>> {
+    match fs.getxattr(request, ino, OsStr::new(name)) {
+        Ok(value) => Ok(Some(value)),
         Err(error) if is_absence(error.errno()) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Sets an xattr to a value, or removes it.
+pub fn set(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    (name, value): (&str, Option<&[u8]>),
+) -> Result<()> {
+    let name = OsStr::new(name);
+    let Some(value) = value else {
+        return match fs.removexattr(request, ino, name) {
+            Err(error) if is_absence(error.errno()) => Ok(()),
+            answer => answer,
+        };
+    };
+    fs.setxattr(request, ino, name, value, XattrMode::empty())
+}
+
+/// What tells whether a file is still the one that it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    pub size: u64,
+    pub beginning_crc: u32,
+}
+
+/// The mark of a file that a conversion takes for content although it looks like a stored file,
+/// with the value that the xattr had before.
+pub fn content(before: Option<&[u8]>, file: Fingerprint) -> Vec<u8> {
+    let state = if before.is_some() { CONTENT_WITH_XATTR } else { CONTENT };
+    let (file_size, sequence) = (file.size.into(), u64::from(file.beginning_crc).into());
+    let record = MarkRecord { kind: FOREIGN, state, file_size, sequence, ..blank() };
+    sealed(&record, before.unwrap_or_default())
+}
+
+/// The value that the xattr had before a conversion marked the file by [`content`], and what the
+/// file was then; nothing where no conversion did.
+pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
+    decode(value)?;
+    let (record, before) = MarkRecord::read_from_prefix(value).ok()?;
+    let before = match (record.kind, record.state) {
+        (FOREIGN, CONTENT) => None,
+        (FOREIGN, CONTENT_WITH_XATTR) => Some(before.to_vec()),
+        _ => return None,
+    };
+    let beginning_crc = record.sequence.get() as u32;
+    Some((before, Fingerprint { size: record.file_size.get(), beginning_crc }))
+}
+
+/// Where the checksum lies in a mark.
+const CRC_RANGE: std::ops::Range<usize> = 4..8;
+
+fn blank() -> MarkRecord {
+    MarkRecord {
+        version: VERSION,
+        kind: STORED,
+        state: 0,
+        zero: 0,
+        crc: 0.into(),
+        file_size: 0.into(),
+        stored_length: 0.into(),
+        sequence: 0.into(),
+        session: 0.into(),
     }
 }
 
@@ -74,18 +155,7 @@ pub fn write(fs: &dyn FileSystem, request: &Request, ino: Ino, mark: &Mark) -> R
 }
 
 fn encode(mark: &Mark) -> Vec<u8> {
-    let mut record = MarkRecord {
-        version: VERSION,
-        kind: STORED,
-        state: 0,
-        zero: 0,
-        crc: 0.into(),
-        file_size: 0.into(),
-        stored_length: 0.into(),
-        sequence: 0.into(),
-        session: 0.into(),
-        checkpoint: Reference::NONE.to_record(),
-    };
+    let (mut record, mut checkpoint) = (blank(), Vec::new());
     match mark {
         Mark::Dirty => {}
         Mark::Foreign => record.kind = FOREIGN,
@@ -95,37 +165,45 @@ fn encode(mark: &Mark) -> Vec<u8> {
             record.stored_length = clean.stored_length.into();
             record.sequence = clean.sequence.into();
             record.session = clean.session.into();
-            record.checkpoint = clean.checkpoint.to_record();
+            if !clean.checkpoint.is_none() {
+                checkpoint = clean.checkpoint.to_record().as_bytes().to_vec();
+            }
         }
     }
-    let has_checkpoint = !Reference::from_record(&record.checkpoint).is_none();
-    let length = if has_checkpoint { size_of::<MarkRecord>() } else { SHORT_MARK_BYTES };
-    record.crc = crc32c::crc32c(&record.as_bytes()[..length]).into();
-    record.as_bytes()[..length].to_vec()
+    sealed(&record, &checkpoint)
 }
 
-fn decode(value: &[u8]) -> Option<Mark> {
-    if ![SHORT_MARK_BYTES, size_of::<MarkRecord>()].contains(&value.len()) {
-        return None;
-    }
-    let mut bytes = [0; size_of::<MarkRecord>()];
-    bytes[..value.len()].copy_from_slice(value);
-    let mut record = MarkRecord::read_from_bytes(&bytes).ok()?;
+/// A mark and what follows it, with the checksum of both.
+fn sealed(record: &MarkRecord, rest: &[u8]) -> Vec<u8> {
+    let mut value = [record.as_bytes(), rest].concat();
+    let crc = crc32c::crc32c(&value);
+    value[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+    value
+}
+
+/// What the value of the xattr says, if it is whole.
+pub fn decode(value: &[u8]) -> Option<Mark> {
+    let (mut record, rest) = MarkRecord::read_from_prefix(value).ok()?;
     let crc = std::mem::take(&mut record.crc).get();
-    let known = &record.as_bytes()[..value.len()];
-    if record.version != VERSION || crc != crc32c::crc32c(known) {
+    let found = crc32c::crc32c_append(crc32c::crc32c(record.as_bytes()), rest);
+    if record.version != VERSION || crc != found {
         return None;
     }
     match (record.kind, record.state) {
-        (FOREIGN, _) => Some(Mark::Foreign),
-        (STORED, 0) => Some(Mark::Dirty),
-        (STORED, state) => Some(Mark::Clean(Clean {
+        (FOREIGN, CONTENT_WITH_XATTR) => Some(Mark::Foreign),
+        (FOREIGN, _) if rest.is_empty() => Some(Mark::Foreign),
+        (STORED, 0) if rest.is_empty() => Some(Mark::Dirty),
+        (STORED, state @ 1..) => Some(Mark::Clean(Clean {
             file_size: record.file_size.get(),
             stored_length: record.stored_length.get(),
             sequence: record.sequence.get(),
             durable: state == 2,
             session: record.session.get(),
-            checkpoint: Reference::from_record(&record.checkpoint),
+            checkpoint: match rest {
+                // As it was written before marks led to checkpoints.
+                [] => Reference::NONE,
+                rest => Reference::from_record(&ReferenceRecord::read_from_bytes(rest).ok()?),
+            },
         })),
         _ => None,
     }
@@ -140,19 +218,19 @@ pub fn headless(ino: Ino) -> Error {
 /// Begins a session over a tree, and says whether xattrs can be had at all.
 ///
 /// A tree that is empty when it is first used is marked as pure: no file in it is foreign unless
-/// somebody puts one there behind the mount.
-pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Session, bool)> {
-    let known = match fs.getxattr(request, Ino::ROOT, OsStr::new(TREE_NAME)) {
-        Ok(value) => decode_tree(&value),
-        Err(error) if error.errno() == Errno::NODATA => None,
-        Err(error) if is_absence(error.errno()) => return Ok((Session::default(), false)),
-        Err(error) => return Err(error),
+/// somebody puts one there behind the mount. Only a conversion keeps a tree plain.
+pub fn begin_session(
+    fs: &Arc<dyn FileSystem>,
+    request: &Request,
+    is_conversion: bool,
+) -> Result<(Session, bool)> {
+    let known = match tree(&**fs, request)? {
+        Tree::Known(session) => session,
+        Tree::New => Session { pure: is_empty(&**fs, request)?, ..Session::default() },
+        Tree::NoXattrs => return Ok((Session::default(), false)),
     };
-    let known = match known {
-        Some(session) => session,
-        None => Session { pure: is_empty(&**fs, request)?, ..Session::default() },
-    };
-    let session = session_after(known);
+    let after = session_after(known);
+    let session = Session { plain: after.plain && is_conversion, ..after };
     // The number must never be given again, so it is made durable before it is used.
     match write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request)) {
         Ok(()) => Ok((session, true)),
@@ -164,6 +242,37 @@ pub fn begin_session(fs: &Arc<dyn FileSystem>, request: &Request) -> Result<(Ses
             _ => Err(error),
         },
     }
+}
+
+/// What a tree's xattr says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// The last session.
+    Known(Session),
+    /// There is no such xattr, or none that is whole.
+    New,
+    /// There can be none.
+    NoXattrs,
+}
+
+/// Reads the xattr of a tree.
+pub fn tree(fs: &dyn FileSystem, request: &Request) -> Result<Tree> {
+    match fs.getxattr(request, Ino::ROOT, OsStr::new(TREE_NAME)) {
+        Ok(value) => Ok(decode_tree(&value).map_or(Tree::New, Tree::Known)),
+        Err(error) if error.errno() == Errno::NODATA => Ok(Tree::New),
+        Err(error) if is_absence(error.errno()) => Ok(Tree::NoXattrs),
+        Err(error) => Err(error),
+    }
+}
+
+/// Durably says of a tree whether its files are plain, see [`FLAG_PLAIN`].
+pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<()> {
+    let known = match tree(fs, request)? {
+        Tree::Known(session) => session,
+        Tree::New | Tree::NoXattrs => Session::default(),
+    };
+    write_tree(fs, request, &Session { plain, pure: known.pure && !plain, ..known })?;
+    sync_root(fs, request)
 }
 
 /// The session that begins when another is over, however that ended.
@@ -178,13 +287,18 @@ fn session_after(known: Session) -> Session {
 /// Which marks the next mount of the tree believes that a file is in, by its path. What can't be
 /// found out is not believed.
 pub fn session_above(path: &Path) -> Session {
-    let mut value = [0; size_of::<TreeRecord>()];
-    let known = path.ancestors().skip(1).find_map(|directory| {
-        let length = rustix::fs::getxattr(directory, TREE_NAME, &mut value).ok()?;
-        decode_tree(value.get(..length)?)
-    });
+    let known = tree_above(path).map(|(_, session)| session);
     // It has not begun: nothing is marked by it yet.
     known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
+}
+
+/// The tree that a file or directory lies in, and its last session.
+pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
+    let mut value = [0; size_of::<TreeRecord>()];
+    path.ancestors().skip(1).find_map(|directory| {
+        let length = rustix::fs::getxattr(directory, TREE_NAME, &mut value).ok()?;
+        Some((directory.to_owned(), decode_tree(value.get(..length)?)?))
+    })
 }
 
 /// Ends a session whose files are all durable.
@@ -198,20 +312,22 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
 /// Plain files are about to come into a tree, and stay there: what begins with zeros need not be a
 /// stored file that was lost. Durable before the first of them is.
 pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
-    let known = match fs.getxattr(request, Ino::ROOT, OsStr::new(TREE_NAME)) {
-        Ok(value) => decode_tree(&value),
-        Err(error) if is_absence(error.errno()) => None,
-        Err(error) => return Err(error),
-    };
-    let Some(session) = known.filter(|known| known.pure) else { return Ok(()) };
+    let Tree::Known(session) = tree(fs, request)? else { return Ok(()) };
+    if !session.pure {
+        return Ok(());
+    }
     write_tree(fs, request, &Session { pure: false, ..session })?;
     sync_root(fs, request)
+}
+
+fn flag(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
 }
 
 fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Result<()> {
     let mut record = TreeRecord {
         version: VERSION,
-        flags: if session.pure { FLAG_PURE } else { 0 },
+        flags: flag(session.pure, FLAG_PURE) | flag(session.plain, FLAG_PLAIN),
         zero: [0; 2],
         crc: 0.into(),
         session: session.number.into(),
@@ -223,7 +339,7 @@ fn write_tree(fs: &dyn FileSystem, request: &Request, session: &Session) -> Resu
     fs.setxattr(request, Ino::ROOT, OsStr::new(TREE_NAME), value, XattrMode::empty())
 }
 
-fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
+pub fn sync_root(fs: &dyn FileSystem, request: &Request) -> Result<()> {
     let handle = fs.opendir(request, Ino::ROOT)?;
     let synced = fs.fsyncdir(request, Ino::ROOT, handle, false);
     fs.releasedir(request, Ino::ROOT, handle)?;
@@ -239,6 +355,7 @@ fn decode_tree(value: &[u8]) -> Option<Session> {
         durable_from: record.durable_from.get(),
         durable: record.durable.get(),
         pure: record.flags & FLAG_PURE != 0,
+        plain: record.flags & FLAG_PLAIN != 0,
     })
 }
 
@@ -273,9 +390,7 @@ mod tests {
             session: 3,
             checkpoint: Reference { offset: 11_000, stored_length: 1000, header_crc: 5 },
         };
-        // As it was written before marks led to checkpoints.
         let short = Clean { checkpoint: Reference::NONE, ..clean };
-        assert_eq!(encode(&Mark::Clean(short)).len(), SHORT_MARK_BYTES);
         for mark in [Mark::Dirty, Mark::Foreign, Mark::Clean(short), Mark::Clean(clean)] {
             let value = encode(&mark);
             assert!(value.len() <= 64);
@@ -289,8 +404,29 @@ mod tests {
     }
 
     #[test]
+    fn marks_of_content_keep_what_was_there_before() {
+        let earlier = encode(&Mark::Dirty);
+        let file = Fingerprint { size: 7, beginning_crc: u32::MAX };
+        let nested = content(Some(&earlier), file);
+        for before in [None, Some(&b""[..]), Some(&earlier), Some(&nested)] {
+            let value = content(before, file);
+            assert_eq!(decode(&value), Some(Mark::Foreign));
+            assert_eq!(before_content(&value), Some((before.map(<[u8]>::to_vec), file)));
+            for index in 0..value.len() {
+                let mut damaged = value.clone();
+                damaged[index] ^= 1;
+                assert_eq!(before_content(&damaged), None, "byte {index}");
+            }
+        }
+        for mark in [Mark::Dirty, Mark::Foreign] {
+            assert_eq!(before_content(&encode(&mark)), None);
+            assert_eq!(decode(&[encode(&mark), vec![0]].concat()), None);
+        }
+    }
+
+    #[test]
     fn marks_are_believed_only_where_nothing_can_have_changed() {
-        let session = Session { number: 7, durable_from: 4, durable: 5, pure: false };
+        let session = Session { number: 7, durable_from: 4, durable: 5, ..Session::default() };
         let clean = |durable, session| Clean {
             file_size: 1,
             stored_length: 2,

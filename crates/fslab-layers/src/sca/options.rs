@@ -116,7 +116,10 @@ pub fn settings(
     }
     let lower = |source: fslab_vfs::Error| crate::Error::Layer { layer: codec.name, source };
     claim(codec, &**fs, Claim::Exclusive)?;
-    let (session, has_xattrs) = mark::begin_session(fs, request).map_err(lower)?;
+    let (session, has_xattrs) = {
+        let is_conversion = surroundings.conversion().is_some();
+        mark::begin_session(fs, request, is_conversion).map_err(lower)?
+    };
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
         tracing::warn!("sizes can't be kept in xattrs here: listings will open every file");
@@ -140,6 +143,7 @@ pub fn settings(
         garbage_bytes_max: options.number("garbage"),
         packing: when_to_pack(options, surroundings),
         session,
+        run_key: surroundings.conversion().flatten(),
     })
 }
 
@@ -204,6 +208,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         garbage_bytes_max: u64::MAX,
         packing: WhenToPack::Never,
         session: super::context::Session::default(),
+        run_key: None,
     })
 }
 

@@ -56,8 +56,15 @@ enum Command {
         paths: Vec<PathBuf>,
     },
     /// Encode the files of a directory in place, for a layer to be mounted over it
+    ///
+    /// A mount of the layer then shows the same bytes, also of files that are stored files
+    /// themselves. In a directory that a layer was mounted over, stored files are encoded already.
+    /// Run the command again to resume an interrupted run. Ordinary users can convert own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
+    ///
+    /// Decoding an encoded directory leaves it as it was before: content, times, modes, owners,
+    /// xattrs, ACLs and links. Run the command again to resume an interrupted run.
     Decode(convert::Decode),
     /// Time how a file is found after a crash, beside reading it; makes and removes the file
     Recovery(recovery::Recovery),

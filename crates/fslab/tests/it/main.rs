@@ -23,6 +23,7 @@ mod probing;
 mod read_only;
 mod reproducing;
 mod sca_conversion;
+mod sca_identity;
 mod sca_memory;
 mod sca_tools;
 mod services;

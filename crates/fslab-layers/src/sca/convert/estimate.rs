@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 
 use fslab_vfs::{FileKind, FileSystem, HostFs, HostOptions, Ino, Name, Request, Result};
 
-use super::contents;
+use super::scope::{PartOfPlainTree, Rule, Scope};
+use super::{Direction, contents};
 use crate::choice::LayerChoice;
 use crate::error::Error;
 use crate::sca::codec::{CODECS, CodecSpec};
-use crate::sca::context::Settings;
+use crate::sca::context::{Settings, seal};
 use crate::sca::encoder::encode;
 use crate::sca::format::HEAD_BYTES;
 use crate::sca::layer::own_request;
+use crate::sca::mark::{self, Mark};
 use crate::sca::{options, roots};
 
 /// Chunks looked at in one file.
@@ -47,10 +49,14 @@ pub fn estimate(root: &Path, layer: &LayerChoice, tell: &dyn Fn(&Path)) -> crate
     let codec = codec_of(layer)?;
     let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
     let settings = options::of_estimate(codec, &layer.options).map_err(failed)?;
+    let request = own_request();
+    let scope = Scope::find(&lower, &request, Direction::Encode).map_err(failed)?;
+    let scope = scope.map_err(|PartOfPlainTree(path)| Error::PartOfPlainTree { path })?;
     let mut samples = Samples {
         lower: &lower,
-        request: own_request(),
+        request,
         settings,
+        scope,
         estimate: Estimate::default(),
         linked: HashSet::new(),
         tell,
@@ -72,6 +78,7 @@ struct Samples<'a> {
     lower: &'a dyn FileSystem,
     request: Request,
     settings: Settings,
+    scope: Scope,
     estimate: Estimate,
     /// Files of several names that were looked at, by whichever name. They stay remembered, so that
     /// no other gets the number of one.
@@ -102,13 +109,24 @@ impl Samples<'_> {
         Ok(())
     }
 
+    fn is_stored(&self, ino: Ino, beginning: &[u8]) -> Result<bool> {
+        let Some(identity) = roots::identify(beginning) else { return Ok(false) };
+        let is_foreign = mark::read(self.lower, &self.request, ino)? == Some(Mark::Foreign);
+        Ok(match self.scope.rule {
+            _ if is_foreign => false,
+            Rule::Plain => false,
+            Rule::Key(key) => seal(key, identity.file_id) == identity.file_id,
+            Rule::Form | Rule::Unrecorded => true,
+        })
+    }
+
     fn names(&self, directory: Ino) -> Result<Vec<std::ffi::OsString>> {
         super::walk::names(self.lower, &self.request, directory)
     }
 
     fn file(&mut self, ino: Ino, size: u64, taken: u64) -> Result<()> {
         let beginning = contents::beginning(self.lower, &self.request, ino)?;
-        if size == 0 || roots::identify(&beginning).is_some() {
+        if size == 0 || self.is_stored(ino, &beginning)? {
             self.estimate.already += 1;
             return Ok(());
         }

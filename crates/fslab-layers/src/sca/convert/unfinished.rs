@@ -78,16 +78,22 @@ impl Conversion {
     /// Durably says on a copy whose it is.
     pub(super) fn mark_copy(&self, copy: Ino, original: Ino) -> Result<()> {
         let (lower, name, value) = (&*self.lower, self.marking.name(), original.0.to_le_bytes());
-        lower.setxattr(&self.request, copy, name, &value, XattrMode::empty())?;
+        self.with_right_to_write(copy, &|| {
+            lower.setxattr(&self.request, copy, name, &value, XattrMode::empty())
+        })?;
         contents::sync(lower, &self.request, copy)
     }
 
     /// A file is one of its own from now on.
     pub(super) fn unmark(&self, copy: Ino) -> Result<()> {
-        match self.lower.removexattr(&self.request, copy, self.marking.name()) {
+        self.with_right_to_write(copy, &|| match self.lower.removexattr(
+            &self.request,
+            copy,
+            self.marking.name(),
+        ) {
             Err(error) if is_absence(error.errno()) => Ok(()),
             answer => answer,
-        }
+        })
     }
 
     /// Whose copy a file says it is that does not have all names yet, if that can be believed.
@@ -98,6 +104,8 @@ impl Conversion {
         match self.lower.getxattr(&self.request, attr.ino, self.marking.name()) {
             Ok(value) => Ok(value.try_into().ok().map(|bytes| Ino(u64::from_le_bytes(bytes)))),
             Err(error) if is_absence(error.errno()) => Ok(None),
+            // No run of this user can have read the file, nor made it as a copy.
+            Err(error) if error.errno() == Errno::ACCESS => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -169,11 +177,11 @@ impl Conversion {
     }
 
     /// Whether a file is of the kind that this run makes.
-    fn is_as_made(&self, made: &Attr) -> Result<bool> {
+    fn is_as_made(&self, made: &Attr) -> Kept<bool> {
         match self.is_stored(made) {
             Ok(is_stored) => Ok(is_stored == (self.direction == Direction::Encode)),
             // Somebody has damaged it, or written something else into it.
-            Err(fslab_vfs::Error::Damaged { .. }) => Ok(false),
+            Err(Why::Failed(fslab_vfs::Error::Damaged { .. }) | Why::Unrecorded) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -205,6 +213,7 @@ impl Conversion {
         if is_only_here && !self.is_among(&attr, beside)? {
             return Err(Why::Original);
         }
+        self.note_times(directory)?;
         Ok(self.remove_if(directory, name, ino)?)
     }
 

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use fslab_sys::lease::Lease;
-use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Name, Request, Result};
+use fslab_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Name, Request, Result};
 
 use super::crew::Crew;
 use super::unfinished::Unfinished;
-use super::{Conversion, Copy, Direction, Kept, Outcome, Place, Why, copy_name, is_copy_name};
+use super::{Conversion, Copy, Kept, Outcome, Place, Why, copy_name, is_copy_name};
 
 /// What is known of a tree before anything is converted.
 #[derive(Default)]
@@ -30,6 +30,7 @@ impl Conversion {
         self.survey(Ino::ROOT, Path::new(""), &mut survey, tell)?;
         let mut deferred: HashSet<Ino> = survey.groups.keys().copied().collect();
         deferred.extend(survey.unfinished.keys());
+        self.note_all_marked()?;
         let mut late = HashMap::new();
         self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, (crew, tell))?;
         late.extend(std::mem::take(&mut survey.groups));
@@ -47,7 +48,14 @@ impl Conversion {
         survey: &mut Survey,
         tell: Tell<'_>,
     ) -> Result<()> {
-        let entries = self.entries(directory)?;
+        let entries = match self.entries(directory) {
+            Err(error) if is_closed(directory, &error) => {
+                tell(path, &Outcome::Kept(Why::Failed(error)));
+                return Ok(());
+            }
+            listed => listed?,
+        };
+        self.find_noted_times(directory)?;
         for (name, attr) in &entries {
             let path = path.join(name);
             match attr.kind {
@@ -58,6 +66,7 @@ impl Conversion {
                     }
                 }
                 FileKind::Regular => {
+                    self.mark_lookalike(attr)?;
                     if let Some(origin) = self.origin(attr)? {
                         self.note_unfinished(&mut survey.unfinished, origin, attr.ino, &path)?;
                     }
@@ -82,7 +91,12 @@ impl Conversion {
         (crew, tell): (Crew, Tell<'_>),
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
-        for (name, attr) in self.entries(parent)? {
+        let entries = match self.entries(parent) {
+            // That was told before.
+            Err(error) if is_closed(parent, &error) => return Ok(()),
+            listed => listed?,
+        };
+        for (name, attr) in entries {
             let path = path.join(&name);
             match attr.kind {
                 FileKind::Directory => directories.push((attr.ino, path)),
@@ -109,13 +123,41 @@ impl Conversion {
             self.lower.forget(ino, 1);
             done?;
         }
+        self.restore_times(parent)
+    }
+
+    /// Gives back the marks of all files that were taken for content until everything was decoded.
+    pub(super) fn restore_marks(&self) -> Result<()> {
+        self.restore_marks_below(Ino::ROOT)?;
+        self.lower.syncfs(&self.request, Ino::ROOT)
+    }
+
+    fn restore_marks_below(&self, directory: Ino) -> Result<()> {
+        let entries = match self.entries(directory) {
+            Err(error) if is_closed(directory, &error) => return Ok(()),
+            listed => listed?,
+        };
+        for (_, attr) in entries {
+            let restored = match attr.kind {
+                FileKind::Directory => self.restore_marks_below(attr.ino),
+                FileKind::Regular => self.restore_mark(attr.ino),
+                _ => Ok(()),
+            };
+            self.lower.forget(attr.ino, 1);
+            match restored {
+                // Whoever may not read or change it has not marked it.
+                Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {}
+                answer => answer?,
+            }
+        }
         Ok(())
     }
 
     /// Names in a directory but for `.` and `..`, with a lookup of each that must be given back.
     fn entries(&self, directory: Ino) -> Result<Vec<(OsString, Attr)>> {
         let mut entries = Vec::new();
-        for name in names(&*self.lower, &self.request, directory)? {
+        let listed = || names(&*self.lower, &self.request, directory);
+        for name in self.keeping_access_time(directory, listed)? {
             match self.lower.lookup(&self.request, directory, Name::new(&name)?) {
                 Ok(entry) => entries.push((name, entry.attr)),
                 // It was removed meanwhile.
@@ -126,7 +168,7 @@ impl Conversion {
         Ok(entries)
     }
 
-    fn sync_directory(&self, directory: Ino) -> Result<()> {
+    pub(super) fn sync_directory(&self, directory: Ino) -> Result<()> {
         let handle = self.lower.opendir(&self.request, directory)?;
         let synced = self.lower.fsyncdir(&self.request, directory, handle, false);
         self.lower.releasedir(&self.request, directory, handle)?;
@@ -136,7 +178,17 @@ impl Conversion {
     /// Converts a file of several names, or says why not.
     fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<Unfinished>, tell: Tell<'_>) {
         let outcome = self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept);
+        paths.iter().for_each(|path| self.tidied(self.restore_times_around(path)));
         tell(&paths[0], &outcome);
+    }
+
+    /// Gives the directory of a path the times that were noted.
+    fn restore_times_around(&self, path: &Path) -> Result<()> {
+        let (parent, found) = self.find(path)?;
+        self.lower.forget(found, 1);
+        let restored = self.restore_times(parent);
+        self.give_back(parent);
+        restored
     }
 
     fn convert_group(
@@ -162,10 +214,10 @@ impl Conversion {
         paths: &[PathBuf],
         made: Option<Unfinished>,
     ) -> Kept<Outcome> {
-        let attr = self.attr(place.ino)?;
-        if attr.size == 0 || self.is_stored(&attr)? == (self.direction == Direction::Encode) {
-            return Ok(Outcome::Already);
-        }
+        let attr = match self.expect_other_kind(place.ino)? {
+            Ok(attr) => attr,
+            Err(outcome) => return Ok(outcome),
+        };
         let links = attr.links;
         let outside = links.saturating_sub(paths.len() as u32);
         if outside > 0 {
@@ -188,6 +240,7 @@ impl Conversion {
 
     /// Makes a copy that says whose it is, and gives it the first name.
     fn first_name(&self, place: &Place<'_>, attr: &Attr, lease: Option<&Lease>) -> Kept<Ino> {
+        self.note_times(place.parent)?;
         let copy = self.copy(place, attr)?;
         let marked = self.mark_copy(copy.ino, attr.ino).map_err(Why::from);
         let traded = marked
@@ -222,7 +275,10 @@ impl Conversion {
         let (parent, found) = self.find(path)?;
         let place = Place { parent, path, ino: found };
         let named = match found == attr.ino {
-            true => self.other_name(&place, attr, copy, lease),
+            true => self
+                .note_times(parent)
+                .map_err(Why::from)
+                .and_then(|()| self.other_name(&place, attr, copy, lease)),
             false => Ok(()),
         };
         self.lower.forget(found, 1);
@@ -237,7 +293,9 @@ impl Conversion {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
         let removed = match is_whole || self.has_more_names(ino) {
-            true => self.remove_if(parent, &copy_name(ino), ino),
+            true => {
+                self.note_times(parent).and_then(|()| self.remove_if(parent, &copy_name(ino), ino))
+            }
             false => Ok(()),
         };
         self.give_back(parent);
@@ -302,6 +360,11 @@ impl Conversion {
             self.lower.forget(directory, 1);
         }
     }
+}
+
+/// Whether a directory below the root can't be listed by this user.
+fn is_closed(directory: Ino, error: &fslab_vfs::Error) -> bool {
+    directory != Ino::ROOT && matches!(error.errno(), Errno::ACCESS | Errno::PERM)
 }
 
 /// Names in a directory but for `.` and `..`.

@@ -16,14 +16,27 @@ use parking_lot::Mutex;
 
 const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
 
-/// A plain file, one of two names, and one with a hole.
-const NAMES: [&str; 4] = ["plain", "first", "second", "sparse"];
+/// A plain file, one of two names, one with a hole, and a stored file of another tree.
+const NAMES: [&str; 5] = ["plain", "first", "second", "sparse", LOOKALIKE];
+
+const LOOKALIKE: &str = "lookalike";
+
+/// What the stored file holds.
+fn inner() -> Vec<u8> {
+    b"it was the season of light, ".repeat(200)
+}
+
+fn lookalike() -> Vec<u8> {
+    static STORED: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    STORED.get_or_init(|| crate::sca::identity::stored(&inner()).0).clone()
+}
 
 /// What each name leads to, whatever happens.
 fn content(name: &str) -> Vec<u8> {
     let words = |length: usize, text: &[u8]| text.iter().copied().cycle().take(length).collect();
     match name {
         "plain" => words(9000, b"It was the best of times, "),
+        LOOKALIKE => lookalike(),
         "sparse" => [vec![0; 20_000], words(3000, b"it was the age of wisdom, ")].concat(),
         _ => words(6000, b"it was the epoch of belief, "),
     }
@@ -45,8 +58,14 @@ fn conversions_hold_after_a_crash_at_every_event() {
 }
 
 /// What can be wrong between the conversion and the disk.
-const BUGS: [(&str, Plant); 2] =
-    [("copies are not made durable", unsynced), ("names are not traded at once", in_two_steps)];
+const BUGS: [(&str, Plant, &[Direction]); 4] = [
+    ("copies are not made durable", unsynced, &BOTH),
+    ("names are not traded at once", in_two_steps, &BOTH),
+    ("records are not made durable", unsynced_directories, &BOTH),
+    ("the record of the run is not written", without_record, &[Direction::Encode]),
+];
+
+const BOTH: [Direction; 2] = [Direction::Encode, Direction::Decode];
 
 type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
@@ -56,12 +75,47 @@ const PLANTED_SEED: u64 = 1;
 #[test]
 fn planted_bugs_of_conversions_are_caught() {
     let plan = Plan::full(PLANTED_SEED);
-    for (bug, plant) in BUGS {
-        for direction in [Direction::Encode, Direction::Decode] {
-            let problem = explore(direction, Order::Independent, &plan, plant);
+    for (bug, plant, directions) in BUGS {
+        for direction in directions {
+            let problem = explore(*direction, Order::Independent, &plan, plant);
             let problem = problem.expect_err(bug);
             eprintln!("{bug}, {direction:?}: {}", problem.lines().next().unwrap());
-            assert!(problem.starts_with("after the crash"), "{bug}, {direction:?}: {problem}");
+            let is_found = ["after the crash", "gone on", "without a mount"]
+                .iter()
+                .any(|when| problem.starts_with(when));
+            assert!(is_found, "{bug}, {direction:?}: {problem}");
+        }
+    }
+}
+
+fn unsynced_directories(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    let program = Program::parse("planted", "fsyncdir skip", 0).unwrap();
+    Arc::new(Fault::new(below, program, Box::new(|_, _| Ok(()))))
+}
+
+fn without_record(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    Arc::new(WithoutRecord(below))
+}
+
+/// Loses the record of the run.
+struct WithoutRecord(Arc<dyn FileSystem>);
+
+impl FileSystem for WithoutRecord {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> fslab_vfs::Result<()> {
+        match name == "user.fslab.sca.run" {
+            true => Ok(()),
+            false => self.0.setxattr(request, ino, name, value, mode),
         }
     }
 }
@@ -129,7 +183,7 @@ fn inodes(fs: &dyn FileSystem) -> Vec<(&'static str, Ino)> {
 
 fn make_tree(fs: &dyn FileSystem) {
     let client = Client::new(fs);
-    for name in ["plain", "first", "sparse"] {
+    for name in ["plain", "first", "sparse", LOOKALIKE] {
         let (_, file) = client.create(Ino::ROOT, name, 0o640, OpenMode::EXCLUSIVE).unwrap();
         let bytes = content(name);
         let start = bytes.iter().position(|byte| *byte != 0).unwrap();
@@ -155,17 +209,34 @@ fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), Stri
     if kept.is_empty() { Ok(()) } else { Err(format!("not converted: {kept:?}")) }
 }
 
-/// After a crash: everything is there, and the conversion can be gone on with.
+/// After a crash: everything is there, and the conversion can be gone on with, whether or not a
+/// mount came first.
 fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Result<(), String> {
-    let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
-    renumber(&*found, direction, originals);
-    is_all_there(&found).map_err(|problem| format!("after the crash: {problem}"))?;
+    let open = || -> Arc<dyn FileSystem> {
+        let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+        renumber(&*found, direction, originals);
+        found
+    };
+    let found = open();
+    let has_begun = direction == Direction::Decode || is_any_encoded(&*found);
+    let seen = all_there(&found).map_err(|problem| format!("after the crash: {problem}"))?;
+    if seen == Lookalike::Decoded && has_begun && !is_plain(&*open()) {
+        return Err("after the crash: a stored file as content is decoded".to_owned());
+    }
     convert(&found, direction).map_err(|problem| format!("gone on: {problem}"))?;
-    is_all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
-    let client = Client::new(&*found);
+    let kept = all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
+    if kept != seen && direction == Direction::Encode {
+        return Err(format!("gone on: a mount showed the lookalike {seen:?}, now {kept:?}"));
+    }
+    are_names_right(&*found)?;
+    is_the_identity(&open(), direction).map_err(|problem| format!("without a mount: {problem}"))
+}
+
+fn are_names_right(found: &dyn FileSystem) -> Result<(), String> {
+    let client = Client::new(found);
     let mut names = client.names(Ino::ROOT).unwrap();
     names.sort();
-    if names != ["first", "plain", "second", "sparse"] {
+    if names != ["first", LOOKALIKE, "plain", "second", "sparse"] {
         return Err(format!("gone on, there are {names:?}"));
     }
     let linked = ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
@@ -173,6 +244,41 @@ fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Resu
         (true, 2) => Ok(()),
         other => Err(format!("gone on, the names of one file are apart: {other:?}")),
     }
+}
+
+/// Goes on to the end, and decodes: then everything is as it was before it was encoded.
+fn is_the_identity(found: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
+    convert(found, direction)?;
+    if direction == Direction::Encode {
+        convert(found, Direction::Decode)?;
+    }
+    are_names_right(&**found)?;
+    let client = Client::new(&**found);
+    for name in NAMES {
+        let attr = client.lookup(Ino::ROOT, name).unwrap();
+        if client.contents(attr.ino).unwrap() != content(name) {
+            return Err(format!("{name} holds other bytes"));
+        }
+        let xattrs = client.listxattr(attr.ino).unwrap();
+        if !xattrs.is_empty() || attr.permissions.bits() != 0o640 {
+            return Err(format!("{name}: {xattrs:?}, {:o}", attr.permissions.bits()));
+        }
+    }
+    Ok(())
+}
+
+fn is_any_encoded(found: &dyn FileSystem) -> bool {
+    let client = Client::new(found);
+    NAMES.iter().any(|name| {
+        let ino = client.lookup(Ino::ROOT, name).map(|attr| attr.ino);
+        ino.is_ok_and(|ino| client.contents(ino).unwrap() != content(name))
+    })
+}
+
+/// Whether the tree's xattr says that all its files are plain: a decoding is all but done.
+fn is_plain(found: &dyn FileSystem) -> bool {
+    let tree = Client::new(found).getxattr(Ino::ROOT, "user.fslab.sca.tree");
+    tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
 }
 
 /// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
@@ -212,14 +318,26 @@ const COPY_NAME: &str = ".fslab-convert-";
 /// Whether a file is an original: it is whole, and plain where trees are encoded; where they are
 /// decoded, it does not begin as a plain one does, or a part of it.
 fn is_original(found: &[u8], direction: Direction) -> bool {
+    let is_part_of = |content: &[u8]| {
+        let mut pairs = found.iter().zip(content).take(128);
+        pairs.all(|(found, whole)| *found == 0 || found == whole)
+    };
     match direction {
         Direction::Encode => NAMES.iter().any(|name| content(name) == found),
-        Direction::Decode => !matches!(found.first(), None | Some(b'I' | b'i' | 0)),
+        Direction::Decode => !NAMES.iter().any(|name| is_part_of(&content(name))),
     }
 }
 
+/// How a mount shows the stored file of another tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookalike {
+    AsItIs,
+    Decoded,
+}
+
 /// Whether each name leads to its content, through a layer, to which plain files are plain.
-fn is_all_there(below: &Arc<dyn FileSystem>) -> Result<(), String> {
+fn all_there(below: &Arc<dyn FileSystem>) -> Result<Lookalike, String> {
+    let mut seen = Lookalike::AsItIs;
     let layer: LayerChoice = LAYER.parse().unwrap();
     let built = layer.build(Arc::clone(below)).map_err(|error| format!("no mount: {error}"))?;
     let client = Client::new(&*built);
@@ -228,7 +346,9 @@ fn is_all_there(below: &Arc<dyn FileSystem>) -> Result<(), String> {
         let attr = client.lookup(Ino::ROOT, name).map_err(told)?;
         let found = client.contents(attr.ino).map_err(told)?;
         let expected = content(name);
-        if found != expected {
+        if name == LOOKALIKE && found == inner() {
+            seen = Lookalike::Decoded;
+        } else if found != expected {
             let same = found.iter().zip(&expected).take_while(|(one, other)| one == other).count();
             return Err(format!("{name}: {} bytes, right up to {same}", found.len()));
         }
@@ -236,5 +356,6 @@ fn is_all_there(below: &Arc<dyn FileSystem>) -> Result<(), String> {
             return Err(format!("{name}: permissions {:o}", attr.permissions.bits()));
         }
     }
-    built.shutdown().map_err(|error| format!("no end: {error}"))
+    built.shutdown().map_err(|error| format!("no end: {error}"))?;
+    Ok(seen)
 }

@@ -36,6 +36,7 @@ fn encode(below: &Arc<dyn FileSystem>) -> (Vec<(String, String)>, Result<()>) {
         let outcome = match outcome {
             Outcome::Converted { .. } => "converted".to_owned(),
             Outcome::Already => "already".to_owned(),
+            Outcome::Lookalike => "lookalike".to_owned(),
             Outcome::Kept(why) => why.to_string(),
         };
         told.lock().push((path.display().to_string(), outcome));

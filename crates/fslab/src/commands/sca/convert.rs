@@ -48,6 +48,7 @@ pub struct Decode {
 struct Totals {
     converted: AtomicU64,
     already: AtomicU64,
+    lookalikes: AtomicU64,
     before_bytes: AtomicU64,
     after_bytes: AtomicU64,
     kept: Mutex<u64>,
@@ -79,7 +80,7 @@ fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
     bar.finish_and_clear();
     let (before, after) = (found.before_bytes, found.after_bytes);
     let files = counted(found.files, "file");
-    say!("{files} would be encoded, as they should be: {}", found.already);
+    say!("{files} would be encoded, {} already encoded or empty", found.already);
     say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
     say!("from {} of samples; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
@@ -93,7 +94,7 @@ fn convert(tree: &Path, layer: &LayerChoice, direction: Direction, threads: usiz
     let conversion = Conversion::open(tree, layer, direction, &surroundings::of_program())?;
     conversion
         .run(threads, &|path, outcome| totals.add(path, outcome, &bar))
-        .with_context(|| format!("{}: run it again to go on", tree.display()))?;
+        .with_context(|| format!("{}: run the command again to resume", tree.display()))?;
     bar.finish_and_clear();
     totals.show(direction)
 }
@@ -109,6 +110,7 @@ impl Totals {
                 self.after_bytes.fetch_add(*after_bytes, Ordering::Relaxed);
             }
             Outcome::Already => drop(self.already.fetch_add(1, Ordering::Relaxed)),
+            Outcome::Lookalike => drop(self.lookalikes.fetch_add(1, Ordering::Relaxed)),
             Outcome::Kept(why) => {
                 // One line at a time, whichever thread it comes from.
                 let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -122,14 +124,19 @@ impl Totals {
         let (before, after) = (self.before_bytes.into_inner(), self.after_bytes.into_inner());
         let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
         let (converted, already) = (self.converted.into_inner(), self.already.into_inner());
-        say!("{} {done}, {already} as they should be", counted(converted, "file"));
+        say!("{} {done}, {already} already {done} or empty", counted(converted, "file"));
+        let lookalikes = self.lookalikes.into_inner();
+        if lookalikes > 0 {
+            let files = counted(lookalikes, "file");
+            say!("{files} left as content: they look encoded, but this tree is decoded already");
+        }
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
         let kept = self.kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if kept == 0 {
             return Ok(());
         }
         let message =
-            format!("{} kept as before; run it again to try again", counted(kept, "file"));
+            format!("{} not converted; run the command again to retry", counted(kept, "file"));
         Err(Coded { code: Code::Failure, message }.into())
     }
 }
