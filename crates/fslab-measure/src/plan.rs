@@ -48,6 +48,8 @@ pub struct Plan {
     pub processors: Vec<usize>,
     /// Name of the target the others are compared with.
     pub baseline: String,
+    /// Whether a hidden second copy of the baseline is run in every round, for the noise floor.
+    pub noise_floor: bool,
     /// The margin of rows whose workload and target state none.
     pub margin: Option<Margin>,
     /// What is compared; names are unique.
@@ -227,6 +229,21 @@ impl Plan {
             margin: None,
         }];
         self
+    }
+
+    /// The second copy of the baseline that is run in every round without a row of its own: how
+    /// far it is from the baseline is the noise floor. `None` where the plan wants none, and where
+    /// nothing is compared.
+    #[must_use]
+    pub fn second_copy(&self) -> Option<TargetPlan> {
+        let is_named = |name: &str| self.targets.iter().any(|target| target.name == name);
+        let baseline = self.targets.iter().find(|target| target.name == self.baseline)?;
+        let mut name = format!("{}, second copy", self.baseline);
+        while is_named(&name) {
+            name.push_str(" for the noise floor");
+        }
+        (self.noise_floor && self.targets.len() > 1)
+            .then(|| TargetPlan { name, ..baseline.clone() })
     }
 
     /// The margins of its rows.

@@ -36,6 +36,10 @@ pub struct Provenance {
     pub workload_command: Vec<String>,
     /// The target the others are compared with.
     pub baseline: String,
+    /// The name under which the samples of a second copy of the baseline are kept, where one is
+    /// run for the noise floor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_copy: Option<String>,
     /// The margins that rows are judged by.
     #[serde(skip_serializing_if = "Margins::is_empty")]
     pub margins: Margins,
@@ -130,6 +134,7 @@ impl Provenance {
             form: plan.form,
             workload_command: plan.command.clone(),
             baseline: plan.baseline.clone(),
+            second_copy: plan.second_copy().map(|copy| copy.name),
             margins: plan.margins(),
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),

@@ -109,12 +109,16 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let mut provenance = Provenance::collect(options.plan, work.path(), &options.setting());
     if let Some(run) = &past.run {
         provenance.run.clone_from(run);
+        provenance.second_copy.clone_from(&past.second_copy);
     }
     let run = provenance.run.clone();
+    let second_copy = provenance.second_copy.clone();
+    let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
-        precision: Precision::new(&options.plan.baseline),
+        precision,
+        second_copy,
         given_up: past.given_up.clone(),
         backing: backing_device(work.path()),
         started: Instant::now(),
@@ -194,6 +198,8 @@ struct Runner<'a> {
     started: Instant,
     past: Past,
     precision: Precision,
+    /// The name of the second copy of the baseline, where one is run.
+    second_copy: Option<String>,
     /// Pairs of target and workload that failed.
     given_up: std::collections::HashSet<(String, String)>,
     done: u64,
@@ -214,7 +220,10 @@ impl Runner<'_> {
         let workloads = self.prepare()?;
         let targets = self.try_targets();
         let (reason, rounds) = match targets {
-            Ok(targets) => self.rounds(&targets, &workloads)?,
+            Ok(mut targets) => {
+                targets.extend(self.second_copy(&targets));
+                self.rounds(&targets, &workloads)?
+            }
             Err(Error::Interrupted) => (EndReason::Interrupted, 0),
             Err(error) => return Err(error),
         };
@@ -277,6 +286,16 @@ impl Runner<'_> {
             return Err(Error::NoTargets { reasons: reasons.join("; ") });
         }
         Ok(left)
+    }
+
+    /// The second copy of the baseline, where one is wanted and the baseline is run.
+    fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
+        let plan = self.options.plan;
+        let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
+        // Where targets were chosen, others may run elsewhere; else one alone is not compared.
+        let is_compared = targets.len() > 1 || !self.options.cells.targets.is_empty();
+        let is_run = targets.iter().any(|target| target.name == plan.baseline);
+        copy.filter(|_| is_run && is_compared)
     }
 
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {

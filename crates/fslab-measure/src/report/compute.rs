@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::merge::Merged;
 use super::model::{DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
-use super::{latency, pairing, why};
+use super::{latency, noise_floor, pairing, why};
 use crate::sample::{Cache, Device, Sample};
 use crate::stats::{GeometricMean, Steadiness, Summary, outliers};
 
@@ -12,6 +12,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
     let mut groups = groups(&merged, &baselines);
     pairing::judge(&mut groups, baselines.len());
     for group in &mut groups {
+        noise_floor::mark(group);
         why::explain(&mut group.rows, &baselines);
     }
     let outliers = groups.iter().filter(|group| !group.is_sum).flat_map(|group| &group.rows);
@@ -178,7 +179,8 @@ fn group(
 ) -> Option<Group> {
     let first = samples.first()?;
     let of_target = |target: &str| -> Vec<&Sample> {
-        samples.iter().copied().filter(|sample| sample.target == target).collect()
+        let is_row = |s: &&Sample| s.target == target && !merged.is_second_copy(s);
+        samples.iter().copied().filter(is_row).collect()
     };
     let bases: Vec<(&str, Vec<&Sample>)> =
         baselines.iter().map(|name| (name.as_str(), of_target(name))).collect();
@@ -197,6 +199,7 @@ fn group(
         is_sum,
         cache: first.cache.asked,
         rows: merged.target_names.iter().enumerate().filter_map(row).collect(),
+        noise_floor: noise_floor::of(samples, merged),
     })
 }
 

@@ -88,6 +88,7 @@ fn table(groups: &[&Group], report: &Report) -> String {
         header.push(format!("against {}", plain(name)));
         header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
     }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
     header.push("cache".to_owned());
     let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - NUMBERS);
     let mut text = format!("{}\n{rule}", row_of(&header));
@@ -113,6 +114,7 @@ fn cells(report: &Report, group: &Group, row: &Row) -> Vec<String> {
         cells.push(words::against(against).trim().to_owned());
         cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
     }
+    cells.extend(words::has_noise_floor(report).then(|| words::noise_floor(group)));
     cells.push(words::cache(group, row));
     cells
 }

@@ -24,6 +24,8 @@ pub(super) struct Merged<'a> {
     pub end: Option<End>,
     pub samples: Vec<&'a Sample>,
     pub superseded: usize,
+    /// The name of the second copy of the baseline in each run that has one.
+    second_copies: HashMap<String, String>,
     /// To which campaign each run belongs.
     campaigns: HashMap<String, usize>,
 }
@@ -51,12 +53,21 @@ impl<'a> Merged<'a> {
         }
         merged.samples = last_attempts(&once);
         merged.superseded = once.len() - merged.samples.len();
-        for sample in &merged.samples {
-            add(&mut merged.target_names, &sample.target);
+        let samples = std::mem::take(&mut merged.samples);
+        for sample in &samples {
+            if !merged.is_second_copy(sample) {
+                add(&mut merged.target_names, &sample.target);
+            }
             add(&mut merged.workloads, &sample.workload);
         }
+        merged.samples = samples;
         merged.notes.sort_by_key(|note| note.kind as u8);
         merged
+    }
+
+    /// Whether a sample is of the hidden second copy of its run's baseline.
+    pub fn is_second_copy(&self, sample: &Sample) -> bool {
+        self.second_copies.get(&sample.run) == Some(&sample.target)
     }
 
     /// The campaign of a run: runs of one plan and seed on one machine, since its last start.
@@ -80,6 +91,9 @@ impl<'a> Merged<'a> {
             session.workloads.iter().for_each(|label| add(&mut self.workloads, label));
             let campaign = sessions.iter().position(|other| session.is_one_campaign_with(other));
             self.campaigns.insert(session.run.clone(), campaign.unwrap_or(0));
+            if let Some(name) = &session.second_copy {
+                self.second_copies.insert(session.run.clone(), name.clone());
+            }
         }
     }
 

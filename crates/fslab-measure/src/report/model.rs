@@ -63,6 +63,27 @@ pub struct Group {
     pub cache: CacheState,
     /// The targets, in the plan's order.
     pub rows: Vec<Row>,
+    /// How far two copies of the baseline are apart, where a second one was run.
+    pub noise_floor: Option<NoiseFloor>,
+}
+
+/// A hidden second copy of the plan's baseline against the baseline: what differs no more is
+/// within the noise of the measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct NoiseFloor {
+    /// The ratio of the times of the same rounds.
+    pub ratio: RatioInterval,
+    /// The ratios of other figures, where both copies have them.
+    pub metrics: Vec<MetricFloor>,
+}
+
+/// The noise floor of one figure other than the time.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricFloor {
+    /// The figure.
+    pub metric: &'static str,
+    /// The ratio of the second copy's to the baseline's.
+    pub ratio: RatioInterval,
 }
 
 /// Rows whose device had not come to a steady state.
@@ -144,9 +165,11 @@ pub struct Against {
     pub margin: Option<Margin>,
     /// The ratio of the times of the same rounds.
     pub ratio: Option<RatioInterval>,
-    /// Its p-value after Holm's correction over all phases and targets of the report (for a
-    /// sweep's points: over the points of the sweep).
+    /// Its p-value after Holm's correction over all phases, targets and baselines of the report
+    /// (for a sweep's points: over the points of the sweep).
     pub p_adjusted: Option<f64>,
+    /// Whether the ratio lies within the interval of the noise floor.
+    pub within_noise_floor: bool,
     /// The ratio in each point's round.
     pub ratios: Vec<Option<f64>>,
     /// What of the counters goes with a difference that is shown.
@@ -247,6 +270,15 @@ pub struct DeviceMeans {
     pub merged: f64,
     /// Cache flushes.
     pub flushes: f64,
+}
+
+impl Against {
+    /// Whether what looks like a difference is no larger than that of two copies of the baseline.
+    #[must_use]
+    pub fn is_doubted_by_noise(&self) -> bool {
+        let differs = matches!(self.verdict, Verdict::Faster | Verdict::Slower | Verdict::Alone);
+        differs && self.within_noise_floor
+    }
 }
 
 impl Group {

@@ -15,23 +15,38 @@ pub(super) fn against(
     is_baseline: bool,
     merged: &Merged<'_>,
 ) -> Against {
-    let partners: Vec<Option<&Sample>> =
-        samples.iter().map(|sample| partner(sample, base, merged)).collect();
-    let seconds = samples.iter().zip(&partners);
-    let pairs: Vec<(f64, f64)> = seconds
-        .clone()
-        .filter_map(|(sample, partner)| Some((sample.seconds(), (*partner)?.seconds())))
-        .collect();
-    let ratios = seconds
-        .map(|(sample, partner)| Some(sample.seconds() / (*partner)?.seconds()))
-        .map(|ratio| ratio.filter(|_| !is_baseline))
-        .collect();
-    let ratio = paired_ratio(&pairs, merged.provenance.seed).filter(|_| !is_baseline);
+    let in_round = |sample: &Sample| {
+        let partner = partner(sample, base, merged).filter(|_| !is_baseline)?;
+        Some(sample.seconds() / partner.seconds())
+    };
+    let ratios = samples.iter().map(|sample| in_round(sample)).collect();
+    let ratio = ratio_of(samples, base, merged, &|sample| Some(sample.seconds()));
+    let ratio = ratio.filter(|_| !is_baseline);
     let verdict = if is_baseline { Verdict::Baseline } else { Verdict::TooFew };
     let margins = &merged.provenance.margins;
     let margin = samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target));
     let margin = margin.filter(|_| !is_baseline);
-    Against { verdict, margin, ratio, p_adjusted: None, ratios, why: Vec::new() }
+    Against {
+        verdict,
+        margin,
+        ratio,
+        p_adjusted: None,
+        within_noise_floor: false,
+        ratios,
+        why: Vec::new(),
+    }
+}
+
+/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds.
+pub(super) fn ratio_of(
+    samples: &[&Sample],
+    base: &[&Sample],
+    merged: &Merged<'_>,
+    figure: &dyn Fn(&Sample) -> Option<f64>,
+) -> Option<RatioInterval> {
+    let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
+    let pairs: Vec<(f64, f64)> = samples.iter().filter_map(pair).collect();
+    paired_ratio(&pairs, merged.provenance.seed)
 }
 
 /// The baseline's sample of the same round: of the same run, or where that run has none, of

@@ -97,6 +97,7 @@ fn table(groups: &[&Group], report: &Report) -> Table {
         header.extend([format!("against {baseline}"), "p".to_owned()]);
         header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
     }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
     header.push("cache".to_owned());
     let mut table = plain_table(header);
     for group in groups {
@@ -122,6 +123,7 @@ fn cells(report: &Report, group: &Group, row: &Row, phase: String) -> Vec<String
         cells.extend([words::against(against), words::p_value(against)]);
         cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
     }
+    cells.extend(words::has_noise_floor(report).then(|| words::noise_floor(group)));
     cells.push(words::cache(group, row));
     cells
 }

@@ -76,7 +76,7 @@ fn cell(row: &Row, baseline: usize) -> MatrixCell {
     MatrixCell {
         class,
         text,
-        small: format!("{:.2}\u{2013}{:.2}", ratio.low, ratio.high),
+        small: format!("{:.2}\u{2013}{:.2}{}", ratio.low, ratio.high, words::noise_mark(against)),
         more: format!(
             "{}; median {median}, ratio {}, p {}, {} rounds",
             words::verdict(against),

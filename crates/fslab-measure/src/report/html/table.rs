@@ -1,8 +1,9 @@
 //! The table behind a chart: every figure of the model, sortable by each column.
 
 use super::super::format::{bytes, percent, rate, seconds};
-use super::super::model::{Against, DeviceMeans, Group, Report, Row};
+use super::super::model::{Against, DeviceMeans, Group, MetricFloor, Report, Row};
 use super::super::words;
+use crate::stats::RatioInterval;
 
 /// A table of figures.
 pub(super) struct Table {
@@ -110,6 +111,7 @@ fn columns(report: &Report) -> Vec<Column> {
     for (index, name) in report.baselines.iter().enumerate() {
         columns.extend(against(index, name));
     }
+    columns.extend(noise_floor());
     columns.extend(counters());
     columns
 }
@@ -153,12 +155,39 @@ fn against(index: usize, name: &str) -> Vec<Column> {
         }),
     ];
     columns.push(column("verdict", move |_, row| {
-        Cell::word(row.against.get(index).map(words::verdict).unwrap_or_default())
+        let words = |against: &Against| words::verdict(against) + words::noise_mark(against);
+        Cell::word(row.against.get(index).map(words).unwrap_or_default())
     }));
     for column in &mut columns {
         column.heading.baseline = Some(index);
     }
     columns
+}
+
+/// A hidden second copy of the baseline against it.
+fn noise_floor() -> Vec<Column> {
+    let of = |part: fn(&RatioInterval) -> f64| {
+        move |group: &Group, _: &Row| {
+            let ratio = group.noise_floor.as_ref().map(|floor| part(&floor.ratio));
+            Cell::optional(ratio, |value| format!("{value:.3}"))
+        }
+    };
+    let metrics = |group: &Group, _: &Row| {
+        let metrics = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
+        let text = |floor: &MetricFloor| {
+            format!(
+                "{} {:.3} [{:.3}, {:.3}]",
+                floor.metric, floor.ratio.ratio, floor.ratio.low, floor.ratio.high
+            )
+        };
+        Cell::word(metrics.map(text).collect::<Vec<_>>().join("; "))
+    };
+    vec![
+        column("noise floor", of(|ratio| ratio.ratio)),
+        column("from", of(|ratio| ratio.low)),
+        column("to", of(|ratio| ratio.high)),
+        column("noise floor of other figures", metrics),
+    ]
 }
 
 fn counters() -> Vec<Column> {
