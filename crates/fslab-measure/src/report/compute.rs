@@ -10,7 +10,7 @@ use crate::stats::{GeometricMean, Steadiness, Summary, outliers};
 
 pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
     let mut groups = groups(&merged, &baselines);
-    pairing::judge(&mut groups, baselines.len());
+    pairing::judge(&mut groups);
     for group in &mut groups {
         noise_floor::mark(group);
         why::explain(&mut group.rows, &baselines);

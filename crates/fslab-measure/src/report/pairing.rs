@@ -63,23 +63,22 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
     })
 }
 
-/// Corrects p-values and gives the verdicts: phases of the whole report are one family of
-/// comparisons, and so are the points of each sweep.
+/// Corrects p-values and gives the verdicts: the rows of all phases of the report, against all its
+/// baselines, are one family of comparisons, and so are the points of each sweep. With a family for
+/// each baseline, two baselines would double the false alarms.
 ///
 /// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
 /// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
 /// test, Berger 1982).
-pub(super) fn judge(groups: &mut [Group], baselines: usize) {
-    for baseline in 0..baselines {
-        let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
-        for group in groups.iter_mut() {
-            let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
-            let members = group.rows.iter_mut().filter_map(|row| row.against.get_mut(baseline));
-            families.entry(sweep).or_default().extend(members);
-        }
-        for family in families.values_mut() {
-            judge_family(family);
-        }
+pub(super) fn judge(groups: &mut [Group]) {
+    let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
+    for group in groups {
+        let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
+        let members = group.rows.iter_mut().flat_map(|row| &mut row.against);
+        families.entry(sweep).or_default().extend(members);
+    }
+    for family in families.values_mut() {
+        judge_family(family);
     }
 }
 

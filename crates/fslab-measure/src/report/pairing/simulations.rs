@@ -8,7 +8,9 @@ use rand_pcg::Pcg64;
 
 use super::verdict;
 use crate::margin::Margin;
-use crate::report::Verdict;
+use crate::provenance::Provenance;
+use crate::report::{Report, Verdict};
+use crate::sample::{Record, Sample};
 use crate::stats::{CONFIDENCE, half_width, paired_ratio};
 
 /// Rounds at least and at most.
@@ -98,4 +100,47 @@ fn equal_targets_are_called_equal_or_not_decided() {
     assert!(found >= 170, "{found} of 200 equal");
     let found = count(200, (3, 3), 1.0, Some("2 %"), &[Verdict::NotDecided]);
     assert!(found >= 170, "{found} of 200 not decided");
+}
+
+/// Samples of one phase over `targets` equal targets in ten rounds.
+fn equal_targets(targets: usize, random: &mut Pcg64) -> Vec<Record> {
+    let mut records = vec![Record::Provenance(Box::new(Provenance {
+        run: "r".to_owned(),
+        baseline: "t0".to_owned(),
+        ..Provenance::default()
+    }))];
+    for round in 0..10 {
+        let level = (0.1 * noise(random)).exp();
+        for target in 0..targets {
+            let seconds = level * (0.03 * noise(random)).exp();
+            records.push(Record::Sample(Sample {
+                run: "r".to_owned(),
+                target: format!("t{target}"),
+                workload: "w".to_owned(),
+                phase: "p".to_owned(),
+                round,
+                elapsed_ns: (seconds * 1e9) as u64,
+                ..Sample::default()
+            }));
+        }
+    }
+    records
+}
+
+/// However many baselines a report has, at most 7 % of 1,000 reports on equal targets show any
+/// difference: all rows and baselines share one correction.
+#[test]
+fn several_baselines_do_not_add_false_alarms() {
+    for baselines in [1, 2, 4] {
+        let mut random = Pcg64::seed_from_u64(seed() ^ baselines as u64);
+        let names: Vec<String> = (0..baselines).map(|index| format!("t{index}")).collect();
+        let mut is_alarm = || {
+            let records = equal_targets(5, &mut random);
+            let report = Report::against(&records, &names, None).unwrap();
+            let mut rows = report.groups.iter().flat_map(|group| &group.rows);
+            rows.any(|row| row.against.iter().any(|against| DIFFERENT.contains(&against.verdict)))
+        };
+        let found = (0..1000).filter(|_| is_alarm()).count();
+        assert!(found <= 70, "{baselines} baselines: {found} of 1,000 reports show a difference");
+    }
 }
