@@ -174,6 +174,12 @@ impl Provenance {
         key(self) == key(other)
     }
 
+    /// What tells machines apart: a name alone may be that of many.
+    #[must_use]
+    pub fn machine_key(&self) -> (&str, &str, u64, u64) {
+        (&self.machine, &self.processor, self.processors, self.memory_kib)
+    }
+
     /// In what two runs differ, as far as it may change what is measured: what is different, and
     /// how it is in either.
     #[must_use]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::merge::Merged;
-use super::model::{DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
+use super::model::{Against, DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
 use super::{latency, noise_floor, pairing, why};
 use crate::sample::{Cache, Device, Sample};
 use crate::stats::{GeometricMean, Steadiness, Summary, outliers};
@@ -24,6 +24,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         raw: merged.samples.iter().map(|sample| (*sample).clone()).collect(),
         provenance: merged.provenance,
         further_runs: merged.further,
+        machines: merged.machines,
         target_names: merged.target_names,
         workloads: merged.workloads,
         targets: merged.targets,
@@ -184,13 +185,23 @@ fn group(
     };
     let bases: Vec<(&str, Vec<&Sample>)> =
         baselines.iter().map(|name| (name.as_str(), of_target(name))).collect();
+    let against = |samples: &[&Sample], target: &str| -> Vec<Against> {
+        let of = |(name, base): &(&str, Vec<&Sample>)| {
+            pairing::against(samples, base, target == *name, merged)
+        };
+        bases.iter().map(of).collect()
+    };
     let row = |(index, target): (usize, &String)| {
         let samples = of_target(target);
-        let against = bases
-            .iter()
-            .map(|(name, base)| pairing::against(&samples, base, target == name, merged))
-            .collect();
-        Some(Row { against, ..row(index, target, &samples)? })
+        let plain = |machine: usize| {
+            let is_own = |sample: &&Sample| merged.machine(sample) == machine;
+            let own: Vec<&Sample> = samples.iter().copied().filter(is_own).collect();
+            let against = against(&own, target);
+            Some((Row { against, ..row(index, target, machine, &own)? }, own))
+        };
+        let (rows, samples): (Vec<Row>, Vec<Vec<&Sample>>) =
+            (0..merged.machines.len()).filter_map(plain).unzip();
+        pooled(rows, |_| against(&samples.concat(), target))
     };
     Some(Group {
         workload: first.workload.clone(),
@@ -203,11 +214,30 @@ fn group(
     })
 }
 
-fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
+/// The row of a target over all machines, from those of each. The only one is it; of several, the
+/// figures are the first one's, and the ratios are of all, machine by machine.
+fn pooled(rows: Vec<Row>, against: impl FnOnce(&[Row]) -> Vec<Against>) -> Option<Row> {
+    if rows.len() < 2 {
+        return rows.into_iter().next();
+    }
+    let points = rows.iter().flat_map(|row| row.points.iter().copied()).collect();
+    let total = |part: fn(&Row) -> usize| rows.iter().map(part).sum();
+    Some(Row {
+        against: against(&rows),
+        points,
+        proven: total(|row| row.proven),
+        contaminated: total(|row| row.contaminated),
+        machines: rows.clone(),
+        ..rows.into_iter().next()?
+    })
+}
+
+fn row(index: usize, target: &str, machine: usize, samples: &[&Sample]) -> Option<Row> {
     let seconds: Vec<f64> = samples.iter().map(|sample| sample.seconds()).collect();
     let marks = outliers(&seconds);
     let points = samples.iter().zip(marks).map(|(sample, outlier)| Point {
         round: sample.round,
+        machine,
         seconds: sample.seconds(),
         contaminated: sample.contaminated.is_some(),
         outlier,
@@ -215,6 +245,8 @@ fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
     Some(Row {
         target: target.to_owned(),
         index,
+        machine,
+        machines: Vec::new(),
         seconds: Summary::of(&seconds)?,
         against: Vec::new(),
         operations: samples.first().map_or(0, |sample| sample.operations),

@@ -19,6 +19,8 @@ pub struct Report {
     pub further_runs: Vec<Provenance>,
     /// The targets the others are compared with, the main one first.
     pub baselines: Vec<String>,
+    /// What the machines are called on which the samples were taken.
+    pub machines: Vec<String>,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
     /// Labels of all workloads, in the plan's order.
@@ -104,6 +106,11 @@ pub struct Row {
     pub target: String,
     /// Its place in the plan, which is its colour.
     pub index: usize,
+    /// The machine whose figures these are. Ratios of a row with `machines` are of all machines.
+    pub machine: usize,
+    /// Where samples are of several machines: the row of each. Times and counters of different
+    /// machines are never put together.
+    pub machines: Vec<Row>,
     /// Wall-clock seconds.
     pub seconds: Summary,
     /// Against each baseline, in their order.
@@ -222,10 +229,12 @@ impl Verdict {
 }
 
 /// One sample in a chart.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     /// The round, from 0.
     pub round: u32,
+    /// The machine.
+    pub machine: usize,
     /// Wall-clock seconds.
     pub seconds: f64,
     /// Taken while the machine did other things.
@@ -290,6 +299,23 @@ impl Group {
 }
 
 impl Row {
+    /// Whether its ratios are of several machines.
+    #[must_use]
+    pub fn is_pooled(&self) -> bool {
+        !self.machines.is_empty()
+    }
+
+    /// The points of the machine whose figures the row has.
+    pub fn own_points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(|point| point.machine == self.machine)
+    }
+
+    /// Samples of all machines.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.points.len()
+    }
+
     /// Median seconds of one operation.
     #[must_use]
     pub fn seconds_per_operation(&self) -> Option<f64> {

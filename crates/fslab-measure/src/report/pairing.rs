@@ -6,7 +6,7 @@ use super::merge::Merged;
 use super::model::{Against, Group, Verdict};
 use crate::margin::Margin;
 use crate::sample::Sample;
-use crate::stats::{CONFIDENCE, RatioInterval, holm, paired_ratio};
+use crate::stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
 
 /// A target's samples against a baseline's of the same rounds.
 pub(super) fn against(
@@ -37,7 +37,9 @@ pub(super) fn against(
     }
 }
 
-/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds.
+/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
+/// are formed within a machine, and each machine is a stratum: figures of different machines are
+/// never put together, only their ratios are.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -45,8 +47,12 @@ pub(super) fn ratio_of(
     figure: &dyn Fn(&Sample) -> Option<f64>,
 ) -> Option<RatioInterval> {
     let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
-    let pairs: Vec<(f64, f64)> = samples.iter().filter_map(pair).collect();
-    paired_ratio(&pairs, merged.provenance.seed)
+    let of_machine = |machine: usize| -> Vec<(f64, f64)> {
+        let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
+        own.filter_map(pair).collect()
+    };
+    let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
+    stratified_ratio(&strata, merged.provenance.seed)
 }
 
 /// The baseline's sample of the same round: of the same run, or where that run has none, of

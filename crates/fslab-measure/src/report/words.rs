@@ -129,6 +129,24 @@ pub(super) fn p_value(against: &Against) -> String {
     }
 }
 
+/// What a row is called: the target, and for one of several machines the machine.
+pub(super) fn target(report: &Report, row: &Row, of_machine: bool) -> String {
+    match report.machines.get(row.machine).filter(|_| of_machine) {
+        Some(machine) => format!("  on {machine}"),
+        None => row.target.clone(),
+    }
+}
+
+/// The ratio on one machine: it has no verdict of its own.
+pub(super) fn on_machine(against: &Against) -> String {
+    against.ratio.as_ref().map(with_interval).unwrap_or_default()
+}
+
+/// The ratios of a row and, behind a row of several machines, those of each.
+pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
+    std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
+}
+
 /// What is proven of the cache; empty where nothing was asked of it.
 pub(super) fn cache(group: &Group, row: &Row) -> String {
     let state = match group.cache {
@@ -136,7 +154,7 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
         CacheState::Cold => "cold",
         CacheState::Warm => "warm",
     };
-    let count = row.seconds.count;
+    let count = row.count();
     if row.proven == count {
         format!("{state} \u{2713}")
     } else {
@@ -249,11 +267,34 @@ pub(super) fn legend(report: &Report) -> String {
         (without, LEGEND_PLAIN.to_owned()),
         (with, LEGEND_MARGIN.to_owned()),
         (has_noise_floor(report), on_noise_floor(report)),
+        (report.machines.len() > 1, on_machines(report)),
         (true, "Ratios above 1 are slower.".to_owned()),
     ];
     let parts: Vec<String> =
         parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
     parts.join(" ")
+}
+
+fn on_machines(report: &Report) -> String {
+    let rows = report.phases().flat_map(|group| &group.rows).flat_map(|row| &row.machines);
+    let lacks = |row: &&Row| {
+        row.against
+            .iter()
+            .any(|against| against.verdict == Verdict::TooFew && against.ratio.is_none())
+    };
+    let short = rows.filter(lacks).count();
+    let left_out = if short == 0 {
+        String::new()
+    } else {
+        format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+    };
+    format!(
+        "The samples are of {} machines ({}). Ratios are formed within each machine, and each \
+         machine counts once, whatever its number of rounds; times and counters of different \
+         machines are not put together.{left_out}",
+        report.machines.len(),
+        report.machines.join(", ")
+    )
 }
 
 fn on_noise_floor(report: &Report) -> String {

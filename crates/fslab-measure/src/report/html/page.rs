@@ -175,7 +175,9 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         .copied()
         .filter(|other| other.phase == group.phase && other.size_bytes.is_some())
         .collect();
-    let mut charts = vec![chart::times(group)];
+    let several = report.machines.len() > 1;
+    let machine = report.machines.first().filter(|_| several).map(String::as_str);
+    let mut charts = vec![chart::times(group, machine)];
     for (index, name) in report.baselines.iter().enumerate() {
         charts.extend(chart::ratios(group, index, name));
     }
@@ -195,7 +197,7 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         legend,
         why: group.rows.iter().flat_map(why_lines).collect(),
         table: table::of(&groups, report),
-        latencies: table::of_latencies(&groups),
+        latencies: table::of_latencies(&groups, report),
     }
 }
 

@@ -60,7 +60,7 @@ fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Colum
 /// The table of some groups: one phase, or the points of a sweep. Columns without a figure are
 /// left out.
 pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
-    let rows = || groups.iter().flat_map(|group| group.rows.iter().map(move |row| (*group, row)));
+    let rows = || groups.iter().flat_map(|group| lines(group).map(move |row| (*group, row)));
     let columns: Vec<Column> = columns(report)
         .into_iter()
         .filter(|column| rows().any(|(group, row)| !(column.cell)(group, row).value.is_empty()))
@@ -79,18 +79,26 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
+/// The rows of a group, and behind one of several machines the row of each.
+fn lines(group: &Group) -> impl Iterator<Item = &Row> {
+    group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
+}
+
 /// How long single operations took; `None` where that was not measured.
-pub(super) fn of_latencies(groups: &[&Group]) -> Option<Table> {
+pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> {
     let heading = |text: &&str| Heading { text: (*text).to_owned(), baseline: None };
     let headings =
         ["target", "size", "operation", "count", "p50", "p90", "p99", "p99.9", "longest"];
     let mut rows = Vec::new();
     for group in groups {
         let size = group.size_bytes.map(|size| size as f64);
-        for row in &group.rows {
+        for row in lines(group).filter(|row| !row.is_pooled()) {
             for latency in &row.latencies {
+                let of_several = |name: &&String| report.machines.len() > 1 && !name.is_empty();
+                let machine = report.machines.get(row.machine).filter(of_several);
+                let on = machine.map(|name| format!(" on {name}")).unwrap_or_default();
                 rows.push(vec![
-                    Cell::word(row.target.clone()),
+                    Cell::word(row.target.clone() + &on),
                     Cell::optional(size, |size| bytes(size as u64)),
                     Cell::word(latency.operation.clone()),
                     Cell::number(latency.count.to_string(), latency.count as f64),
@@ -107,24 +115,43 @@ pub(super) fn of_latencies(groups: &[&Group]) -> Option<Table> {
 }
 
 fn columns(report: &Report) -> Vec<Column> {
-    let mut columns = times();
+    let mut columns = names(report);
+    columns.extend(times().into_iter().map(of_one_machine));
     for (index, name) in report.baselines.iter().enumerate() {
         columns.extend(against(index, name));
     }
     columns.extend(noise_floor());
-    columns.extend(counters());
+    columns.extend(counters().into_iter().map(of_one_machine));
     columns
+}
+
+fn names(report: &Report) -> Vec<Column> {
+    let machines = report.machines.clone();
+    let machine = move |_: &Group, row: &Row| match machines.get(row.machine) {
+        _ if machines.len() < 2 => Cell::absent(),
+        _ if row.is_pooled() => Cell::word("all"),
+        name => Cell::word(name.cloned().unwrap_or_default()),
+    };
+    vec![
+        column("target", |_, row| Cell::word(row.target.clone())),
+        column("machine", machine),
+        column("size", |group, _| {
+            Cell::optional(group.size_bytes.map(|size| size as f64), |size| bytes(size as u64))
+        }),
+        column("runs", |_, row| Cell::number(row.count().to_string(), row.count() as f64)),
+    ]
+}
+
+/// A column without a figure for a row of several machines, whose figures are not put together.
+fn of_one_machine(column: Column) -> Column {
+    let cell = move |group: &Group, row: &Row| {
+        if row.is_pooled() { Cell::absent() } else { (column.cell)(group, row) }
+    };
+    Column { heading: column.heading, cell: Box::new(cell) }
 }
 
 fn times() -> Vec<Column> {
     vec![
-        column("target", |_, row| Cell::word(row.target.clone())),
-        column("size", |group, _| {
-            Cell::optional(group.size_bytes.map(|size| size as f64), |size| bytes(size as u64))
-        }),
-        column("runs", |_, row| {
-            Cell::number(row.seconds.count.to_string(), row.seconds.count as f64)
-        }),
         column("median", |_, row| time(row.seconds.median)),
         column("mean", |_, row| time(row.seconds.mean)),
         column("SD", |_, row| time(row.seconds.standard_deviation)),
