@@ -13,7 +13,7 @@ use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_
 
 use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
-use crate::latency::{Latency, Milestone, Stopwatch};
+use crate::latency::{Directions, Latency, Milestone, Stopwatch};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
 use crate::tree::{Access, Tree, TreeFile};
@@ -230,6 +230,20 @@ impl<'a> Timed<'a> {
         self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
         if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
             self.record(operation, all);
+        }
+    }
+
+    /// Says that this many threads or processes read and wrote, in the times given; `operations`
+    /// is what reads and writes are called.
+    pub fn record_directions(
+        &mut self,
+        operations: [&'static str; 2],
+        directions: Vec<Directions>,
+    ) {
+        self.workers = u32::try_from(directions.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = directions.into_iter().reduce(Directions::joined_with) {
+            self.record(operations[0], all.reads);
+            self.record(operations[1], all.writes);
         }
     }
 
