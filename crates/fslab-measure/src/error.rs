@@ -98,6 +98,20 @@ pub enum Error {
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
+    /// A self-test lacks rounds.
+    #[error(
+        "self-test: {} and {} of {needed} rounds have both copies; {} comparisons of at least 2 \
+         rounds are needed",
+        found[0],
+        found[1],
+        crate::self_test::COMPARISONS
+    )]
+    SelfTestRounds {
+        /// Rounds with the first and the second copy, and with the first and the slowed one.
+        found: [usize; 2],
+        /// How many there must be.
+        needed: usize,
+    },
     /// The image of a target would not fit.
     #[error(
         "{}: {free} bytes are free, and an image of {needed} bytes must fit; \

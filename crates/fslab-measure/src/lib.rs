@@ -17,6 +17,7 @@ pub mod report;
 pub mod reproduce;
 mod runner;
 pub mod sample;
+pub mod self_test;
 pub mod stats;
 mod target;
 mod tree;

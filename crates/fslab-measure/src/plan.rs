@@ -88,6 +88,9 @@ pub struct TargetPlan {
     pub needs: Option<String>,
     /// Its margin, whatever the workload.
     pub margin: Option<Margin>,
+    /// By which share each of its operations is made longer: what a self-test must find. No plan
+    /// says it. `None` is without any wait, and 0 with waits of no length.
+    pub slowed: Option<f64>,
 }
 
 /// What a target is.

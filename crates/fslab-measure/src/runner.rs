@@ -8,6 +8,7 @@
 
 mod cells;
 mod choice;
+mod host_memory;
 mod journal;
 mod past;
 mod precision;
@@ -113,12 +114,15 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     }
     let run = provenance.run.clone();
     let second_copy = provenance.second_copy.clone();
+    let touched_bytes = touched_bytes(options.plan);
+    provenance.touched_bytes = touched_bytes;
     let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
         precision,
         second_copy,
+        touched_bytes,
         given_up: past.given_up.clone(),
         backing: backing_device(work.path()),
         started: Instant::now(),
@@ -156,6 +160,12 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
         Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
         None => Ok((writer, Past::of(&records))),
     }
+}
+
+/// What is within this process has no page cache.
+fn touched_bytes(plan: &Plan) -> u64 {
+    let has_cache = |target: &TargetPlan| !matches!(target.kind, TargetKind::InProcess { .. });
+    if plan.targets.iter().any(has_cache) { host_memory::to_touch() } else { 0 }
 }
 
 fn several_runs(records: &[Record], run: &str) -> bool {
@@ -198,6 +208,8 @@ struct Runner<'a> {
     started: Instant,
     past: Past,
     precision: Precision,
+    /// Bytes of memory that are touched before each block.
+    touched_bytes: u64,
     /// The name of the second copy of the baseline, where one is run.
     second_copy: Option<String>,
     /// Pairs of target and workload that failed.
@@ -421,6 +433,7 @@ impl Runner<'_> {
     ) -> Result<bool> {
         let mut order: Vec<&TargetPlan> = targets.iter().collect();
         order.shuffle(&mut Pcg64::seed_from_u64(cell.seed));
+        host_memory::touch(self.touched_bytes);
         let mut samples = Vec::new();
         let mut cells = Vec::new();
         for (position, target) in order.into_iter().enumerate() {
@@ -505,7 +518,8 @@ impl Runner<'_> {
         let session = Session::new(&mut *target, template, interrupt);
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
-        let mut session = session.on_disk(self.backing.filter(|_| !in_process));
+        let session = session.on_disk(self.backing.filter(|_| !in_process));
+        let mut session = session.slowed_by(plan.slowed);
         let ran = watch.end(workload.run(&mut session));
         let mut samples = session.into_samples();
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;

@@ -168,7 +168,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory)).transpose()?;
     let kind = target_kind(source, spanned)?;
     let margin = margin(source, raw.margin.as_ref())?;
-    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin })
+    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin, slowed: None })
 }
 
 /// A key that says nothing for a target of this kind.

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::latency::{Directions, Latency, Milestone, Stopwatch};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
+use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
 
 /// A phase to be measured.
@@ -55,16 +56,31 @@ pub struct Session<'a> {
     samples: Vec<Sample>,
     /// The disk on which the images lie.
     backing: Option<DeviceNumber>,
+    /// By which share operations are made longer, for a self-test.
+    slowed: Option<f64>,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        Self { target, template, interrupt, remounted: None, samples: Vec::new(), backing: None }
+        Self {
+            target,
+            template,
+            interrupt,
+            remounted: None,
+            samples: Vec::new(),
+            backing: None,
+            slowed: None,
+        }
     }
 
     /// Watching the disk on which the images lie.
     pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
         Self { backing, ..self }
+    }
+
+    /// With operations made longer by a share, in what is timed.
+    pub(crate) fn slowed_by(self, slowed: Option<f64>) -> Self {
+        Self { slowed, ..self }
     }
 
     pub(crate) fn into_samples(self) -> Vec<Sample> {
@@ -132,9 +148,12 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&mut Timed<'_>) -> Result<()>,
     ) -> Result<()> {
         self.check()?;
+        let tree = self.target.tree()?;
+        let wrapped = self.slowed.map(|share| SlowedTree { tree, share });
         let mut timed = Timed {
             target: &*self.target,
-            tree: self.target.tree()?,
+            tree: wrapped.as_ref().map_or(tree, |wrapped| wrapped),
+            slowed: self.slowed,
             interrupt: &self.interrupt,
             operations: 0,
             bytes: 0,
@@ -193,6 +212,7 @@ impl<'a> Session<'a> {
 pub struct Timed<'a> {
     target: &'a dyn Target,
     tree: &'a dyn Tree,
+    slowed: Option<f64>,
     interrupt: &'a Interrupt,
     operations: u64,
     bytes: u64,
@@ -298,7 +318,10 @@ impl<'a> Timed<'a> {
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
-        self.target.sync_below()?;
+        match self.slowed {
+            None => self.target.sync_below()?,
+            Some(share) => slowed(share, || self.target.sync_below())?,
+        }
         self.flush += start.elapsed();
         Ok(())
     }

@@ -15,6 +15,7 @@ mod replay;
 mod reports;
 mod reproduce;
 mod runner;
+mod self_test;
 mod support;
 mod targets;
 mod workloads;

@@ -8,6 +8,7 @@ mod init;
 mod memory;
 mod progress;
 mod resume;
+mod self_test;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,6 +53,13 @@ pub struct Args {
     /// With --dry-run: run one round on a throw-away directory to know how long it takes
     #[arg(long, requires = "dry_run")]
     trial: bool,
+    /// Check the harness on this machine with the baseline, or --only-target, in memory: compare it
+    /// with itself ten times, simulate 1,000 such comparisons from the noise, and find an injected
+    /// delay of 5 %. Print the rates with their limits and fail where one is missed. --rounds is
+    /// the number of rounds of a comparison [default: 12]
+    #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
+          "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "run"])]
+    self_test: bool,
     /// Go on with the comparison in DIR that was interrupted or killed, with the choice of cells,
     /// the reruns and the --work-dir it was begun with
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
@@ -111,6 +119,9 @@ impl Args {
         if let Some(directory) = &self.resume {
             return resume::run(directory, &self);
         }
+        if self.self_test {
+            return self.self_test();
+        }
         let (plan, mut remarks) = self.plan()?;
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         if self.dry_run {
@@ -118,7 +129,7 @@ impl Args {
         }
         remarks.extend(remark_on_build());
         if self.quick && self.work_dir.is_none() {
-            let (directory, remark) = memory::for_images(&plan).unzip();
+            let (directory, remark) = memory::for_images(&plan, "--quick").unzip();
             self.work_dir = directory;
             remarks.extend(remark);
         }

@@ -252,6 +252,10 @@ fn runs(report: &Report) -> Vec<RunView> {
     .collect()
 }
 
+fn touched(amount: u64) -> String {
+    if amount == 0 { String::new() } else { format!("{} of memory", bytes(amount)) }
+}
+
 fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -265,6 +269,7 @@ fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
         ("kept to processors", list(&run.kept_to_processors)),
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
+        ("touched before each workload", touched(run.touched_bytes)),
         ("seed", run.seed.to_string()),
         ("run", run.run.clone()),
     ];
