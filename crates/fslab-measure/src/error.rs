@@ -98,6 +98,18 @@ pub enum Error {
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
+    /// The pages of a file stay in memory.
+    #[error(
+        "{}: {pages} of its pages stay in memory, so that its directory can't be made cold; \
+         leave out `cold`",
+        path.display()
+    )]
+    NotEvicted {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        pages: u64,
+    },
     /// A self-test lacks rounds.
     #[error(
         "self-test: {} and {} of {needed} rounds have both copies; {} comparisons of at least 2 \

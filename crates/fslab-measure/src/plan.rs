@@ -107,6 +107,8 @@ pub enum TargetKind {
     Directory {
         /// The directory.
         path: PathBuf,
+        /// Whether its files are dropped from the page cache before cold phases.
+        cold: bool,
     },
     /// A file system within this process, measured without a mount.
     InProcess {

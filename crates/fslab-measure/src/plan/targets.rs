@@ -29,6 +29,8 @@ pub(super) struct RawTarget {
     unmount_command: Option<Vec<String>>,
     version_command: Option<Vec<String>>,
     directory: Option<PathBuf>,
+    /// Whether a directory is made cold.
+    cold: Option<bool>,
     in_process: Option<String>,
     source: Option<PathBuf>,
     aged: Option<PathBuf>,
@@ -125,6 +127,7 @@ impl RawTarget {
             unmount_command: self.unmount_command.as_ref().map(list),
             version_command: self.version_command.as_ref().map(list),
             directory: self.directory.as_ref().map(path),
+            cold: self.cold,
             in_process: self.in_process.as_ref().map(text),
             source: self.source.as_ref().map(path),
             aged: self.aged.as_ref().map(path),
@@ -187,6 +190,7 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
         ("aged", raw.aged.is_some() && !image),
         ("aged_workload", raw.aged_workload.is_some() && !image),
         ("fill", raw.fill.is_some() && !image),
+        ("cold", raw.cold.is_some() && kind != "directory"),
     ];
     keys.into_iter().find(|(_, misplaced)| *misplaced).map(|(key, _)| key)
 }
@@ -194,7 +198,8 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
 fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetKind> {
     let raw = spanned.get_ref();
     if let Some(path) = &raw.directory {
-        return Ok(TargetKind::Directory { path: path.clone() });
+        let cold = raw.cold.unwrap_or(false);
+        return Ok(TargetKind::Directory { path: path.clone(), cold });
     }
     if let Some(specification) = &raw.in_process {
         return Ok(TargetKind::InProcess { specification: specification.clone() });

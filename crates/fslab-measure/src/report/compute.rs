@@ -134,6 +134,7 @@ fn sum(parts: &[&Sample]) -> Sample {
     let device = parts.iter().map(|part| part.device).reduce(|a, b| Some(add(a?, b?))).flatten();
     let cache = Cache {
         remounted: parts.iter().all(|part| part.cache.remounted),
+        evicted: parts.iter().all(|part| part.cache.evicted),
         resident_pages: parts.iter().map(|part| part.cache.resident_pages).sum(),
         ..first.cache
     };

@@ -174,6 +174,7 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
         Doubt::DeviceNotRead,
         Doubt::DeviceRead,
         Doubt::NoDevice,
+        Doubt::FilesOnly,
     ];
     let of = |reason: &Doubt| -> Vec<&Sample> {
         // The second copy of the baseline has no row that would show a state of the cache.

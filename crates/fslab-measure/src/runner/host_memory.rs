@@ -10,7 +10,7 @@ use std::fs;
 use std::hint::black_box;
 
 /// So much is touched at most. The page cache of a run rarely takes more.
-const MOST: u64 = 512 << 20;
+const MOST: u64 = 256 << 20;
 
 /// And at most this part of the memory that is available.
 const SHARE: u64 = 8;
@@ -48,7 +48,7 @@ mod tests {
     fn memory_is_touched_in_a_virtual_machine_only() {
         let memory = "MemFree: 100 kB\nMemAvailable:   8388608 kB\n";
         let flags = |more: &str| format!("processor : 0\nflags\t\t: fpu vme{more} sse\n");
-        assert_eq!(amount(&flags(" hypervisor"), memory), 512 << 20);
+        assert_eq!(amount(&flags(" hypervisor"), memory), 256 << 20);
         assert_eq!(amount(&flags(" hypervisor"), "MemAvailable: 1048576 kB\n"), 128 << 20);
         assert_eq!(amount(&flags(""), memory), 0);
         assert_eq!(amount(&flags(" hypervisor"), ""), 0);

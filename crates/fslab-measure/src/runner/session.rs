@@ -199,7 +199,8 @@ impl<'a> Session<'a> {
         let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
         Cache {
             asked,
-            remounted: remounted.is_some(),
+            remounted: remounted.is_some() && !self.target.is_evicted(),
+            evicted: remounted.is_some() && self.target.is_evicted(),
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),

@@ -93,8 +93,9 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
     let memory = target.memory.map(|bytes| format!(", with at most {} MiB of memory", bytes >> 20));
     let what = match &target.kind {
         TargetKind::Image { base, over } => image(base, plan) + &covered(over),
-        TargetKind::Directory { path } => {
-            format!("a fresh directory in {}, never remounted", path.display())
+        TargetKind::Directory { path, cold } => {
+            let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
+            format!("a fresh directory in {}, never remounted{cold}", path.display())
         }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
