@@ -98,6 +98,14 @@ pub enum Error {
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
+    /// A block device that is not erased.
+    #[error("{}: {refusal}", path.display())]
+    Device {
+        /// The device, as the plan names it.
+        path: PathBuf,
+        /// Why not.
+        refusal: crate::target::Refusal,
+    },
     /// The pages of a file stay in memory.
     #[error(
         "{}: {pages} of its pages stay in memory, so that its directory can't be made cold; \

@@ -29,4 +29,5 @@ pub use host::{Host, HostError, Unpacked};
 pub use margin::{Margin, Margins};
 pub use plan::Plan;
 pub use runner::{Cells, Choice, Observer, Outcome, RunOptions, Share, run, samples_path};
+pub use target::Refusal;
 pub use target::leftovers::{Leftover, is_work_directory, remove_leftovers};

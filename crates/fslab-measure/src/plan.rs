@@ -122,6 +122,8 @@ pub enum TargetKind {
 pub struct ImagePlan {
     /// Which file system.
     pub kind: Base,
+    /// The block device it is made on, instead of an image.
+    pub device: Option<DevicePlan>,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
     /// Mount options as in fstab.
@@ -134,6 +136,16 @@ pub struct ImagePlan {
     pub aged_workload: Option<String>,
     /// The share of its space that is filled before a run, in percent.
     pub fill_percent: Option<u64>,
+}
+
+/// A block device that a target is made on: all that it holds is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePlan {
+    /// Its name below /dev/disk/by-id, which belongs to the device and not to a port.
+    pub path: PathBuf,
+    /// Serial numbers that were typed: devices with these may be erased whatever they hold. They
+    /// come from the command line, never from a plan.
+    pub erase: Vec<String>,
 }
 
 /// A file system at the bottom of a target.
@@ -249,6 +261,19 @@ impl Plan {
         }
         (self.noise_floor && self.targets.len() > 1)
             .then(|| TargetPlan { name, ..baseline.clone() })
+    }
+
+    /// With serial numbers of devices that may be erased.
+    #[must_use]
+    pub fn erasing(mut self, serials: &[String]) -> Self {
+        for target in &mut self.targets {
+            if let TargetKind::Image { base, .. } = &mut target.kind
+                && let Some(device) = &mut base.device
+            {
+                device.erase = serials.to_vec();
+            }
+        }
+        self
     }
 
     /// The margins of its rows.

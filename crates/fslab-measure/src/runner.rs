@@ -248,7 +248,7 @@ impl Runner<'_> {
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
         let on_image = |target: &TargetPlan| match &target.kind {
-            TargetKind::Image { base, .. } => base.kind != Base::Memory,
+            TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
             TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
         };
         if !plan.targets.iter().any(on_image) {

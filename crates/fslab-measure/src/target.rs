@@ -4,6 +4,7 @@
 //! order opposite to its making.
 
 mod bounded;
+mod device;
 mod directory;
 mod eviction;
 pub(crate) mod fill;
@@ -22,6 +23,7 @@ use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::memory_bound::MemoryBound;
 
 use bounded::Bounded;
+pub use device::Refusal;
 pub(crate) use eviction::drops_names;
 
 use crate::error::{Error, Result};

@@ -94,6 +94,11 @@ pub struct Args {
     /// with --quick: memory, where it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
+    /// Erase the device with this serial number whatever it holds, where it is the `device` of a
+    /// target (may be given several times). Without it, a device that holds anything is refused;
+    /// one that is mounted, swap, or part of md, LVM or Btrfs is always refused
+    #[arg(long, value_name = "SERIAL")]
+    erase: Vec<String>,
     #[command(flatten)]
     shown: Shown,
     /// Run this command in each target instead of the plan's workloads
@@ -218,6 +223,7 @@ impl Args {
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let (plan, remarks) = self.plan_alone()?;
+        let plan = plan.erasing(&self.erase);
         let given = (!self.run.is_empty()).then(|| self.run.clone());
         Ok((given.into_iter().fold(plan, Plan::with_command), remarks))
     }

@@ -106,15 +106,17 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
 
 fn image(base: &ImagePlan, plan: &Plan) -> String {
     let kind = base.kind.name();
+    let size = match &base.device {
+        None => format!("of {} MiB", plan.image_size >> 20),
+        Some(device) => format!("on {}, which is erased", device.path.display()),
+    };
     let mut text = match (&base.recorded, base.mkfs.as_slice()) {
         (Some(image), _) => {
             let of = base.aged_workload.as_ref().map(|hash| format!(" of workload {hash}"));
             format!("{kind} from the image {}{}", image.display(), of.unwrap_or_default())
         }
-        (None, []) => format!("{kind} of {} MiB", plan.image_size >> 20),
-        (None, options) => {
-            format!("{kind} of {} MiB made with {}", plan.image_size >> 20, options.join(" "))
-        }
+        (None, []) => format!("{kind} {size}"),
+        (None, options) => format!("{kind} {size}, made with {}", options.join(" ")),
     };
     if !base.mount.is_empty() {
         text.push_str(&format!(", mounted with {}", base.mount));

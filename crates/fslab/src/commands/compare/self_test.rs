@@ -16,6 +16,7 @@ impl Args {
     /// Runs the self-test.
     pub(super) fn self_test(&mut self) -> Result<()> {
         let (plan, mut remarks) = self.plan_alone()?;
+        let plan = plan.erasing(&self.erase);
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(ROUNDS);
         let target = self.target_to_test(&plan)?;
