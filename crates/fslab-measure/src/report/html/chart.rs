@@ -23,7 +23,8 @@ pub(super) struct Chart {
     pub baseline: Option<usize>,
 }
 
-/// The times of one phase: a row of dots for each target, a bar at its median. Of several machines, those of the first are shown.
+/// The times of one phase: a row of dots for each target, a bar at its median. Of several machines,
+/// those of the first are shown.
 pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
     let all: Vec<f64> = points(&group.rows).map(|point| point.seconds).collect();
     let mut drawing = Drawing::new(WIDTH, ROW * group.rows.len() as f64 + FOOT);
