@@ -314,13 +314,13 @@ impl Runner<'_> {
         let remark = match &plan.kind {
             TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
-                "a given directory is never remounted: before cold phases the pages of its files are \
-                 dropped, and names and inodes of the whole machine; blocks of its directories \
-                 may stay in memory"
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped, and names and inodes of the whole machine; blocks of its \
+                 directories may stay in memory"
             }
             TargetKind::Directory { cold: true, .. } => {
-                "a given directory is never remounted: before cold phases the pages of its files are \
-                 dropped; names and inodes stay in memory, because only root may drop them"
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped; names and inodes stay in memory, because only root may drop them"
             }
             TargetKind::Directory { .. } => {
                 "a given directory is never remounted: nothing about it was cold"

@@ -1,4 +1,5 @@
-//! Does the harness cry wolf, and does it see one? What `fslab compare --self-test` runs and judges.
+//! Does the harness cry wolf, and does it see one? What `fslab compare --self-test` runs and
+//! judges.
 //!
 //! Three copies of one target are compared: the first with the second, which is made alike (A/A),
 //! and with a third, each of whose operations takes 5 % longer. The rounds are cut into

@@ -3,8 +3,8 @@
 //!
 //! A device is named below /dev/disk/by-id, because other names belong to whatever was found first.
 //! It is always refused where it, or a partition of it, is mounted, swap, held by another device or
-//! part of md, LVM or Btrfs. Where it holds any other signature, its serial number must be typed. At the
-//! end of each run the signatures are wiped, so that a device that was used here is empty.
+//! part of md, LVM or Btrfs. Where it holds any other signature, its serial number must be typed.
+//! At the end of each run the signatures are wiped, so that a device that was used here is empty.
 
 mod signatures;
 

@@ -1,5 +1,5 @@
-//! What a block device holds: by wipefs(8) of util-linux, which knows them all, and for what is never
-//! erased by its own bytes as well.
+//! What a block device holds: by wipefs(8) of util-linux, which knows them all, and for what is
+//! never erased by its own bytes as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
