@@ -2,9 +2,9 @@
 //!
 //! A page that a virtual machine never used costs its host some microseconds when it is first
 //! touched (about 9 where this was measured). The guest sees them as system time of whoever
-//! touches it. 128 MiB of such pages make a phase of 60 ms last 350 ms. The harness touches memory before
-//! each workload of a round and gives it back, so that the page cache gets pages which the host has
-//! provided.
+//! touches it. 128 MiB of such pages make a phase of 60 ms last 350 ms. The harness touches memory
+//! before each workload of a round and gives it back, so that the page cache gets pages which the
+//! host has provided.
 
 use std::fs;
 use std::hint::black_box;
