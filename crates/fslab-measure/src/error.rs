@@ -98,6 +98,40 @@ pub enum Error {
     /// A record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
+    /// A block device that is not erased.
+    #[error("{}: {refusal}", path.display())]
+    Device {
+        /// The device, as the plan names it.
+        path: PathBuf,
+        /// Why not.
+        refusal: crate::target::Refusal,
+    },
+    /// The pages of a file stay in memory.
+    #[error(
+        "{}: {pages} of its pages stay in memory, so that its directory can't be made cold; \
+         leave out `cold`",
+        path.display()
+    )]
+    NotEvicted {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        pages: u64,
+    },
+    /// A self-test lacks rounds.
+    #[error(
+        "self-test: {} and {} of {needed} rounds have both copies; {} comparisons of at least 2 \
+         rounds are needed",
+        found[0],
+        found[1],
+        crate::self_test::COMPARISONS
+    )]
+    SelfTestRounds {
+        /// Rounds with the first and the second copy, and with the first and the slowed one.
+        found: [usize; 2],
+        /// How many there must be.
+        needed: usize,
+    },
     /// The image of a target would not fit.
     #[error(
         "{}: {free} bytes are free, and an image of {needed} bytes must fit; \

@@ -186,6 +186,48 @@ impl Stopwatch {
     }
 }
 
+/// Times operations that follow each other, reads and writes apart: together their percentiles
+/// would be those of neither.
+#[derive(Debug)]
+pub struct Directions {
+    /// The reads.
+    pub reads: Stopwatch,
+    /// The writes.
+    pub writes: Stopwatch,
+    last: Instant,
+}
+
+impl Directions {
+    /// Starts both now.
+    #[must_use]
+    pub fn start() -> Self {
+        let reads = Stopwatch::start();
+        Self { last: reads.last, reads, writes: Stopwatch::start() }
+    }
+
+    /// From what was measured elsewhere.
+    pub(crate) fn of(reads: Stopwatch, writes: Stopwatch) -> Self {
+        Self { last: reads.last, reads, writes }
+    }
+
+    /// An operation ends here, and the next begins.
+    #[inline]
+    pub fn lap(&mut self, is_write: bool) {
+        let now = Instant::now();
+        let stopwatch = if is_write { &mut self.writes } else { &mut self.reads };
+        stopwatch.record(now - self.last);
+        stopwatch.laps += 1;
+        self.last = now;
+    }
+
+    /// Both together, each direction for itself.
+    #[must_use]
+    pub fn joined_with(self, other: Self) -> Self {
+        let reads = self.reads.joined_with(other.reads);
+        Self { reads, writes: self.writes.joined_with(other.writes), last: self.last }
+    }
+}
+
 fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     let recorded = histogram.iter_recorded();
     recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
@@ -199,7 +241,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::Stopwatch;
+    use super::{Directions, Stopwatch};
 
     fn stopwatch(values: impl Iterator<Item = u64>) -> Stopwatch {
         let mut stopwatch = Stopwatch::start();
@@ -234,6 +276,24 @@ mod tests {
         let joined = joined.unwrap();
         assert_eq!((joined.count, joined.max_ns), (4, 5_000_000));
         assert!(stopwatch([].into_iter()).finish("x").0.is_none());
+    }
+
+    /// Each operation is counted in its direction, and the time of one is not in the other's.
+    #[test]
+    fn directions_are_kept_apart() {
+        let mut directions = Directions::start();
+        for number in 0..50 {
+            let is_write = number % 5 == 0;
+            if is_write {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            directions.lap(is_write);
+        }
+        let joined = directions.joined_with(Directions::start());
+        let (reads, writes) = (joined.reads.finish("read").0, joined.writes.finish("write").0);
+        let (reads, writes) = (reads.unwrap(), writes.unwrap());
+        assert_eq!((reads.count, writes.count), (40, 10));
+        assert!(writes.min_ns >= 1_900_000 && reads.p50_ns < 1_000_000, "{reads:?}, {writes:?}");
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Plan {
     pub processors: Vec<usize>,
     /// Name of the target the others are compared with.
     pub baseline: String,
+    /// Whether a hidden second copy of the baseline is run in every round, for the noise floor.
+    pub noise_floor: bool,
     /// The margin of rows whose workload and target state none.
     pub margin: Option<Margin>,
     /// What is compared; names are unique.
@@ -86,6 +88,9 @@ pub struct TargetPlan {
     pub needs: Option<String>,
     /// Its margin, whatever the workload.
     pub margin: Option<Margin>,
+    /// By which share each of its operations is made longer: what a self-test must find. No plan
+    /// says it. `None` is without any wait, and 0 with waits of no length.
+    pub slowed: Option<f64>,
 }
 
 /// What a target is.
@@ -102,6 +107,8 @@ pub enum TargetKind {
     Directory {
         /// The directory.
         path: PathBuf,
+        /// Whether its files are dropped from the page cache before cold phases.
+        cold: bool,
     },
     /// A file system within this process, measured without a mount.
     InProcess {
@@ -115,6 +122,8 @@ pub enum TargetKind {
 pub struct ImagePlan {
     /// Which file system.
     pub kind: Base,
+    /// The block device it is made on, instead of an image.
+    pub device: Option<DevicePlan>,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
     /// Mount options as in fstab.
@@ -127,6 +136,16 @@ pub struct ImagePlan {
     pub aged_workload: Option<String>,
     /// The share of its space that is filled before a run, in percent.
     pub fill_percent: Option<u64>,
+}
+
+/// A block device that a target is made on: all that it holds is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePlan {
+    /// Its name below /dev/disk/by-id, which belongs to the device and not to a port.
+    pub path: PathBuf,
+    /// Serial numbers that were typed: devices with these may be erased whatever they hold. They
+    /// come from the command line, never from a plan.
+    pub erase: Vec<String>,
 }
 
 /// A file system at the bottom of a target.
@@ -226,6 +245,34 @@ impl Plan {
             parameters: command::parameters_for(words),
             margin: None,
         }];
+        self
+    }
+
+    /// The second copy of the baseline that is run in every round without a row of its own: how
+    /// far it is from the baseline is the noise floor. `None` where the plan wants none, and where
+    /// nothing is compared.
+    #[must_use]
+    pub fn second_copy(&self) -> Option<TargetPlan> {
+        let is_named = |name: &str| self.targets.iter().any(|target| target.name == name);
+        let baseline = self.targets.iter().find(|target| target.name == self.baseline)?;
+        let mut name = format!("{}, second copy", self.baseline);
+        while is_named(&name) {
+            name.push_str(" for the noise floor");
+        }
+        (self.noise_floor && self.targets.len() > 1)
+            .then(|| TargetPlan { name, ..baseline.clone() })
+    }
+
+    /// With serial numbers of devices that may be erased.
+    #[must_use]
+    pub fn erasing(mut self, serials: &[String]) -> Self {
+        for target in &mut self.targets {
+            if let TargetKind::Image { base, .. } = &mut target.kind
+                && let Some(device) = &mut base.device
+            {
+                device.erase = serials.to_vec();
+            }
+        }
         self
     }
 

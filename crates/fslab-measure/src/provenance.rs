@@ -36,6 +36,10 @@ pub struct Provenance {
     pub workload_command: Vec<String>,
     /// The target the others are compared with.
     pub baseline: String,
+    /// The name under which the samples of a second copy of the baseline are kept, where one is
+    /// run for the noise floor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_copy: Option<String>,
     /// The margins that rows are judged by.
     #[serde(skip_serializing_if = "Margins::is_empty")]
     pub margins: Margins,
@@ -56,6 +60,8 @@ pub struct Provenance {
     pub half_width: f64,
     /// Size of each image, in bytes.
     pub image_size: u64,
+    /// Bytes of memory that were touched before each workload of a round, in a virtual machine.
+    pub touched_bytes: u64,
     /// Name of the machine.
     pub machine: String,
     /// Changes whenever the machine is started.
@@ -130,6 +136,7 @@ impl Provenance {
             form: plan.form,
             workload_command: plan.command.clone(),
             baseline: plan.baseline.clone(),
+            second_copy: plan.second_copy().map(|copy| copy.name),
             margins: plan.margins(),
             targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
             workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
@@ -167,6 +174,12 @@ impl Provenance {
             (run.seed, plan, run.machine.clone(), run.boot.clone())
         };
         key(self) == key(other)
+    }
+
+    /// What tells machines apart: a name alone may be that of many.
+    #[must_use]
+    pub fn machine_key(&self) -> (&str, &str, u64, u64) {
+        (&self.machine, &self.processor, self.processors, self.memory_kib)
     }
 
     /// In what two runs differ, as far as it may change what is measured: what is different, and

@@ -13,6 +13,7 @@ mod latency;
 mod markdown;
 mod merge;
 mod model;
+mod noise_floor;
 mod overview;
 mod pairing;
 #[cfg(feature = "parquet")]
@@ -26,7 +27,9 @@ use crate::error::Result;
 pub(crate) use format::{bytes, significant};
 pub use history::{History, Run, Series, text as history_text};
 pub(crate) use markdown::plain as markdown_plain;
-pub use model::{Against, Group, LatencyFigures, Point, Progress, Report, Row, Verdict};
+pub use model::{
+    Against, Group, LatencyFigures, MetricFloor, NoiseFloor, Point, Progress, Report, Row, Verdict,
+};
 
 /// Every renderer.
 pub const RENDERERS: &[&Renderer] = &[

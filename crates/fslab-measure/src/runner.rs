@@ -8,6 +8,7 @@
 
 mod cells;
 mod choice;
+mod host_memory;
 mod journal;
 mod past;
 mod precision;
@@ -109,12 +110,19 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let mut provenance = Provenance::collect(options.plan, work.path(), &options.setting());
     if let Some(run) = &past.run {
         provenance.run.clone_from(run);
+        provenance.second_copy.clone_from(&past.second_copy);
     }
     let run = provenance.run.clone();
+    let second_copy = provenance.second_copy.clone();
+    let touched_bytes = touched_bytes(options.plan);
+    provenance.touched_bytes = touched_bytes;
+    let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
-        precision: Precision::new(&options.plan.baseline),
+        precision,
+        second_copy,
+        touched_bytes,
         given_up: past.given_up.clone(),
         backing: backing_device(work.path()),
         started: Instant::now(),
@@ -152,6 +160,12 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
         Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
         None => Ok((writer, Past::of(&records))),
     }
+}
+
+/// What is within this process has no page cache.
+fn touched_bytes(plan: &Plan) -> u64 {
+    let has_cache = |target: &TargetPlan| !matches!(target.kind, TargetKind::InProcess { .. });
+    if plan.targets.iter().any(has_cache) { host_memory::to_touch() } else { 0 }
 }
 
 fn several_runs(records: &[Record], run: &str) -> bool {
@@ -194,6 +208,10 @@ struct Runner<'a> {
     started: Instant,
     past: Past,
     precision: Precision,
+    /// Bytes of memory that are touched before each block.
+    touched_bytes: u64,
+    /// The name of the second copy of the baseline, where one is run.
+    second_copy: Option<String>,
     /// Pairs of target and workload that failed.
     given_up: std::collections::HashSet<(String, String)>,
     done: u64,
@@ -214,7 +232,10 @@ impl Runner<'_> {
         let workloads = self.prepare()?;
         let targets = self.try_targets();
         let (reason, rounds) = match targets {
-            Ok(targets) => self.rounds(&targets, &workloads)?,
+            Ok(mut targets) => {
+                targets.extend(self.second_copy(&targets));
+                self.rounds(&targets, &workloads)?
+            }
             Err(Error::Interrupted) => (EndReason::Interrupted, 0),
             Err(error) => return Err(error),
         };
@@ -227,7 +248,7 @@ impl Runner<'_> {
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
         let on_image = |target: &TargetPlan| match &target.kind {
-            TargetKind::Image { base, .. } => base.kind != Base::Memory,
+            TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
             TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
         };
         if !plan.targets.iter().any(on_image) {
@@ -279,9 +300,28 @@ impl Runner<'_> {
         Ok(left)
     }
 
+    /// The second copy of the baseline, where one is wanted and the baseline is run.
+    fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
+        let plan = self.options.plan;
+        let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
+        // Where targets were chosen, others may run elsewhere; else one alone is not compared.
+        let is_compared = targets.len() > 1 || !self.options.cells.targets.is_empty();
+        let is_run = targets.iter().any(|target| target.name == plan.baseline);
+        copy.filter(|_| is_run && is_compared)
+    }
+
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
         let remark = match &plan.kind {
             TargetKind::Image { .. } => return Ok(()),
+            TargetKind::Directory { cold: true, .. } if target::drops_names() => {
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped, and names and inodes of the whole machine; blocks of its \
+                 directories may stay in memory"
+            }
+            TargetKind::Directory { cold: true, .. } => {
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped; names and inodes stay in memory, because only root may drop them"
+            }
             TargetKind::Directory { .. } => {
                 "a given directory is never remounted: nothing about it was cold"
             }
@@ -402,6 +442,7 @@ impl Runner<'_> {
     ) -> Result<bool> {
         let mut order: Vec<&TargetPlan> = targets.iter().collect();
         order.shuffle(&mut Pcg64::seed_from_u64(cell.seed));
+        host_memory::touch(self.touched_bytes);
         let mut samples = Vec::new();
         let mut cells = Vec::new();
         for (position, target) in order.into_iter().enumerate() {
@@ -486,7 +527,8 @@ impl Runner<'_> {
         let session = Session::new(&mut *target, template, interrupt);
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
-        let mut session = session.on_disk(self.backing.filter(|_| !in_process));
+        let session = session.on_disk(self.backing.filter(|_| !in_process));
+        let mut session = session.slowed_by(plan.slowed);
         let ran = watch.end(workload.run(&mut session));
         let mut samples = session.into_samples();
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;

@@ -14,6 +14,6 @@ pub use changes::{Change, FIGURES_LEAST as CHANGE_FIGURES_LEAST, changes};
 pub use geometric::GeometricMean;
 pub use holm::holm;
 pub use outliers::{MODIFIED_Z_MOST, outliers};
-pub use ratio::{CONFIDENCE, RatioInterval, half_width, paired_ratio};
+pub use ratio::{CONFIDENCE, RatioInterval, half_width, paired_ratio, stratified_ratio};
 pub use steady::{Steadiness, WINDOW as STEADY_WINDOW};
 pub use summary::Summary;

@@ -4,7 +4,9 @@
 //! order opposite to its making.
 
 mod bounded;
+mod device;
 mod directory;
+mod eviction;
 pub(crate) mod fill;
 pub(crate) mod foreign;
 mod image;
@@ -21,6 +23,8 @@ use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::memory_bound::MemoryBound;
 
 use bounded::Bounded;
+pub use device::Refusal;
+pub(crate) use eviction::drops_names;
 
 use crate::error::{Error, Result};
 use crate::host::{Host, HostError};
@@ -36,6 +40,11 @@ pub(crate) trait Target {
     /// Unmounts and mounts everything, so that nothing of it is cached. `None` where this kind of
     /// target can't be remounted.
     fn remount(&mut self) -> Result<Option<Remounted>>;
+
+    /// Whether [`remount`](Self::remount) drops pages instead of unmounting.
+    fn is_evicted(&self) -> bool {
+        false
+    }
 
     /// The block device below, whose counters belong to this target alone.
     fn device(&self) -> Option<DeviceNumber>;
@@ -107,7 +116,7 @@ fn make_unbounded(
             }
             image::make(&plan.name, base, over, shop)
         }
-        TargetKind::Directory { path } => directory::make(&plan.name, path),
+        TargetKind::Directory { path, cold } => directory::make(&plan.name, path, *cold),
         TargetKind::InProcess { specification } => {
             let made = shop.host.file_system(specification);
             let file_system = made.map_err(|source| unknown(plan, specification, source))?;

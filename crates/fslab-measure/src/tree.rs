@@ -4,6 +4,7 @@
 
 pub(crate) mod copy;
 mod host_tree;
+pub(crate) mod slowed;
 mod stack_tree;
 
 use std::path::Path;

@@ -15,7 +15,7 @@ use fslab_sys::usage::{ProcessorTime, Who};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::latency::Stopwatch;
+use crate::latency::{Directions, Stopwatch};
 use crate::tree::HostTree;
 use crate::workload::random_access::Accesses;
 
@@ -37,9 +37,27 @@ enum Message {
     /// It waits for the start.
     Ready,
     /// It is done.
-    Done { longest_ns: u64, buckets: Vec<(u64, u64)>, user_ns: u64, system_ns: u64 },
+    Done { reads: Told, writes: Told, user_ns: u64, system_ns: u64 },
     /// It is not.
     Failed(String),
+}
+
+/// How long operations of one direction took.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    longest_ns: u64,
+    buckets: Vec<(u64, u64)>,
+}
+
+impl Told {
+    fn of(stopwatch: Stopwatch) -> Self {
+        let (longest_ns, buckets) = stopwatch.into_buckets();
+        Self { longest_ns, buckets }
+    }
+
+    fn stopwatch(&self) -> Stopwatch {
+        Stopwatch::from_buckets(self.longest_ns, &self.buckets)
+    }
 }
 
 /// Is a worker process: does what `task` says and answers on `output`.
@@ -59,11 +77,12 @@ pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Resul
     let worked = HostTree::open(&task.root).and_then(|tree| task.accesses.run(&tree, || Ok(())));
     let time = ProcessorTime::of(Who::Process) - before;
     let message = match worked {
-        Ok(stopwatch) => {
-            let (longest_ns, buckets) = stopwatch.into_buckets();
-            let (user_ns, system_ns) = (nanoseconds(time.user), nanoseconds(time.system));
-            Message::Done { longest_ns, buckets, user_ns, system_ns }
-        }
+        Ok(done) => Message::Done {
+            reads: Told::of(done.reads),
+            writes: Told::of(done.writes),
+            user_ns: nanoseconds(time.user),
+            system_ns: nanoseconds(time.system),
+        },
         Err(error) => Message::Failed(error.to_string()),
     };
     say(output, &message)
@@ -107,12 +126,12 @@ impl Worker {
     }
 
     /// Waits for the result: how long operations took, and the processor time, user and system.
-    pub fn result(&mut self) -> Result<(Stopwatch, Duration, Duration)> {
+    pub fn result(&mut self) -> Result<(Directions, Duration, Duration)> {
         match self.hear()? {
-            Message::Done { longest_ns, buckets, user_ns, system_ns } => {
-                let stopwatch = Stopwatch::from_buckets(longest_ns, &buckets);
+            Message::Done { reads, writes, user_ns, system_ns } => {
                 let time = Duration::from_nanos;
-                Ok((stopwatch, time(user_ns), time(system_ns)))
+                let done = Directions::of(reads.stopwatch(), writes.stopwatch());
+                Ok((done, time(user_ns), time(system_ns)))
             }
             Message::Failed(message) => Err(Error::Worker { message }),
             Message::Ready => Err(Error::Worker { message: "ready twice".to_owned() }),

@@ -190,8 +190,16 @@ impl LoopDevice {
     /// # Errors
     /// `EACCES` without CAP_SYS_ADMIN.
     pub fn flush_buffers(&self) -> Result<(), Errno> {
-        ioctl(&self.device, FLUSH_BUFFERS, 0).map(|_| ())
+        flush_buffers_of(&self.device)
     }
+}
+
+/// Writes back and drops what is cached of any block device itself, while nothing has it mounted.
+///
+/// # Errors
+/// `EACCES` without CAP_SYS_ADMIN; `ENOTTY` for what is no block device.
+pub fn flush_buffers_of(device: &File) -> Result<(), Errno> {
+    ioctl(device, FLUSH_BUFFERS, 0).map(|_| ())
 }
 
 impl Drop for LoopDevice {

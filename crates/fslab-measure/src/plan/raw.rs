@@ -44,6 +44,7 @@ struct RawPlan {
     processors: Vec<usize>,
     baseline: Option<Spanned<String>>,
     margin: Option<Spanned<String>>,
+    noise_floor: Option<bool>,
     quick: Option<RawQuick>,
     #[serde(default)]
     target: Vec<Spanned<RawTarget>>,
@@ -59,6 +60,7 @@ struct RawQuick {
     rounds_max: Option<Spanned<u32>>,
     image_size: Option<Spanned<String>>,
     time_limit_seconds: Option<u64>,
+    noise_floor: Option<bool>,
 }
 
 impl RawPlan {
@@ -71,6 +73,7 @@ impl RawPlan {
         self.rounds = quick.rounds.or(self.rounds.take());
         self.image_size = quick.image_size.or(self.image_size.take());
         self.time_limit_seconds = quick.time_limit_seconds.or(self.time_limit_seconds);
+        self.noise_floor = quick.noise_floor.or(self.noise_floor);
     }
 }
 
@@ -95,6 +98,7 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
         run_limit_seconds: run_limit(source, raw.run_limit_seconds.as_ref())?,
         processors: raw.processors,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
+        noise_floor: raw.noise_floor.unwrap_or(true),
         margin: margin(source, raw.margin.as_ref())?,
         targets,
         workloads,

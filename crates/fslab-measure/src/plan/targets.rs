@@ -9,7 +9,7 @@ use toml::{Spanned, Value};
 use super::matrix::{Combination, RawMatrix, combinations, place};
 use super::raw::{Result, margin, unique};
 use super::source::Source;
-use super::{Base, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
+use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
 use crate::names::nearest;
 use crate::workload;
 
@@ -29,6 +29,10 @@ pub(super) struct RawTarget {
     unmount_command: Option<Vec<String>>,
     version_command: Option<Vec<String>>,
     directory: Option<PathBuf>,
+    /// A block device instead of an image.
+    device: Option<PathBuf>,
+    /// Whether a directory is made cold.
+    cold: Option<bool>,
     in_process: Option<String>,
     source: Option<PathBuf>,
     aged: Option<PathBuf>,
@@ -94,7 +98,7 @@ impl RawTarget {
             &self.margin,
         ];
         texts.extend(single.into_iter().flatten().map(|text| text.get_ref().as_str()));
-        let paths = [&self.directory, &self.source, &self.aged];
+        let paths = [&self.device, &self.directory, &self.source, &self.aged];
         texts.extend(paths.into_iter().flatten().filter_map(|path| path.to_str()));
         let plain = [&self.overlay_options, &self.in_process];
         texts.extend(plain.into_iter().flatten().map(String::as_str));
@@ -125,6 +129,8 @@ impl RawTarget {
             unmount_command: self.unmount_command.as_ref().map(list),
             version_command: self.version_command.as_ref().map(list),
             directory: self.directory.as_ref().map(path),
+            device: self.device.as_ref().map(path),
+            cold: self.cold,
             in_process: self.in_process.as_ref().map(text),
             source: self.source.as_ref().map(path),
             aged: self.aged.as_ref().map(path),
@@ -168,7 +174,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory)).transpose()?;
     let kind = target_kind(source, spanned)?;
     let margin = margin(source, raw.margin.as_ref())?;
-    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin })
+    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin, slowed: None })
 }
 
 /// A key that says nothing for a target of this kind.
@@ -187,6 +193,8 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
         ("aged", raw.aged.is_some() && !image),
         ("aged_workload", raw.aged_workload.is_some() && !image),
         ("fill", raw.fill.is_some() && !image),
+        ("device", raw.device.is_some() && !image),
+        ("cold", raw.cold.is_some() && kind != "directory"),
     ];
     keys.into_iter().find(|(_, misplaced)| *misplaced).map(|(key, _)| key)
 }
@@ -194,7 +202,8 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
 fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetKind> {
     let raw = spanned.get_ref();
     if let Some(path) = &raw.directory {
-        return Ok(TargetKind::Directory { path: path.clone() });
+        let cold = raw.cold.unwrap_or(false);
+        return Ok(TargetKind::Directory { path: path.clone(), cold });
     }
     if let Some(specification) = &raw.in_process {
         return Ok(TargetKind::InProcess { specification: specification.clone() });
@@ -232,8 +241,10 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
                        `fslab age show` tells, in lower case";
         Err(source.error(hash.span(), message))
     };
+    let device = |path: &PathBuf| DevicePlan { path: path.clone(), ..DevicePlan::default() };
     Ok(ImagePlan {
         kind,
+        device: raw.device.as_ref().map(device),
         mkfs: raw.mkfs.clone(),
         mount: raw.mount.clone(),
         source: raw.source.clone(),
@@ -258,6 +269,11 @@ fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePl
         "an `aged` image is not made: no `source`, no `mkfs`".to_owned()
     } else if base.aged_workload.is_some() && base.recorded.is_none() {
         "`aged_workload` says what an `aged` image is of: say which by `aged`".to_owned()
+    } else if base.device.is_some() && (read_only || base.recorded.is_some()) {
+        "a file system on a `device` is made there: no `aged`, and none that is read-only"
+            .to_owned()
+    } else if base.kind == Base::Memory && base.device.is_some() {
+        "tmpfs has no device".to_owned()
     } else if base.kind == Base::Memory && (base.recorded.is_some() || !base.mkfs.is_empty()) {
         "tmpfs has no image: no `aged`, no `mkfs`".to_owned()
     } else {

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::merge::Merged;
-use super::model::{DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
-use super::{latency, pairing, why};
+use super::model::{Against, DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
+use super::{latency, noise_floor, pairing, why};
 use crate::sample::{Cache, Device, Sample};
 use crate::stats::{GeometricMean, Steadiness, Summary, outliers};
 
 pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
     let mut groups = groups(&merged, &baselines);
-    pairing::judge(&mut groups, baselines.len());
+    pairing::judge(&mut groups);
     for group in &mut groups {
+        noise_floor::mark(group);
         why::explain(&mut group.rows, &baselines);
     }
     let outliers = groups.iter().filter(|group| !group.is_sum).flat_map(|group| &group.rows);
@@ -23,6 +24,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         raw: merged.samples.iter().map(|sample| (*sample).clone()).collect(),
         provenance: merged.provenance,
         further_runs: merged.further,
+        machines: merged.machines,
         target_names: merged.target_names,
         workloads: merged.workloads,
         targets: merged.targets,
@@ -132,6 +134,7 @@ fn sum(parts: &[&Sample]) -> Sample {
     let device = parts.iter().map(|part| part.device).reduce(|a, b| Some(add(a?, b?))).flatten();
     let cache = Cache {
         remounted: parts.iter().all(|part| part.cache.remounted),
+        evicted: parts.iter().all(|part| part.cache.evicted),
         resident_pages: parts.iter().map(|part| part.cache.resident_pages).sum(),
         ..first.cache
     };
@@ -178,17 +181,28 @@ fn group(
 ) -> Option<Group> {
     let first = samples.first()?;
     let of_target = |target: &str| -> Vec<&Sample> {
-        samples.iter().copied().filter(|sample| sample.target == target).collect()
+        let is_row = |s: &&Sample| s.target == target && !merged.is_second_copy(s);
+        samples.iter().copied().filter(is_row).collect()
     };
     let bases: Vec<(&str, Vec<&Sample>)> =
         baselines.iter().map(|name| (name.as_str(), of_target(name))).collect();
+    let against = |samples: &[&Sample], target: &str| -> Vec<Against> {
+        let of = |(name, base): &(&str, Vec<&Sample>)| {
+            pairing::against(samples, base, target == *name, merged)
+        };
+        bases.iter().map(of).collect()
+    };
     let row = |(index, target): (usize, &String)| {
         let samples = of_target(target);
-        let against = bases
-            .iter()
-            .map(|(name, base)| pairing::against(&samples, base, target == name, merged))
-            .collect();
-        Some(Row { against, ..row(index, target, &samples)? })
+        let plain = |machine: usize| {
+            let is_own = |sample: &&Sample| merged.machine(sample) == machine;
+            let own: Vec<&Sample> = samples.iter().copied().filter(is_own).collect();
+            let against = against(&own, target);
+            Some((Row { against, ..row(index, target, machine, &own)? }, own))
+        };
+        let (rows, samples): (Vec<Row>, Vec<Vec<&Sample>>) =
+            (0..merged.machines.len()).filter_map(plain).unzip();
+        pooled(rows, |_| against(&samples.concat(), target))
     };
     Some(Group {
         workload: first.workload.clone(),
@@ -197,14 +211,34 @@ fn group(
         is_sum,
         cache: first.cache.asked,
         rows: merged.target_names.iter().enumerate().filter_map(row).collect(),
+        noise_floor: noise_floor::of(samples, merged),
     })
 }
 
-fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
+/// The row of a target over all machines, from those of each. The only one is it; of several, the
+/// figures are the first one's, and the ratios are of all, machine by machine.
+fn pooled(rows: Vec<Row>, against: impl FnOnce(&[Row]) -> Vec<Against>) -> Option<Row> {
+    if rows.len() < 2 {
+        return rows.into_iter().next();
+    }
+    let points = rows.iter().flat_map(|row| row.points.iter().copied()).collect();
+    let total = |part: fn(&Row) -> usize| rows.iter().map(part).sum();
+    Some(Row {
+        against: against(&rows),
+        points,
+        proven: total(|row| row.proven),
+        contaminated: total(|row| row.contaminated),
+        machines: rows.clone(),
+        ..rows.into_iter().next()?
+    })
+}
+
+fn row(index: usize, target: &str, machine: usize, samples: &[&Sample]) -> Option<Row> {
     let seconds: Vec<f64> = samples.iter().map(|sample| sample.seconds()).collect();
     let marks = outliers(&seconds);
     let points = samples.iter().zip(marks).map(|(sample, outlier)| Point {
         round: sample.round,
+        machine,
         seconds: sample.seconds(),
         contaminated: sample.contaminated.is_some(),
         outlier,
@@ -212,6 +246,8 @@ fn row(index: usize, target: &str, samples: &[&Sample]) -> Option<Row> {
     Some(Row {
         target: target.to_owned(),
         index,
+        machine,
+        machines: Vec::new(),
         seconds: Summary::of(&seconds)?,
         against: Vec::new(),
         operations: samples.first().map_or(0, |sample| sample.operations),

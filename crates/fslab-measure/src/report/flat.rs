@@ -87,6 +87,7 @@ fn full_sample() -> Sample {
             resident_pages: Some(0),
             device_pages: Some(0),
             doubt: Some(Doubt::NoDevice),
+            evicted: true,
             ..Cache::default()
         },
         workers: Some(0),

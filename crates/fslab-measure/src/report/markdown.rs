@@ -88,31 +88,41 @@ fn table(groups: &[&Group], report: &Report) -> String {
         header.push(format!("against {}", plain(name)));
         header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
     }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
     header.push("cache".to_owned());
     let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - NUMBERS);
     let mut text = format!("{}\n{rule}", row_of(&header));
     for group in groups {
         for row in &group.rows {
-            text.push('\n');
-            text.push_str(&row_of(&cells(report, group, row)));
+            for line in words::lines(row) {
+                text.push('\n');
+                text.push_str(&row_of(&cells(report, group, line)));
+            }
         }
     }
     text
 }
 
-fn cells(report: &Report, group: &Group, row: &Row) -> Vec<String> {
+fn cells(report: &Report, group: &Group, (row, of_machine): (&Row, bool)) -> Vec<String> {
+    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
     let mut cells = vec![
         plain(&group.name()),
-        plain(&row.target),
-        row.seconds.count.to_string(),
-        seconds(row.seconds.median),
-        percent(row.seconds.variation),
-        words::each(row),
+        plain(words::target(report, row, of_machine).trim()),
+        row.count().to_string(),
+        figure(seconds(row.seconds.median)),
+        figure(percent(row.seconds.variation)),
+        figure(words::each(row)),
     ];
     for (index, against) in row.against.iter().enumerate() {
-        cells.push(words::against(against).trim().to_owned());
-        cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
+        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
+        cells.push(ratio.trim().to_owned());
+        let verdict = || if of_machine { String::new() } else { words::verdict(against) };
+        cells.extend(words::has_margins(report, index).then(verdict));
     }
+    cells.extend(
+        words::has_noise_floor(report)
+            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
+    );
     cells.push(words::cache(group, row));
     cells
 }

@@ -24,6 +24,12 @@ pub(super) struct Merged<'a> {
     pub end: Option<End>,
     pub samples: Vec<&'a Sample>,
     pub superseded: usize,
+    /// The name of the second copy of the baseline in each run that has one.
+    second_copies: HashMap<String, String>,
+    /// What the machines are called, in the order of their runs.
+    pub machines: Vec<String>,
+    /// On which of them each run was.
+    machine_of: HashMap<String, usize>,
     /// To which campaign each run belongs.
     campaigns: HashMap<String, usize>,
 }
@@ -51,12 +57,26 @@ impl<'a> Merged<'a> {
         }
         merged.samples = last_attempts(&once);
         merged.superseded = once.len() - merged.samples.len();
-        for sample in &merged.samples {
-            add(&mut merged.target_names, &sample.target);
+        let samples = std::mem::take(&mut merged.samples);
+        for sample in &samples {
+            if !merged.is_second_copy(sample) {
+                add(&mut merged.target_names, &sample.target);
+            }
             add(&mut merged.workloads, &sample.workload);
         }
+        merged.samples = samples;
         merged.notes.sort_by_key(|note| note.kind as u8);
         merged
+    }
+
+    /// On which of the machines a sample was taken.
+    pub fn machine(&self, sample: &Sample) -> usize {
+        self.machine_of.get(&sample.run).copied().unwrap_or(0)
+    }
+
+    /// Whether a sample is of the hidden second copy of its run's baseline.
+    pub fn is_second_copy(&self, sample: &Sample) -> bool {
+        self.second_copies.get(&sample.run) == Some(&sample.target)
     }
 
     /// The campaign of a run: runs of one plan and seed on one machine, since its last start.
@@ -80,7 +100,31 @@ impl<'a> Merged<'a> {
             session.workloads.iter().for_each(|label| add(&mut self.workloads, label));
             let campaign = sessions.iter().position(|other| session.is_one_campaign_with(other));
             self.campaigns.insert(session.run.clone(), campaign.unwrap_or(0));
+            self.add_machine(session, sessions);
+            if let Some(name) = &session.second_copy {
+                self.second_copies.insert(session.run.clone(), name.clone());
+            }
         }
+    }
+
+    /// Machines are the same where their name, processors and memory are.
+    fn add_machine(&mut self, session: &Provenance, sessions: &[&Provenance]) {
+        let is_same = |other: &&&Provenance| session.machine_key() == other.machine_key();
+        let first = sessions.iter().find(is_same).map_or(session, |first| first);
+        if let Some(known) = self.machine_of.get(&first.run) {
+            self.machine_of.insert(session.run.clone(), *known);
+            return;
+        }
+        let count = self.machines.len();
+        let name = match &*session.machine {
+            "" => format!("machine {}", count + 1),
+            name if self.machines.iter().any(|known| known == name) => {
+                format!("{name} ({})", count + 1)
+            }
+            name => name.to_owned(),
+        };
+        self.machines.push(name);
+        self.machine_of.insert(session.run.clone(), count);
     }
 
     fn remark_on_differences(&mut self, session: &Provenance) {

@@ -19,6 +19,8 @@ pub struct Report {
     pub further_runs: Vec<Provenance>,
     /// The targets the others are compared with, the main one first.
     pub baselines: Vec<String>,
+    /// What the machines are called on which the samples were taken.
+    pub machines: Vec<String>,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
     /// Labels of all workloads, in the plan's order.
@@ -63,6 +65,27 @@ pub struct Group {
     pub cache: CacheState,
     /// The targets, in the plan's order.
     pub rows: Vec<Row>,
+    /// How far two copies of the baseline are apart, where a second one was run.
+    pub noise_floor: Option<NoiseFloor>,
+}
+
+/// A hidden second copy of the plan's baseline against the baseline: what differs no more is
+/// within the noise of the measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct NoiseFloor {
+    /// The ratio of the times of the same rounds.
+    pub ratio: RatioInterval,
+    /// The ratios of other figures, where both copies have them.
+    pub metrics: Vec<MetricFloor>,
+}
+
+/// The noise floor of one figure other than the time.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricFloor {
+    /// The figure.
+    pub metric: &'static str,
+    /// The ratio of the second copy's to the baseline's.
+    pub ratio: RatioInterval,
 }
 
 /// Rows whose device had not come to a steady state.
@@ -83,6 +106,11 @@ pub struct Row {
     pub target: String,
     /// Its place in the plan, which is its colour.
     pub index: usize,
+    /// The machine whose figures these are. Ratios of a row with `machines` are of all machines.
+    pub machine: usize,
+    /// Where samples are of several machines: the row of each. Times and counters of different
+    /// machines are never put together.
+    pub machines: Vec<Row>,
     /// Wall-clock seconds.
     pub seconds: Summary,
     /// Against each baseline, in their order.
@@ -144,9 +172,11 @@ pub struct Against {
     pub margin: Option<Margin>,
     /// The ratio of the times of the same rounds.
     pub ratio: Option<RatioInterval>,
-    /// Its p-value after Holm's correction over all phases and targets of the report (for a
-    /// sweep's points: over the points of the sweep).
+    /// Its p-value after Holm's correction over all phases, targets and baselines of the report
+    /// (for a sweep's points: over the points of the sweep).
     pub p_adjusted: Option<f64>,
+    /// Whether the ratio lies within the interval of the noise floor.
+    pub within_noise_floor: bool,
     /// The ratio in each point's round.
     pub ratios: Vec<Option<f64>>,
     /// What of the counters goes with a difference that is shown.
@@ -199,10 +229,12 @@ impl Verdict {
 }
 
 /// One sample in a chart.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     /// The round, from 0.
     pub round: u32,
+    /// The machine.
+    pub machine: usize,
     /// Wall-clock seconds.
     pub seconds: f64,
     /// Taken while the machine did other things.
@@ -249,6 +281,15 @@ pub struct DeviceMeans {
     pub flushes: f64,
 }
 
+impl Against {
+    /// Whether what looks like a difference is no larger than that of two copies of the baseline.
+    #[must_use]
+    pub fn is_doubted_by_noise(&self) -> bool {
+        let differs = matches!(self.verdict, Verdict::Faster | Verdict::Slower | Verdict::Alone);
+        differs && self.within_noise_floor
+    }
+}
+
 impl Group {
     /// Its name within the workload.
     #[must_use]
@@ -258,6 +299,23 @@ impl Group {
 }
 
 impl Row {
+    /// Whether its ratios are of several machines.
+    #[must_use]
+    pub fn is_pooled(&self) -> bool {
+        !self.machines.is_empty()
+    }
+
+    /// The points of the machine whose figures the row has.
+    pub fn own_points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(|point| point.machine == self.machine)
+    }
+
+    /// Samples of all machines.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.points.len()
+    }
+
     /// Median seconds of one operation.
     #[must_use]
     pub fn seconds_per_operation(&self) -> Option<f64> {

@@ -6,7 +6,7 @@ use super::merge::Merged;
 use super::model::{Against, Group, Verdict};
 use crate::margin::Margin;
 use crate::sample::Sample;
-use crate::stats::{CONFIDENCE, RatioInterval, holm, paired_ratio};
+use crate::stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
 
 /// A target's samples against a baseline's of the same rounds.
 pub(super) fn against(
@@ -15,23 +15,44 @@ pub(super) fn against(
     is_baseline: bool,
     merged: &Merged<'_>,
 ) -> Against {
-    let partners: Vec<Option<&Sample>> =
-        samples.iter().map(|sample| partner(sample, base, merged)).collect();
-    let seconds = samples.iter().zip(&partners);
-    let pairs: Vec<(f64, f64)> = seconds
-        .clone()
-        .filter_map(|(sample, partner)| Some((sample.seconds(), (*partner)?.seconds())))
-        .collect();
-    let ratios = seconds
-        .map(|(sample, partner)| Some(sample.seconds() / (*partner)?.seconds()))
-        .map(|ratio| ratio.filter(|_| !is_baseline))
-        .collect();
-    let ratio = paired_ratio(&pairs, merged.provenance.seed).filter(|_| !is_baseline);
+    let in_round = |sample: &Sample| {
+        let partner = partner(sample, base, merged).filter(|_| !is_baseline)?;
+        Some(sample.seconds() / partner.seconds())
+    };
+    let ratios = samples.iter().map(|sample| in_round(sample)).collect();
+    let ratio = ratio_of(samples, base, merged, &|sample| Some(sample.seconds()));
+    let ratio = ratio.filter(|_| !is_baseline);
     let verdict = if is_baseline { Verdict::Baseline } else { Verdict::TooFew };
     let margins = &merged.provenance.margins;
     let margin = samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target));
     let margin = margin.filter(|_| !is_baseline);
-    Against { verdict, margin, ratio, p_adjusted: None, ratios, why: Vec::new() }
+    Against {
+        verdict,
+        margin,
+        ratio,
+        p_adjusted: None,
+        within_noise_floor: false,
+        ratios,
+        why: Vec::new(),
+    }
+}
+
+/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
+/// are formed within a machine, and each machine is a stratum: figures of different machines are
+/// never put together, only their ratios are.
+pub(super) fn ratio_of(
+    samples: &[&Sample],
+    base: &[&Sample],
+    merged: &Merged<'_>,
+    figure: &dyn Fn(&Sample) -> Option<f64>,
+) -> Option<RatioInterval> {
+    let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
+    let of_machine = |machine: usize| -> Vec<(f64, f64)> {
+        let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
+        own.filter_map(pair).collect()
+    };
+    let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
+    stratified_ratio(&strata, merged.provenance.seed)
 }
 
 /// The baseline's sample of the same round: of the same run, or where that run has none, of
@@ -48,23 +69,22 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
     })
 }
 
-/// Corrects p-values and gives the verdicts: phases of the whole report are one family of
-/// comparisons, and so are the points of each sweep.
+/// Corrects p-values and gives the verdicts: the rows of all phases of the report, against all its
+/// baselines, are one family of comparisons, and so are the points of each sweep. With a family for
+/// each baseline, two baselines would double the false alarms.
 ///
 /// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
 /// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
 /// test, Berger 1982).
-pub(super) fn judge(groups: &mut [Group], baselines: usize) {
-    for baseline in 0..baselines {
-        let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
-        for group in groups.iter_mut() {
-            let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
-            let members = group.rows.iter_mut().filter_map(|row| row.against.get_mut(baseline));
-            families.entry(sweep).or_default().extend(members);
-        }
-        for family in families.values_mut() {
-            judge_family(family);
-        }
+pub(super) fn judge(groups: &mut [Group]) {
+    let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
+    for group in groups {
+        let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
+        let members = group.rows.iter_mut().flat_map(|row| &mut row.against);
+        families.entry(sweep).or_default().extend(members);
+    }
+    for family in families.values_mut() {
+        judge_family(family);
     }
 }
 

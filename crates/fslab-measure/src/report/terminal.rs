@@ -97,31 +97,49 @@ fn table(groups: &[&Group], report: &Report) -> Table {
         header.extend([format!("against {baseline}"), "p".to_owned()]);
         header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
     }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
     header.push("cache".to_owned());
     let mut table = plain_table(header);
     for group in groups {
         for (index, row) in group.rows.iter().enumerate() {
             let phase = if index == 0 { group.name() } else { String::new() };
-            table.add_row(cells(report, group, row, phase).into_iter().map(Cell::new));
+            table.add_row(cells(report, group, (row, false), phase).into_iter().map(Cell::new));
+            for machine in &row.machines {
+                let cells = cells(report, group, (machine, true), String::new());
+                table.add_row(cells.into_iter().map(Cell::new));
+            }
         }
     }
     align_right(&mut table, 2..6);
     table
 }
 
-fn cells(report: &Report, group: &Group, row: &Row, phase: String) -> Vec<String> {
+fn cells(
+    report: &Report,
+    group: &Group,
+    (row, of_machine): (&Row, bool),
+    phase: String,
+) -> Vec<String> {
+    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
     let mut cells = vec![
         phase,
-        row.target.clone(),
-        row.seconds.count.to_string(),
-        seconds(row.seconds.median),
-        percent(row.seconds.variation),
-        words::each(row),
+        words::target(report, row, of_machine),
+        row.count().to_string(),
+        figure(seconds(row.seconds.median)),
+        figure(percent(row.seconds.variation)),
+        figure(words::each(row)),
     ];
     for (index, against) in row.against.iter().enumerate() {
-        cells.extend([words::against(against), words::p_value(against)]);
-        cells.extend(words::has_margins(report, index).then(|| words::verdict(against)));
+        let verdict = |text: String| if of_machine { String::new() } else { text };
+        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
+        cells.extend([ratio, words::p_value(against)]);
+        let judged = words::has_margins(report, index);
+        cells.extend(judged.then(|| verdict(words::verdict(against))));
     }
+    cells.extend(
+        words::has_noise_floor(report)
+            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
+    );
     cells.push(words::cache(group, row));
     cells
 }

@@ -53,7 +53,8 @@ pub(super) fn explain(rows: &mut [Row], baselines: &[String]) {
     for (index, name) in baselines.iter().enumerate() {
         let Some(baseline) = rows.iter().find(|row| row.target == *name).cloned() else { continue };
         for row in rows.iter_mut() {
-            let lines = lines(row, &baseline, index);
+            let alike = row.machine == baseline.machine;
+            let lines = if alike { lines(row, &baseline, index) } else { Vec::new() };
             if let Some(against) = row.against.get_mut(index) {
                 against.why = lines;
             }

@@ -3,7 +3,7 @@
 use super::format::{bytes, factor, rate, seconds};
 use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
 use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
-use crate::stats::{STEADY_WINDOW, Steadiness};
+use crate::stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
 /// How the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
@@ -49,8 +49,29 @@ pub(super) fn against(against: &Against) -> String {
         let baseline = against.verdict == Verdict::Baseline;
         return if baseline { "baseline" } else { "too few rounds" }.to_owned();
     };
+    let doubt = noise_mark(against);
+    format!("{} {}{doubt}", against.verdict.mark(), with_interval(&ratio))
+}
+
+/// A ratio with its interval.
+fn with_interval(ratio: &RatioInterval) -> String {
     let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
-    format!("{} {middle} [{low}, {high}]", against.verdict.mark())
+    format!("{middle} [{low}, {high}]")
+}
+
+/// The mark behind a difference that is no larger than the noise floor.
+pub(super) fn noise_mark(against: &Against) -> &'static str {
+    if against.is_doubted_by_noise() { " \u{2020}" } else { "" }
+}
+
+/// The noise floor of a group; empty where there is none.
+pub(super) fn noise_floor(group: &Group) -> String {
+    group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
+}
+
+/// Whether any group has a noise floor.
+pub(super) fn has_noise_floor(report: &Report) -> bool {
+    report.groups.iter().any(|group| group.noise_floor.is_some())
 }
 
 /// A target against a baseline, as short as can be.
@@ -59,7 +80,10 @@ pub(super) fn short(against: &Against) -> String {
         (Verdict::Baseline, _) => "1".to_owned(),
         (Verdict::NotShown, _) => "~".to_owned(),
         (_, None) => "\u{2013}".to_owned(),
-        (verdict, Some(ratio)) => format!("{}{:.2}", verdict.mark().trim(), ratio.ratio),
+        (verdict, Some(ratio)) => {
+            let doubt = noise_mark(against);
+            format!("{}{:.2}{doubt}", verdict.mark().trim(), ratio.ratio)
+        }
     }
 }
 
@@ -105,6 +129,24 @@ pub(super) fn p_value(against: &Against) -> String {
     }
 }
 
+/// What a row is called: the target, and for one of several machines the machine.
+pub(super) fn target(report: &Report, row: &Row, of_machine: bool) -> String {
+    match report.machines.get(row.machine).filter(|_| of_machine) {
+        Some(machine) => format!("  on {machine}"),
+        None => row.target.clone(),
+    }
+}
+
+/// The ratio on one machine: it has no verdict of its own.
+pub(super) fn on_machine(against: &Against) -> String {
+    against.ratio.as_ref().map(with_interval).unwrap_or_default()
+}
+
+/// The ratios of a row and, behind a row of several machines, those of each.
+pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
+    std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
+}
+
 /// What is proven of the cache; empty where nothing was asked of it.
 pub(super) fn cache(group: &Group, row: &Row) -> String {
     let state = match group.cache {
@@ -112,7 +154,7 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
         CacheState::Cold => "cold",
         CacheState::Warm => "warm",
     };
-    let count = row.seconds.count;
+    let count = row.count();
     if row.proven == count {
         format!("{state} \u{2713}")
     } else {
@@ -132,9 +174,12 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
         Doubt::DeviceNotRead,
         Doubt::DeviceRead,
         Doubt::NoDevice,
+        Doubt::FilesOnly,
     ];
     let of = |reason: &Doubt| -> Vec<&Sample> {
-        report.raw.iter().filter(|sample| sample.cache.doubt == Some(*reason)).collect()
+        // The second copy of the baseline has no row that would show a state of the cache.
+        let shown = report.raw.iter().filter(|sample| report.target_names.contains(&sample.target));
+        shown.filter(|sample| sample.cache.doubt == Some(*reason)).collect()
     };
     let doubted = reasons.iter().map(|reason| (reason, of(reason)));
     doubted
@@ -219,11 +264,50 @@ pub(super) fn legend(report: &Report) -> String {
     let judged = |against: &&Against| against.ratio.is_some();
     let with = all().filter(judged).any(|against| against.margin.is_some());
     let without = all().filter(judged).any(|against| against.margin.is_none());
-    let parts =
-        [(without, LEGEND_PLAIN), (with, LEGEND_MARGIN), (true, "Ratios above 1 are slower.")];
-    let parts: Vec<&str> =
+    let parts = [
+        (without, LEGEND_PLAIN.to_owned()),
+        (with, LEGEND_MARGIN.to_owned()),
+        (has_noise_floor(report), on_noise_floor(report)),
+        (report.machines.len() > 1, on_machines(report)),
+        (true, "Ratios above 1 are slower.".to_owned()),
+    ];
+    let parts: Vec<String> =
         parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
     parts.join(" ")
+}
+
+fn on_machines(report: &Report) -> String {
+    let rows = report.phases().flat_map(|group| &group.rows).flat_map(|row| &row.machines);
+    let lacks = |row: &&Row| {
+        row.against
+            .iter()
+            .any(|against| against.verdict == Verdict::TooFew && against.ratio.is_none())
+    };
+    let short = rows.filter(lacks).count();
+    let left_out = if short == 0 {
+        String::new()
+    } else {
+        format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+    };
+    format!(
+        "The samples are of {} machines ({}). Ratios are formed within each machine, and each \
+         machine counts once, whatever its number of rounds; times and counters of different \
+         machines are not put together.{left_out}",
+        report.machines.len(),
+        report.machines.join(", ")
+    )
+}
+
+fn on_noise_floor(report: &Report) -> String {
+    let floors: Vec<_> = report.phases().filter_map(|group| group.noise_floor.as_ref()).collect();
+    let apart = floors.iter().filter(|floor| floor.ratio.shows_difference()).count();
+    format!(
+        "Noise floor: the ratio of a hidden second copy of {} to it, with its 95 % interval; \
+         by chance about one interval in twenty leaves out 1, here {apart} of {}. \u{2020} the \
+         ratio lies within the noise floor: two copies of the same target differ as much.",
+        report.provenance.baseline,
+        floors.len()
+    )
 }
 
 const LEGEND_PLAIN: &str = "~ no difference shown: the 95 % interval of the ratio holds 1; that \

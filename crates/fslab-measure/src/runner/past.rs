@@ -11,6 +11,8 @@ use crate::sample::{self, Note, NoteKind, Record, Sample};
 pub(super) struct Past {
     /// The run's id, for one that is resumed.
     pub run: Option<String>,
+    /// The name of the second copy of the baseline, where that run has one.
+    pub second_copy: Option<String>,
     /// What was noted.
     pub notes: Vec<Note>,
     /// Pairs of target and workload that failed.
@@ -25,8 +27,12 @@ pub(super) struct Past {
 
 impl Past {
     pub fn of(records: &[Record]) -> Self {
-        let mut past =
-            Self { run: first(records).map(|first| first.run.clone()), ..Self::default() };
+        let first = first(records);
+        let mut past = Self {
+            run: first.map(|first| first.run.clone()),
+            second_copy: first.and_then(|first| first.second_copy.clone()),
+            ..Self::default()
+        };
         for record in records {
             match record {
                 Record::Note(note) => past.note(note),

@@ -11,6 +11,8 @@ use crate::stats::half_width;
 #[derive(Debug, Default)]
 pub(super) struct Precision {
     baseline: String,
+    /// The second copy of the baseline: how wide its interval is does not matter.
+    second_copy: Option<String>,
     workloads: BTreeMap<String, BTreeMap<u32, Block>>,
 }
 
@@ -28,13 +30,18 @@ pub(super) struct Width {
 
 impl Precision {
     pub fn new(baseline: &str) -> Self {
-        Self { baseline: baseline.to_owned(), workloads: BTreeMap::new() }
+        Self { baseline: baseline.to_owned(), ..Self::default() }
+    }
+
+    /// Leaves out the second copy of the baseline.
+    pub fn without(self, second_copy: Option<String>) -> Self {
+        Self { second_copy, ..self }
     }
 
     /// Takes the samples of a block; those of an earlier attempt are forgotten.
     pub fn set_block(&mut self, workload: &str, round: u32, samples: &[Sample]) {
         let mut block = Block::new();
-        for sample in samples {
+        for sample in samples.iter().filter(|s| Some(&s.target) != self.second_copy.as_ref()) {
             *block.entry((sample.phase.clone(), sample.target.clone())).or_default() +=
                 sample.seconds();
         }
@@ -128,5 +135,21 @@ mod tests {
         }
         let widths = precision.widths("w");
         assert!(widths.len() == 1 && widths[0].half < 1e-9, "{widths:?}");
+    }
+
+    /// The second copy differs wildly, and more rounds are not run for its sake.
+    #[test]
+    fn second_copy_does_not_prolong_a_run() {
+        let mut precision = Precision::new("base").without(Some("base, second copy".to_owned()));
+        for round in 0..6 {
+            let copy = 50 << round;
+            let samples = [
+                sample("base", "read", 100),
+                sample("even", "read", 200),
+                sample("base, second copy", "read", copy),
+            ];
+            precision.set_block("w", round, &samples);
+        }
+        assert!(!precision.is_wide("w", 0.025), "{:?}", precision.widths("w"));
     }
 }

@@ -13,9 +13,10 @@ use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_
 
 use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
-use crate::latency::{Latency, Milestone, Stopwatch};
+use crate::latency::{Directions, Latency, Milestone, Stopwatch};
 use crate::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
+use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
 
 /// A phase to be measured.
@@ -55,16 +56,31 @@ pub struct Session<'a> {
     samples: Vec<Sample>,
     /// The disk on which the images lie.
     backing: Option<DeviceNumber>,
+    /// By which share operations are made longer, for a self-test.
+    slowed: Option<f64>,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        Self { target, template, interrupt, remounted: None, samples: Vec::new(), backing: None }
+        Self {
+            target,
+            template,
+            interrupt,
+            remounted: None,
+            samples: Vec::new(),
+            backing: None,
+            slowed: None,
+        }
     }
 
     /// Watching the disk on which the images lie.
     pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
         Self { backing, ..self }
+    }
+
+    /// With operations made longer by a share, in what is timed.
+    pub(crate) fn slowed_by(self, slowed: Option<f64>) -> Self {
+        Self { slowed, ..self }
     }
 
     pub(crate) fn into_samples(self) -> Vec<Sample> {
@@ -132,9 +148,12 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&mut Timed<'_>) -> Result<()>,
     ) -> Result<()> {
         self.check()?;
+        let tree = self.target.tree()?;
+        let wrapped = self.slowed.map(|share| SlowedTree { tree, share });
         let mut timed = Timed {
             target: &*self.target,
-            tree: self.target.tree()?,
+            tree: wrapped.as_ref().map_or(tree, |wrapped| wrapped),
+            slowed: self.slowed,
             interrupt: &self.interrupt,
             operations: 0,
             bytes: 0,
@@ -180,7 +199,8 @@ impl<'a> Session<'a> {
         let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
         Cache {
             asked,
-            remounted: remounted.is_some(),
+            remounted: remounted.is_some() && !self.target.is_evicted(),
+            evicted: remounted.is_some() && self.target.is_evicted(),
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),
@@ -193,6 +213,7 @@ impl<'a> Session<'a> {
 pub struct Timed<'a> {
     target: &'a dyn Target,
     tree: &'a dyn Tree,
+    slowed: Option<f64>,
     interrupt: &'a Interrupt,
     operations: u64,
     bytes: u64,
@@ -230,6 +251,20 @@ impl<'a> Timed<'a> {
         self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
         if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
             self.record(operation, all);
+        }
+    }
+
+    /// Says that this many threads or processes read and wrote, in the times given; `operations`
+    /// is what reads and writes are called.
+    pub fn record_directions(
+        &mut self,
+        operations: [&'static str; 2],
+        directions: Vec<Directions>,
+    ) {
+        self.workers = u32::try_from(directions.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = directions.into_iter().reduce(Directions::joined_with) {
+            self.record(operations[0], all.reads);
+            self.record(operations[1], all.writes);
         }
     }
 
@@ -284,7 +319,10 @@ impl<'a> Timed<'a> {
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
-        self.target.sync_below()?;
+        match self.slowed {
+            None => self.target.sync_below()?,
+            Some(share) => slowed(share, || self.target.sync_below())?,
+        }
         self.flush += start.elapsed();
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Surroundings {
 }
 
 /// A field of /proc/meminfo, in bytes.
-fn memory_field(text: &str, key: &str) -> Option<u64> {
+pub(super) fn memory_field(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)

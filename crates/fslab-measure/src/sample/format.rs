@@ -188,8 +188,13 @@ pub struct Cache {
     pub asked: CacheState,
     /// Everything was unmounted and mounted before.
     pub remounted: bool,
+    /// Instead, the pages of all files were dropped before, and found gone; blocks of directories
+    /// may have stayed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub evicted: bool,
     /// Whether it is proven. Cold: the file systems were unmounted and mounted, no page of a file
-    /// was resident when it was opened, and the device was read. Warm: the device was not read.
+    /// was resident when it was opened, and the device was read; or pages were dropped, files were
+    /// opened, and no page was resident. Warm: the device was not read.
     pub proven: bool,
     /// Pages of the files that were resident when they were opened, where that was asked.
     pub resident_pages: Option<u64>,
@@ -217,7 +222,10 @@ impl Cache {
 
     fn doubt_that_cold(&self, device: Option<Device>) -> Option<Doubt> {
         match device {
-            _ if !self.remounted => Some(Doubt::NotRemounted),
+            // What is read besides files may be cached.
+            _ if self.evicted && self.resident_pages.is_none() => Some(Doubt::FilesOnly),
+            _ if self.evicted && self.resident_pages == Some(0) => None,
+            _ if !self.remounted && !self.evicted => Some(Doubt::NotRemounted),
             _ if self.resident_pages.unwrap_or(0) > 0 => Some(Doubt::FilesResident),
             _ if self.device_pages.unwrap_or(0) > 0 => Some(Doubt::DeviceResident),
             None => Some(Doubt::NoDevice),
@@ -243,6 +251,8 @@ pub enum Doubt {
     DeviceRead,
     /// The target has no device whose counters could prove anything.
     NoDevice,
+    /// The pages of files were dropped, and the phase opened none: names and inodes are not proven.
+    FilesOnly,
 }
 
 impl Doubt {
@@ -256,6 +266,7 @@ impl Doubt {
             Self::DeviceNotRead => "nothing was read from its device",
             Self::DeviceRead => "its device was read",
             Self::NoDevice => "no device of its own has counters",
+            Self::FilesOnly => "only pages of files are proven to be dropped, and it opened none",
         }
     }
 }

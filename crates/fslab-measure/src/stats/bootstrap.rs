@@ -54,6 +54,38 @@ impl Bootstrap {
         Some((end(-quantile), end(quantile)))
     }
 
+    /// The BCa interval of the mean of the strata's means, each resampled within itself; `degrees`
+    /// are the degrees of freedom of the mean. `None` where a stratum has fewer than two values.
+    ///
+    /// The acceleration is that of several samples (Davison and Hinkley 1997, section 5.4), and
+    /// each stratum's deviations are widened by what its own number of values lacks.
+    #[must_use]
+    pub fn interval_of_strata(&self, strata: &[Vec<f64>], degrees: f64) -> Option<(f64, f64)> {
+        if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
+            return None;
+        }
+        let level = f64::midpoint(1.0, self.confidence);
+        let quantile = StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(level);
+        let centres: Vec<f64> = strata.iter().map(|values| average(values)).collect();
+        let mut random = Pcg64::seed_from_u64(self.seed);
+        let mut draw = || {
+            let of = |(values, centre): (&Vec<f64>, &f64)| {
+                let count = values.len();
+                let drawn = |_| values[random.random_range(0..count)];
+                let mean = (0..count).map(drawn).sum::<f64>() / count as f64;
+                centre + (mean - centre) * (count as f64 / (count as f64 - 1.0)).sqrt()
+            };
+            strata.iter().zip(&centres).map(of).sum::<f64>() / strata.len() as f64
+        };
+        let mut resampled: Vec<f64> = (0..self.resamples).map(|_| draw()).collect();
+        resampled.sort_by(f64::total_cmp);
+        let bias = Correction::bias(average(&centres), &resampled)?;
+        let correction = Correction { bias, acceleration: acceleration_of_strata(strata) };
+        let normal = Normal::new(0.0, 1.0).ok()?;
+        let end = |quantile| at_level(&resampled, normal.cdf(correction.shift(quantile)));
+        Some((end(-quantile), end(quantile)))
+    }
+
     /// How many standard errors from the estimate the ends lie.
     fn quantile(&self, count: usize) -> Option<f64> {
         let usable = count >= 2 && self.resamples > 0 && self.confidence > 0.0;
@@ -92,12 +124,16 @@ struct Correction {
 
 impl Correction {
     fn of(values: &[f64], statistic: &impl Fn(&[f64]) -> f64, resampled: &[f64]) -> Option<Self> {
-        let estimate = statistic(values);
+        let bias = Self::bias(statistic(values), resampled)?;
+        Some(Self { bias, acceleration: acceleration(values, statistic) })
+    }
+
+    /// How the resampled statistics lie about the estimate.
+    fn bias(estimate: f64, resampled: &[f64]) -> Option<f64> {
         let below = resampled.partition_point(|value| *value < estimate) as f64;
         let equal = resampled.partition_point(|value| *value <= estimate) as f64 - below;
         let share = (below + equal / 2.0) / resampled.len() as f64;
-        let bias = Normal::new(0.0, 1.0).ok()?.inverse_cdf(share.clamp(1e-9, 1.0 - 1e-9));
-        Some(Self { bias, acceleration: acceleration(values, statistic) })
+        Some(Normal::new(0.0, 1.0).ok()?.inverse_cdf(share.clamp(1e-9, 1.0 - 1e-9)))
     }
 
     fn shift(self, quantile: f64) -> f64 {
@@ -118,6 +154,26 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
     let sum_of = |power| left_out.iter().map(|value| (centre - value).powi(power)).sum::<f64>();
     let squares = sum_of(2);
     if squares > 0.0 { sum_of(3) / (6.0 * squares.powf(1.5)) } else { 0.0 }
+}
+
+/// The same for the mean of strata's means, of which the influence of a value is its distance from
+/// the mean of its stratum, shared by all strata.
+fn acceleration_of_strata(strata: &[Vec<f64>]) -> f64 {
+    let share = strata.len() as f64;
+    let sum = |power: i32| {
+        let of = |values: &Vec<f64>| {
+            let (centre, count) = (average(values), values.len() as f64);
+            let moments = values.iter().map(|value| ((value - centre) / share).powi(power));
+            moments.sum::<f64>() / count.powi(power)
+        };
+        strata.iter().map(of).sum::<f64>()
+    };
+    let squares = sum(2);
+    if squares > 0.0 { sum(3) / (6.0 * squares.powf(1.5)) } else { 0.0 }
+}
+
+fn average(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn at_level(sorted: &[f64], level: f64) -> f64 {

@@ -23,6 +23,10 @@ impl Target for Bounded {
         self.target.remount()
     }
 
+    fn is_evicted(&self) -> bool {
+        self.target.is_evicted()
+    }
+
     fn device(&self) -> Option<DeviceNumber> {
         self.target.device()
     }

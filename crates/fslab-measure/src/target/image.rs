@@ -197,6 +197,9 @@ impl Image {
             }
         };
         let on = over.as_ref().map(|over| format!(" under `{over}`")).unwrap_or_default();
+        let device =
+            self.base.device.as_ref().map(|device| format!(" on {}", device.path.display()));
+        let device = device.unwrap_or_default();
         let number = self.device();
         let read = |file: &str| {
             let text = fs::read_to_string(number?.sysfs(file)).ok()?;
@@ -212,11 +215,11 @@ impl Image {
         };
         TargetRecord {
             name: name.to_owned(),
-            description: format!("{kind}{on}"),
+            description: format!("{kind}{device}{on}"),
             mkfs,
             mount: Some(format!("mount -t {kind} -o {}", options.join(","))),
             over,
-            loop_direct_io: self.storage.as_ref().map(Storage::direct_io),
+            loop_direct_io: self.storage.as_ref().and_then(Storage::direct_io),
             read_ahead_kib: read("queue/read_ahead_kb").and_then(|text| text.parse().ok()),
             scheduler: read("queue/scheduler"),
             requests_counted: daemon.map(|_| self.requests.is_some()),
@@ -275,6 +278,7 @@ impl Target for Image {
 
     fn tear_down(mut self: Box<Self>) -> Result<Vec<String>> {
         self.unmount()?;
+        self.storage.take().map_or(Ok(()), Storage::end)?;
         Ok(std::mem::take(&mut self.notes))
     }
 }

@@ -1,4 +1,4 @@
-//! What the file system of an image lies on: a file attached to a loop device.
+//! What the file system of an image lies on: a file attached to a loop device, or a block device.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -9,6 +9,7 @@ use fslab_sys::make_file_system;
 use fslab_sys::residency;
 
 use super::Workshop;
+use super::device::{BlockDevice, Surroundings};
 use super::image_file::ImageFile;
 use crate::error::{Error, Result};
 use crate::plan::{Base, ImagePlan};
@@ -29,9 +30,16 @@ impl Made {
 }
 
 /// An attached image with a file system. Fields are dropped in this order.
-pub(super) struct Storage {
-    device: LoopDevice,
-    image: ImageFile,
+pub(super) enum Storage {
+    /// An image.
+    Image {
+        /// The loop device.
+        device: LoopDevice,
+        /// The file.
+        image: ImageFile,
+    },
+    /// A device of its own.
+    Device(BlockDevice),
 }
 
 impl Storage {
@@ -46,48 +54,79 @@ impl Storage {
             };
             LoopDevice::attach(&image.path, options)
         };
+        if let Some(plan) = &base.device {
+            let device = BlockDevice::claim(plan, &Surroundings::default())?;
+            let options = make_file_system::without_discard(kind, &base.mkfs);
+            let how = make_file_system::make(kind, device.path(), &options)?;
+            device.drop_caches()?;
+            return Ok(Some((Self::Device(device), Made::by(how))));
+        }
         if let Some(recorded) = &base.recorded {
             let (image, made) = ImageFile::recorded(recorded, &place("recorded-image"), shop.host)?;
             check_workload(recorded, base.aged_workload.as_deref(), made.workload.as_deref())?;
-            return Ok(Some((Self { device: attach(&image)?, image }, made)));
+            return Ok(Some((Self::Image { device: attach(&image)?, image }, made)));
         }
         if let Some(source) = base.source.as_ref().filter(|_| kind.is_read_only()) {
             let (image, how) = ImageFile::pack(kind, source, &place("packed-image"), &base.mkfs)?;
-            return Ok(Some((Self { device: attach(&image)?, image }, Made::by(how))));
+            return Ok(Some((Self::Image { device: attach(&image)?, image }, Made::by(how))));
         }
         let image = ImageFile::fresh(&place("image"), shop.image_size)?;
         let device = attach(&image)?;
         // Discarding would give the image's blocks back.
         let options = make_file_system::without_discard(kind, &base.mkfs);
         let how = make_file_system::make(kind, device.path(), &options)?;
-        let storage = Self { device, image };
-        storage.drop_caches()?;
-        storage.image.fill_gaps()?;
-        storage.image.drop_cache()?;
-        Ok(Some((storage, Made::by(how))))
+        drop_caches(&device, &image)?;
+        image.fill_gaps()?;
+        image.drop_cache()?;
+        Ok(Some((Self::Image { device, image }, Made::by(how))))
     }
 
     /// Drops what is cached of the device and the image, while nothing has it mounted, and
     /// answers the device's pages that are cached all the same.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
-        let failed = |errno: rustix::io::Errno| Error::file(self.device.path())(errno.into());
-        self.device.flush_buffers().map_err(failed)?;
-        self.image.drop_cache()?;
-        let cached = residency::cachestat(self.device.file().as_fd());
-        Ok(cached.ok().map(|found| found.cached))
+        match self {
+            Self::Image { device, image } => drop_caches(device, image),
+            Self::Device(device) => device.drop_caches(),
+        }
+    }
+
+    /// Ends it. A block device is left without a signature, so that the next run may use it.
+    pub fn end(self) -> Result<()> {
+        match self {
+            Self::Image { .. } => Ok(()),
+            Self::Device(device) => device.wipe(),
+        }
     }
 
     pub fn device_path(&self) -> &Path {
-        self.device.path()
+        match self {
+            Self::Image { device, .. } => device.path(),
+            Self::Device(device) => device.path(),
+        }
     }
 
     pub fn device_number(&self) -> DeviceNumber {
-        self.device.device_number()
+        match self {
+            Self::Image { device, .. } => device.device_number(),
+            Self::Device(device) => device.number(),
+        }
     }
 
-    pub fn direct_io(&self) -> bool {
-        self.device.direct_io()
+    /// Whether a loop device bypasses the page cache; `None` for a device of its own.
+    pub fn direct_io(&self) -> Option<bool> {
+        match self {
+            Self::Image { device, .. } => Some(device.direct_io()),
+            Self::Device(_) => None,
+        }
     }
+}
+
+fn drop_caches(device: &LoopDevice, image: &ImageFile) -> Result<Option<u64>> {
+    let failed = |errno: rustix::io::Errno| Error::file(device.path())(errno.into());
+    device.flush_buffers().map_err(failed)?;
+    image.drop_cache()?;
+    let cached = residency::cachestat(device.file().as_fd());
+    Ok(cached.ok().map(|found| found.cached))
 }
 
 /// Says where an aged image is not of the workload that the plan asks for.

@@ -3,7 +3,6 @@
 use fslab_sys::signals::Interrupt;
 
 use crate::error::{Error, Result};
-use crate::latency::Stopwatch;
 use crate::runner::Timed;
 use crate::tree::Tree;
 
@@ -22,13 +21,13 @@ impl Hand<'_> {
     }
 }
 
-/// Does `work` on so many threads at a time, each told its number, and answers their stopwatches.
+/// Does `work` on so many threads at a time, each told its number, and answers what each answers.
 /// The first error of any is answered once all have ended.
-pub(super) fn in_threads(
+pub(super) fn in_threads<T: Send>(
     timed: &Timed<'_>,
     threads: u64,
-    work: impl Fn(Hand<'_>, u64) -> Result<Stopwatch> + Sync,
-) -> Result<Vec<Stopwatch>> {
+    work: impl Fn(Hand<'_>, u64) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let hand = Hand { tree: timed.tree(), interrupt: timed.interrupt() };
     if threads <= 1 {
         return Ok(vec![work(hand, 0)?]);

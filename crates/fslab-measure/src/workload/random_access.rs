@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{self, Pool, read_exactly};
 use crate::error::Result;
-use crate::latency::Stopwatch;
+use crate::latency::Directions;
 use crate::tree::{Access, Tree, TreeFile};
 
 /// One worker's share of the work.
@@ -38,11 +38,11 @@ pub(crate) struct Accesses {
 
 impl Accesses {
     /// Visits all its blocks; `check` may stop it.
-    pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Stopwatch> {
+    pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Directions> {
         let blocks = Blocks::new(self.content_seed, self.block_bytes);
         let file = tree.open(&self.path, Access::ReadWrite)?;
         let mut buffer = vec![0; self.block_bytes as usize];
-        let mut stopwatch = Stopwatch::start();
+        let mut directions = Directions::start();
         for visit in self.visits() {
             check()?;
             let offset = visit.block * self.block_bytes;
@@ -52,10 +52,10 @@ impl Accesses {
             if visit.writes {
                 file.write_at(offset, blocks.contents(visit.block))?;
             }
-            stopwatch.lap();
+            directions.lap(visit.writes);
         }
         file.close()?;
-        Ok(stopwatch)
+        Ok(directions)
     }
 
     /// The blocks that are written.
@@ -127,6 +127,7 @@ pub(super) fn verify(
 mod tests {
     use super::{Accesses, verify};
     use crate::error::Error;
+    use crate::latency::Stopwatch;
     use crate::tree::{Access, HostTree, Tree};
 
     fn accesses(seed: u64) -> Accesses {
@@ -150,8 +151,12 @@ mod tests {
         let tree = HostTree::open(directory.path()).unwrap();
         let workers = [accesses(1), accesses(2)];
         for worker in &workers {
-            let (latency, _) = worker.run(&tree, || Ok(())).unwrap().finish("x");
-            assert_eq!(latency.unwrap().count, 100);
+            let done = worker.run(&tree, || Ok(())).unwrap();
+            let count = |stopwatch: Stopwatch| stopwatch.finish("x").0.unwrap().count;
+            let (reads, writes) = (count(done.reads), count(done.writes));
+            assert_eq!(reads + writes, 100);
+            let visits = worker.visits().filter(|visit| visit.writes).count();
+            assert_eq!(writes, visits as u64);
             assert!((15..60).contains(&worker.written().len()), "{:?}", worker.written());
         }
         let check = |workers: &[Accesses]| {

@@ -130,10 +130,10 @@ impl RandomIo {
     fn visit(&self, timed: &mut Timed<'_>, workers: &[Accesses]) -> Result<()> {
         // How much of it is cached is asked before the threads begin.
         timed.open_for_reading(PATH)?.close()?;
-        let stopwatches = in_threads(timed, self.depth, |hand, number| {
+        let directions = in_threads(timed, self.depth, |hand, number| {
             workers[number as usize].run(hand.tree, || hand.check())
         })?;
-        timed.record_workers("request", stopwatches);
+        timed.record_directions(["read", "write"], directions);
         timed.count(self.operations, self.operations * self.block);
         expect("requests", self.operations, workers.iter().map(|worker| worker.visits).sum())?;
         timed.flush()

@@ -50,7 +50,8 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     let samples = samples(&records);
     // Phases: names 6, file-attributes 3, stream 4, file-copy 3 for each of 5 sizes.
-    assert_eq!(samples.len(), 2 * 2 * (6 + 3 + 4 + 3 * 5));
+    // Both targets and the second copy of the baseline, in two rounds.
+    assert_eq!(samples.len(), 2 * 3 * (6 + 3 + 4 + 3 * 5));
     assert!(samples.iter().all(|s| s.elapsed_ns > 0 && s.operations > 0), "{samples:?}");
     let cold = samples.iter().filter(|s| s.cache.asked == CacheState::Cold);
     assert!(cold.clone().count() > 0 && cold.clone().all(|s| !s.cache.proven), "nothing was cold");
@@ -77,7 +78,7 @@ fn the_margin_of_a_plan_is_in_its_samples() {
 #[test]
 fn rounds_are_complete_blocks_in_random_order() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let plan = "name = \"blocks\"\nrounds = 12\n\
+    let plan = "name = \"blocks\"\nrounds = 12\nnoise_floor = false\n\
          [[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
          [[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
          [[workload]]\nname = \"names\"\nfiles = 2\n";

@@ -58,7 +58,7 @@ fn trace(path: &Path, read_bytes: u64) {
 fn plan(directory: &Path, workload: &str) -> String {
     let directory = directory.display();
     format!(
-        "name = \"replay\"\nrounds = 2\n\
+        "name = \"replay\"\nrounds = 2\nnoise_floor = false\n\
          [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
          [[target]]\nname = \"directory\"\ndirectory = \"{directory}\"\n\
          [[workload]]\nname = \"replay\"\n{workload}"

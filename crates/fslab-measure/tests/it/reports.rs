@@ -390,3 +390,32 @@ fn samples_of_format_1_are_read() {
     assert!(report::terminal(&report).contains("too few rounds"));
     report::html(&report).unwrap();
 }
+
+/// Samples of before, whose reads and writes share one histogram, are read and shown as they are,
+/// and those of each direction apart.
+#[test]
+fn latencies_of_old_and_new_samples_are_shown() {
+    for (latencies, operations) in [
+        (r#"[{"operation":"request","count":9,"p99_ns":5000}]"#, vec!["request"]),
+        (
+            r#"[{"operation":"read","count":7,"p99_ns":5000},
+                {"operation":"write","count":2,"p99_ns":90000}]"#,
+            vec!["read", "write"],
+        ),
+    ] {
+        let line = format!(
+            r#"{{"record":"sample","run":"0123abcd","target":"base","workload":"random-io",
+            "phase":"random","elapsed_ns":5000000,"latencies":{latencies}}}"#
+        );
+        let sample: Record = serde_json::from_str(&line).unwrap();
+        let report = Report::new(&[provenance(), sample]);
+        let found = &report.groups[0].rows[0].latencies;
+        let names: Vec<&str> = found.iter().map(|figures| &*figures.operation).collect();
+        assert_eq!(names, operations);
+        let page = report::html(&report).unwrap();
+        assert!(operations.iter().all(|name| page.contains(&format!(">{name}</td>"))), "{page}");
+        let json = report::json(&report).unwrap();
+        let has = |name: &&str| json.contains(&format!("\"operation\": \"{name}\""));
+        assert!(operations.iter().all(has), "{json}");
+    }
+}

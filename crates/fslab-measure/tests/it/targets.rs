@@ -25,7 +25,8 @@ fn compare(plan: &str) -> (Outcome, Vec<Record>) {
 }
 
 fn plan(targets: &str, workloads: &str) -> String {
-    format!("name = \"targets\"\nrounds = 1\nimage_size = \"320 MiB\"\n{targets}{workloads}")
+    let head = "name = \"targets\"\nrounds = 1\nnoise_floor = false\nimage_size = \"320 MiB\"\n";
+    format!("{head}{targets}{workloads}")
 }
 
 fn target(name: &str, keys: &str) -> String {
@@ -220,4 +221,41 @@ fn memory_bounds_make_a_sweep_cross_the_cache() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {said}", output.status);
+}
+
+/// A directory is made cold where it is asked for: phases that open files are proven to be cold,
+/// and the report says how. Not asked for, nothing is cold.
+#[test]
+fn directory_is_made_cold_by_dropping_pages() {
+    for (key, cold) in [("cold = true\n", true), ("", false)] {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let keys = format!("directory = \"{}\"\n{key}", directory.path().display());
+        let workloads = "[[workload]]\nname = \"stream\"\nsize = \"2 MiB\"\n\
+            [[workload]]\nname = \"file-attributes\"\nfiles = 20\n";
+        let (outcome, records) = compare(&plan(&target("here", &keys), workloads));
+        let [note] = &outcome.notes[..] else { panic!("{:?}", outcome.notes) };
+        assert_eq!(note.text.contains("pages of its files are dropped"), cold, "{note:?}");
+        let samples = samples(&records);
+        let read = samples.iter().find(|sample| sample.phase == "read cold").unwrap();
+        assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
+        assert_eq!(read.cache.resident_pages == Some(0), cold, "{:?}", read.cache);
+        assert!(!read.cache.remounted);
+        // Names are dropped and not proven.
+        let list = samples.iter().find(|sample| sample.phase == "list cold").unwrap();
+        assert!(!list.cache.proven && list.cache.doubt.is_some(), "{:?}", list.cache);
+    }
+}
+
+/// Memory can't be made cold: the target is refused with one line before anything is measured.
+#[test]
+fn directory_in_memory_is_refused_where_it_must_be_cold() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let keys = format!("directory = \"{}\"\ncold = true\n", directory.path().display());
+    let both = target("memory", &keys) + &target("process", "in_process = \"mem:\"");
+    let (outcome, records) = compare(&plan(&both, "[[workload]]\nname = \"names\"\nfiles = 2\n"));
+    let refused = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert!(refused.text.contains("can't be made cold; leave out `cold`"), "{refused:?}");
+    assert!(!refused.text.contains('\n'));
+    assert!(samples(&records).iter().all(|sample| sample.target == "process"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
 }

@@ -73,6 +73,11 @@ impl Shown {
         Ok(())
     }
 
+    /// Whether JSON is asked for.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Computes the report of samples files, prints it and writes what was asked for; `page` is
     /// where the page goes unless another place was named.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {

@@ -23,8 +23,9 @@ pub(super) struct Chart {
     pub baseline: Option<usize>,
 }
 
-/// The times of one phase: a row of dots for each target, a bar at its median.
-pub(super) fn times(group: &Group) -> Chart {
+/// The times of one phase: a row of dots for each target, a bar at its median. Of several machines,
+/// those of the first are shown.
+pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
     let all: Vec<f64> = points(&group.rows).map(|point| point.seconds).collect();
     let mut drawing = Drawing::new(WIDTH, ROW * group.rows.len() as f64 + FOOT);
     let length = WIDTH - 2.0 * MARGIN;
@@ -38,8 +39,7 @@ pub(super) fn times(group: &Group) -> Chart {
         for (index, row) in group.rows.iter().enumerate() {
             let middle = ROW * index as f64 + MIDDLE;
             let dots: Vec<_> = row
-                .points
-                .iter()
+                .own_points()
                 .enumerate()
                 .map(|(place, point)| {
                     ((scale.place(point.seconds), middle + spread(place)), mark(point))
@@ -53,11 +53,14 @@ pub(super) fn times(group: &Group) -> Chart {
         drawing.close();
     }
     for (index, row) in group.rows.iter().enumerate() {
-        let values = row.points.iter().map(|point| seconds(point.seconds)).collect();
+        let values = row.own_points().map(|point| seconds(point.seconds)).collect();
         name_row(&mut drawing, index, row, &seconds(row.seconds.median), values);
     }
     Chart {
-        caption: "time of each run; the bar is the median".to_owned(),
+        caption: machine.map_or_else(
+            || "time of each run; the bar is the median".to_owned(),
+            |machine| format!("time of each run on {machine}; the bar is the median"),
+        ),
         svg: drawing.finish("Time of each run by target", Scale::is_wide(&all)),
         wide: false,
         baseline: None,
@@ -128,7 +131,7 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     let all: Vec<f64> = groups
         .iter()
         .flat_map(|group| &group.rows)
-        .flat_map(|row| row.points.iter().map(move |point| each(row, point.seconds)))
+        .flat_map(|row| row.own_points().map(move |point| each(row, point.seconds)))
         .collect();
     let (left, bottom) = (64.0, 250.0);
     let step = (WIDE - left - 2.0 * MARGIN) / (groups.len().max(2) - 1) as f64;
@@ -218,7 +221,7 @@ fn sweep_line(
         .iter()
         .flat_map(|(index, row)| {
             let dot = move |point: &Point| (place(*index, each(row, point.seconds)), mark(point));
-            row.points.iter().map(dot)
+            row.own_points().map(dot)
         })
         .collect();
     drawing.open(&colour(target));
@@ -243,7 +246,7 @@ fn targets(groups: &[&Group]) -> Vec<usize> {
 }
 
 fn points(rows: &[Row]) -> impl Iterator<Item = &Point> {
-    rows.iter().flat_map(|row| &row.points)
+    rows.iter().flat_map(Row::own_points)
 }
 
 fn mark(point: &Point) -> Mark {

@@ -57,7 +57,8 @@ fn matrix_lines(lines: &[Line<'_>], baseline: usize) -> Vec<MatrixLine> {
 }
 
 fn cell(row: &Row, baseline: usize) -> MatrixCell {
-    let median = seconds(row.seconds.median);
+    let median =
+        if row.is_pooled() { "by machine".to_owned() } else { seconds(row.seconds.median) };
     let Some((against, ratio)) =
         row.against.get(baseline).and_then(|against| Some((against, against.ratio?)))
     else {
@@ -76,7 +77,7 @@ fn cell(row: &Row, baseline: usize) -> MatrixCell {
     MatrixCell {
         class,
         text,
-        small: format!("{:.2}\u{2013}{:.2}", ratio.low, ratio.high),
+        small: format!("{:.2}\u{2013}{:.2}{}", ratio.low, ratio.high, words::noise_mark(against)),
         more: format!(
             "{}; median {median}, ratio {}, p {}, {} rounds",
             words::verdict(against),

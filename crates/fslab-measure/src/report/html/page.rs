@@ -175,7 +175,9 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         .copied()
         .filter(|other| other.phase == group.phase && other.size_bytes.is_some())
         .collect();
-    let mut charts = vec![chart::times(group)];
+    let several = report.machines.len() > 1;
+    let machine = report.machines.first().filter(|_| several).map(String::as_str);
+    let mut charts = vec![chart::times(group, machine)];
     for (index, name) in report.baselines.iter().enumerate() {
         charts.extend(chart::ratios(group, index, name));
     }
@@ -195,7 +197,7 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         legend,
         why: group.rows.iter().flat_map(why_lines).collect(),
         table: table::of(&groups, report),
-        latencies: table::of_latencies(&groups),
+        latencies: table::of_latencies(&groups, report),
     }
 }
 
@@ -250,6 +252,10 @@ fn runs(report: &Report) -> Vec<RunView> {
     .collect()
 }
 
+fn touched(amount: u64) -> String {
+    if amount == 0 { String::new() } else { format!("{} of memory", bytes(amount)) }
+}
+
 fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -263,6 +269,7 @@ fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
         ("kept to processors", list(&run.kept_to_processors)),
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
+        ("touched before each workload", touched(run.touched_bytes)),
         ("seed", run.seed.to_string()),
         ("run", run.run.clone()),
     ];

@@ -1,8 +1,9 @@
 //! The table behind a chart: every figure of the model, sortable by each column.
 
 use super::super::format::{bytes, percent, rate, seconds};
-use super::super::model::{Against, DeviceMeans, Group, Report, Row};
+use super::super::model::{Against, DeviceMeans, Group, MetricFloor, Report, Row};
 use super::super::words;
+use crate::stats::RatioInterval;
 
 /// A table of figures.
 pub(super) struct Table {
@@ -59,7 +60,7 @@ fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Colum
 /// The table of some groups: one phase, or the points of a sweep. Columns without a figure are
 /// left out.
 pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
-    let rows = || groups.iter().flat_map(|group| group.rows.iter().map(move |row| (*group, row)));
+    let rows = || groups.iter().flat_map(|group| lines(group).map(move |row| (*group, row)));
     let columns: Vec<Column> = columns(report)
         .into_iter()
         .filter(|column| rows().any(|(group, row)| !(column.cell)(group, row).value.is_empty()))
@@ -78,18 +79,26 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
+/// The rows of a group, and behind one of several machines the row of each.
+fn lines(group: &Group) -> impl Iterator<Item = &Row> {
+    group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
+}
+
 /// How long single operations took; `None` where that was not measured.
-pub(super) fn of_latencies(groups: &[&Group]) -> Option<Table> {
+pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> {
     let heading = |text: &&str| Heading { text: (*text).to_owned(), baseline: None };
     let headings =
         ["target", "size", "operation", "count", "p50", "p90", "p99", "p99.9", "longest"];
     let mut rows = Vec::new();
     for group in groups {
         let size = group.size_bytes.map(|size| size as f64);
-        for row in &group.rows {
+        for row in lines(group).filter(|row| !row.is_pooled()) {
             for latency in &row.latencies {
+                let of_several = |name: &&String| report.machines.len() > 1 && !name.is_empty();
+                let machine = report.machines.get(row.machine).filter(of_several);
+                let on = machine.map(|name| format!(" on {name}")).unwrap_or_default();
                 rows.push(vec![
-                    Cell::word(row.target.clone()),
+                    Cell::word(row.target.clone() + &on),
                     Cell::optional(size, |size| bytes(size as u64)),
                     Cell::word(latency.operation.clone()),
                     Cell::number(latency.count.to_string(), latency.count as f64),
@@ -106,23 +115,43 @@ pub(super) fn of_latencies(groups: &[&Group]) -> Option<Table> {
 }
 
 fn columns(report: &Report) -> Vec<Column> {
-    let mut columns = times();
+    let mut columns = names(report);
+    columns.extend(times().into_iter().map(of_one_machine));
     for (index, name) in report.baselines.iter().enumerate() {
         columns.extend(against(index, name));
     }
-    columns.extend(counters());
+    columns.extend(noise_floor());
+    columns.extend(counters().into_iter().map(of_one_machine));
     columns
+}
+
+fn names(report: &Report) -> Vec<Column> {
+    let machines = report.machines.clone();
+    let machine = move |_: &Group, row: &Row| match machines.get(row.machine) {
+        _ if machines.len() < 2 => Cell::absent(),
+        _ if row.is_pooled() => Cell::word("all"),
+        name => Cell::word(name.cloned().unwrap_or_default()),
+    };
+    vec![
+        column("target", |_, row| Cell::word(row.target.clone())),
+        column("machine", machine),
+        column("size", |group, _| {
+            Cell::optional(group.size_bytes.map(|size| size as f64), |size| bytes(size as u64))
+        }),
+        column("runs", |_, row| Cell::number(row.count().to_string(), row.count() as f64)),
+    ]
+}
+
+/// A column without a figure for a row of several machines, whose figures are not put together.
+fn of_one_machine(column: Column) -> Column {
+    let cell = move |group: &Group, row: &Row| {
+        if row.is_pooled() { Cell::absent() } else { (column.cell)(group, row) }
+    };
+    Column { heading: column.heading, cell: Box::new(cell) }
 }
 
 fn times() -> Vec<Column> {
     vec![
-        column("target", |_, row| Cell::word(row.target.clone())),
-        column("size", |group, _| {
-            Cell::optional(group.size_bytes.map(|size| size as f64), |size| bytes(size as u64))
-        }),
-        column("runs", |_, row| {
-            Cell::number(row.seconds.count.to_string(), row.seconds.count as f64)
-        }),
         column("median", |_, row| time(row.seconds.median)),
         column("mean", |_, row| time(row.seconds.mean)),
         column("SD", |_, row| time(row.seconds.standard_deviation)),
@@ -153,12 +182,39 @@ fn against(index: usize, name: &str) -> Vec<Column> {
         }),
     ];
     columns.push(column("verdict", move |_, row| {
-        Cell::word(row.against.get(index).map(words::verdict).unwrap_or_default())
+        let words = |against: &Against| words::verdict(against) + words::noise_mark(against);
+        Cell::word(row.against.get(index).map(words).unwrap_or_default())
     }));
     for column in &mut columns {
         column.heading.baseline = Some(index);
     }
     columns
+}
+
+/// A hidden second copy of the baseline against it.
+fn noise_floor() -> Vec<Column> {
+    let of = |part: fn(&RatioInterval) -> f64| {
+        move |group: &Group, _: &Row| {
+            let ratio = group.noise_floor.as_ref().map(|floor| part(&floor.ratio));
+            Cell::optional(ratio, |value| format!("{value:.3}"))
+        }
+    };
+    let metrics = |group: &Group, _: &Row| {
+        let metrics = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
+        let text = |floor: &MetricFloor| {
+            format!(
+                "{} {:.3} [{:.3}, {:.3}]",
+                floor.metric, floor.ratio.ratio, floor.ratio.low, floor.ratio.high
+            )
+        };
+        Cell::word(metrics.map(text).collect::<Vec<_>>().join("; "))
+    };
+    vec![
+        column("noise floor", of(|ratio| ratio.ratio)),
+        column("from", of(|ratio| ratio.low)),
+        column("to", of(|ratio| ratio.high)),
+        column("noise floor of other figures", metrics),
+    ]
 }
 
 fn counters() -> Vec<Column> {

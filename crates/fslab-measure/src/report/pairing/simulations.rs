@@ -8,8 +8,10 @@ use rand_pcg::Pcg64;
 
 use super::verdict;
 use crate::margin::Margin;
-use crate::report::Verdict;
-use crate::stats::{CONFIDENCE, half_width, paired_ratio};
+use crate::provenance::Provenance;
+use crate::report::{Report, Verdict};
+use crate::sample::{Record, Sample};
+use crate::stats::{CONFIDENCE, half_width, paired_ratio, stratified_ratio};
 
 /// Rounds at least and at most.
 type Rounds = (u32, u32);
@@ -98,4 +100,66 @@ fn equal_targets_are_called_equal_or_not_decided() {
     assert!(found >= 170, "{found} of 200 equal");
     let found = count(200, (3, 3), 1.0, Some("2 %"), &[Verdict::NotDecided]);
     assert!(found >= 170, "{found} of 200 not decided");
+}
+
+/// Samples of one phase over `targets` equal targets in ten rounds.
+fn equal_targets(targets: usize, random: &mut Pcg64) -> Vec<Record> {
+    let mut records = vec![Record::Provenance(Box::new(Provenance {
+        run: "r".to_owned(),
+        baseline: "t0".to_owned(),
+        ..Provenance::default()
+    }))];
+    for round in 0..10 {
+        let level = (0.1 * noise(random)).exp();
+        for target in 0..targets {
+            let seconds = level * (0.03 * noise(random)).exp();
+            records.push(Record::Sample(Sample {
+                run: "r".to_owned(),
+                target: format!("t{target}"),
+                workload: "w".to_owned(),
+                phase: "p".to_owned(),
+                round,
+                elapsed_ns: (seconds * 1e9) as u64,
+                ..Sample::default()
+            }));
+        }
+    }
+    records
+}
+
+/// However many baselines a report has, at most 7 % of 1,000 reports on equal targets show any
+/// difference: all rows and baselines share one correction.
+#[test]
+fn several_baselines_do_not_add_false_alarms() {
+    for baselines in [1, 2, 4] {
+        let mut random = Pcg64::seed_from_u64(seed() ^ baselines as u64);
+        let names: Vec<String> = (0..baselines).map(|index| format!("t{index}")).collect();
+        let mut is_alarm = || {
+            let records = equal_targets(5, &mut random);
+            let report = Report::against(&records, &names, None).unwrap();
+            let mut rows = report.groups.iter().flat_map(|group| &group.rows);
+            rows.any(|row| row.against.iter().any(|against| DIFFERENT.contains(&against.verdict)))
+        };
+        let found = (0..1000).filter(|_| is_alarm()).count();
+        assert!(found <= 70, "{baselines} baselines: {found} of 1,000 reports show a difference");
+    }
+}
+
+/// Two machines with unequal numbers of rounds, levels and noise: at most 7 % of 1,000 ratios of
+/// equal targets leave out 1.
+#[test]
+fn strata_do_not_add_false_alarms() {
+    for rounds in [(10, 25), (4, 12), (6, 7)] {
+        let mut random = Pcg64::seed_from_u64(seed() ^ u64::from(rounds.1 as u32));
+        let mut machine = |rounds: usize, level: f64, spread: f64| -> Vec<(f64, f64)> {
+            let mut one = || level * (spread * noise(&mut random)).exp();
+            (0..rounds).map(|_| (one(), one())).collect()
+        };
+        let mut is_alarm = |number: &u64| {
+            let strata = [machine(rounds.0, 1.0, 0.03), machine(rounds.1, 20.0, 0.06)];
+            stratified_ratio(&strata, *number).unwrap().shows_difference()
+        };
+        let found = (0..1000).filter(&mut is_alarm).count();
+        assert!(found <= 70, "{rounds:?} rounds: {found} of 1,000 false differences");
+    }
 }

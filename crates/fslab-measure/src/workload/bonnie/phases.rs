@@ -203,29 +203,30 @@ impl Bonnie {
     ) -> Result<()> {
         let phase = Phase::new(name).size(size);
         let visits = accesses.iter().map(|worker| worker.visits).sum();
-        let counted = |timed: &mut Timed<'_>, stopwatches| {
-            timed.record_workers("seek", stopwatches);
+        // What is written is read before.
+        let counted = |timed: &mut Timed<'_>, directions| {
+            timed.record_directions(["read", "rewrite"], directions);
             timed.count(visits, visits * self.block);
             timed.flush()
         };
         if !self.processes {
             return session.measure(phase, |timed| {
-                let stopwatches = in_threads(timed, self.seekers, |hand, number| {
+                let directions = in_threads(timed, self.seekers, |hand, number| {
                     accesses[number as usize].run(hand.tree, || hand.check())
                 })?;
-                counted(timed, stopwatches)
+                counted(timed, directions)
             });
         }
         let mut workers = self.start_workers(session, accesses)?;
         session.measure(phase, |timed| {
             workers.iter_mut().try_for_each(Worker::go)?;
-            let mut stopwatches = Vec::new();
+            let mut directions = Vec::new();
             for worker in &mut workers {
-                let (stopwatch, user, system) = worker.result()?;
+                let (done, user, system) = worker.result()?;
                 timed.add_processor_time(user, system);
-                stopwatches.push(stopwatch);
+                directions.push(done);
             }
-            counted(timed, stopwatches)
+            counted(timed, directions)
         })
     }
 

@@ -69,6 +69,9 @@ fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
     lines.push("\ntargets, each made anew for every run:".to_owned());
     let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
     lines.extend(targets.map(|target| format!("  {}: {}", target.name, made_of(target, plan))));
+    lines.extend(plan.second_copy().map(|_| {
+        format!("  a second copy of {}, without a row of its own: the noise floor", plan.baseline)
+    }));
     lines.push(
         "\nworkloads, in each round once on every target in an order drawn from the seed:"
             .to_owned(),
@@ -80,7 +83,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
         lines.push(format!(
             "\nof this, {} of {} runs in the first {rounds} rounds are chosen here",
             count(args, plan),
-            rounds as usize * plan.targets.len() * plan.workloads.len()
+            rounds as usize * in_a_block(plan) * plan.workloads.len()
         ));
     }
     lines.join("\n") + "\n"
@@ -90,8 +93,9 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
     let memory = target.memory.map(|bytes| format!(", with at most {} MiB of memory", bytes >> 20));
     let what = match &target.kind {
         TargetKind::Image { base, over } => image(base, plan) + &covered(over),
-        TargetKind::Directory { path } => {
-            format!("a fresh directory in {}, never remounted", path.display())
+        TargetKind::Directory { path, cold } => {
+            let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
+            format!("a fresh directory in {}, never remounted{cold}", path.display())
         }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
@@ -102,15 +106,17 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
 
 fn image(base: &ImagePlan, plan: &Plan) -> String {
     let kind = base.kind.name();
+    let size = match &base.device {
+        None => format!("of {} MiB", plan.image_size >> 20),
+        Some(device) => format!("on {}, which is erased", device.path.display()),
+    };
     let mut text = match (&base.recorded, base.mkfs.as_slice()) {
         (Some(image), _) => {
             let of = base.aged_workload.as_ref().map(|hash| format!(" of workload {hash}"));
             format!("{kind} from the image {}{}", image.display(), of.unwrap_or_default())
         }
-        (None, []) => format!("{kind} of {} MiB", plan.image_size >> 20),
-        (None, options) => {
-            format!("{kind} of {} MiB made with {}", plan.image_size >> 20, options.join(" "))
-        }
+        (None, []) => format!("{kind} {size}"),
+        (None, options) => format!("{kind} {size}, made with {}", options.join(" ")),
     };
     if !base.mount.is_empty() {
         text.push_str(&format!(", mounted with {}", base.mount));
@@ -130,6 +136,11 @@ fn covered(over: &Over) -> String {
     }
 }
 
+/// The targets of a block, the second copy of the baseline with them.
+fn in_a_block(plan: &Plan) -> usize {
+    plan.targets.len() + usize::from(plan.second_copy().is_some())
+}
+
 /// How many runs are chosen in the least number of rounds.
 fn count(args: &Args, plan: &Plan) -> usize {
     chosen(args, plan).count()
@@ -143,8 +154,10 @@ fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a
     for round in 0..rounds {
         for (index, workload) in plan.workloads.iter().enumerate() {
             if cells.hold_block(round, index, &workload.label, plan.workloads.len()) {
-                let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
-                runs.extend(targets.map(|target| (&*target.name, &*workload.label)));
+                let copy = plan.second_copy().map(|_| &*plan.baseline);
+                let names = plan.targets.iter().map(|target| &*target.name).chain(copy);
+                let names = names.filter(|name| cells.hold_target(name));
+                runs.extend(names.map(|name| (name, &*workload.label)));
             }
         }
     }

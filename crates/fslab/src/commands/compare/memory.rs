@@ -16,9 +16,11 @@ const IMAGES: u64 = 3;
 
 /// The directory for images in memory and what the report says of it; `None` where the plan has no
 /// images, or memory no room for them.
-pub(super) fn for_images(plan: &Plan) -> Option<(PathBuf, String)> {
+///
+/// `reason` is the option that asks for it.
+pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
     let has_image = plan.targets.iter().any(|target| match &target.kind {
-        TargetKind::Image { base, .. } => base.kind != Base::Memory,
+        TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
         TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
     });
     let directory = Path::new(DIRECTORY);
@@ -29,7 +31,7 @@ pub(super) fn for_images(plan: &Plan) -> Option<(PathBuf, String)> {
     let has_room = space.f_bavail.saturating_mul(space.f_frsize) >= needed;
     (has_image && is_tmpfs && has_room).then(|| {
         let remark = format!(
-            "images are in memory ({DIRECTORY}), because of --quick: no disk is measured; \
+            "images are in memory ({DIRECTORY}), because of {reason}: no disk is measured; \
              `--work-dir DIR` puts them elsewhere"
         );
         (directory.to_owned(), remark)
@@ -46,9 +48,9 @@ mod tests {
     fn only_images_that_memory_has_room_for_are_put_there() {
         let parse = |text: &str| Plan::parse("test", text, Form::Quick).unwrap();
         let in_process = parse(super::super::IN_PROCESS_PLAN);
-        assert_eq!(for_images(&in_process), None, "there is no image");
+        assert_eq!(for_images(&in_process, "--quick"), None, "there is no image");
         let mut plan = parse(super::super::QUICK_PLAN);
         plan.image_size = 1 << 60;
-        assert_eq!(for_images(&plan), None, "there is no room");
+        assert_eq!(for_images(&plan, "--quick"), None, "there is no room");
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     if !first.workload_command.is_empty() {
         plan = plan.with_command(first.workload_command.clone());
     }
+    plan = plan.erasing(&args.erase);
     // Of several sessions the last one knows best: it may have been asked for more rounds.
     let last = sample::sessions(&records).next_back().unwrap_or(first);
     (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);

@@ -1,0 +1,93 @@
+//! What a block device holds: by wipefs(8) of util-linux, which knows them all, and for what is
+//! never erased by its own bytes as well.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::{Error, Result};
+
+/// A signature, as wipefs names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Signature(String);
+
+/// Bytes at a place: what they show is part of a whole that may be in use elsewhere.
+const MEMBERS: [(&str, u64, &[u8]); 10] = [
+    ("btrfs", 0x10040, b"_BHRfS_M"),
+    ("LVM2_member", 0, b"LABELONE"),
+    ("LVM2_member", 0x200, b"LABELONE"),
+    ("LVM2_member", 0x400, b"LABELONE"),
+    ("LVM2_member", 0x600, b"LABELONE"),
+    ("linux_raid_member", 0, MD),
+    ("linux_raid_member", 0x1000, MD),
+    ("linux_raid_member", 0x800, MD),
+    ("zfs_member", 0x3FD8, b"\x11\x7a\x0c\xb1\x7a\xda\x10\x02"),
+    ("zfs_member", 0x3FD8, b"\x02\x10\xda\x7a\xb1\x0c\x7a\x11"),
+];
+
+/// The magic number of md's superblock.
+const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
+
+/// What md's older superblocks lie before the end of the device, and what that is a multiple of.
+const MD_AT_END: [(u64, u64); 2] = [(8 << 10, 4 << 10), (64 << 10, 64 << 10)];
+
+impl Signature {
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Of what a device with it is part; such a device is never erased.
+    pub fn member_of(&self) -> Option<&'static str> {
+        match &*self.0 {
+            "btrfs" => Some("Btrfs"),
+            "LVM2_member" | "LVM1_member" => Some("LVM"),
+            name if name.contains("raid_member") => Some("md"),
+            "zfs_member" => Some("ZFS"),
+            "bcache" => Some("bcache"),
+            _ => None,
+        }
+    }
+}
+
+/// The signatures on a device, those of wipefs first.
+pub(super) fn of(path: &Path) -> Result<Vec<Signature>> {
+    let mut found = by_wipefs(path)?;
+    let file = File::open(path).map_err(Error::file(path))?;
+    let mut end = 0;
+    if let Ok(size) = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)) {
+        end = size;
+    }
+    let at_end = MD_AT_END.map(|(before, multiple)| {
+        let at = end.saturating_sub(before) / multiple * multiple;
+        ("linux_raid_member", at, MD)
+    });
+    for (name, at, magic) in MEMBERS.into_iter().chain(at_end) {
+        let mut bytes = vec![0; magic.len()];
+        let fits = at + magic.len() as u64 <= end;
+        if fits {
+            file.read_exact_at(&mut bytes, at).map_err(Error::file(path))?;
+        }
+        let signature = Signature(name.to_owned());
+        if fits && bytes == magic && !found.contains(&signature) {
+            found.push(signature);
+        }
+    }
+    Ok(found)
+}
+
+fn by_wipefs(path: &Path) -> Result<Vec<Signature>> {
+    const PROGRAM: &str = "wipefs";
+    let mut command = Command::new(PROGRAM);
+    command.args(["--noheadings", "--output", "TYPE"]).arg(path);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let output =
+        command.output().map_err(|source| Error::Start { program: PROGRAM.to_owned(), source })?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let command = format!("{PROGRAM} {}", path.display());
+        return Err(Error::Command { command, status: output.status, message });
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().map(|name| Signature(name.to_owned())).collect())
+}

@@ -1,0 +1,135 @@
+//! Makes a directory of a mounted file system cold: drops the pages of its files, proves that none
+//! is left, and drops names and inodes where root may.
+//!
+//! Blocks of directories and of other metadata may stay in the cache of the device below: nothing
+//! tells whose they are.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use fslab_sys::residency;
+use rustix::fs::{Advice, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::image::sync_file_system;
+use crate::error::{Error, Result};
+
+/// Pages may be in use for a moment: so often they are dropped before that is given up.
+const TRIES: u32 = 3;
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Drops inodes and names that nothing uses, of all file systems.
+const INODES_AND_NAMES: &str = "2";
+
+/// Whether names and inodes can be dropped.
+pub(crate) fn drops_names() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Makes everything below a directory cold.
+///
+/// # Errors
+/// Where pages of a file stay in memory, or a file can't be read.
+pub(super) fn evict(root: &Path) -> Result<()> {
+    let files = files(root)?;
+    for attempt in 1.. {
+        sync_file_system(root)?;
+        let mut left = None;
+        for path in &files {
+            let pages = drop_pages(path).map_err(|errno| Error::file(path)(errno.into()))?;
+            left = left.or((pages > 0).then(|| (path.clone(), pages)));
+        }
+        match left {
+            None => break,
+            Some(_) if attempt < TRIES => {}
+            Some((path, pages)) => return Err(Error::NotEvicted { path, pages }),
+        }
+    }
+    if drops_names() {
+        let path = Path::new(DROP_CACHES);
+        fs::write(path, INODES_AND_NAMES).map_err(Error::file(path))?;
+    }
+    Ok(())
+}
+
+/// Shows that files in a directory can be made cold, by one that is made and removed there.
+pub(super) fn check(directory: &Path) -> Result<()> {
+    let path = directory.join("fslab-cold");
+    fs::write(&path, vec![1; 1 << 16]).map_err(Error::file(&path))?;
+    let evicted = evict(directory);
+    fs::remove_file(&path).map_err(Error::file(&path))?;
+    evicted
+}
+
+/// Drops the pages of a file that are written back, and answers how many are left.
+fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    // Size 0 is to the end.
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
+    match residency::resident_pages(file.as_fd(), length) {
+        // What can't be asked can't be proven.
+        Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
+        answer => answer,
+    }
+}
+
+/// All regular files below a directory.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).map_err(Error::file(&directory))? {
+            let entry = entry.map_err(Error::file(&directory))?;
+            let kind = entry.file_type().map_err(Error::file(&entry.path()))?;
+            if kind.is_dir() {
+                directories.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn pages(path: &Path) -> u64 {
+        let file = fs::File::open(path).unwrap();
+        residency::resident_pages(&file, file.metadata().unwrap().size()).unwrap()
+    }
+
+    /// Files at any depth are dropped, also those that were just written.
+    #[test]
+    fn files_of_a_tree_are_dropped() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let below = directory.path().join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        let paths = [directory.path().join("one"), below.join("two")];
+        for path in &paths {
+            fs::write(path, vec![7; 1 << 20]).unwrap();
+            assert!(pages(path) > 0);
+        }
+        check(directory.path()).unwrap();
+        evict(directory.path()).unwrap();
+        assert_eq!(paths.each_ref().map(|path| pages(path)), [0, 0]);
+        assert!(!directory.path().join("fslab-cold").exists());
+    }
+
+    /// Memory keeps its files: that is an error of one line.
+    #[test]
+    fn files_in_memory_are_refused() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let error = check(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("16 of its pages stay in memory"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! A tree each of whose operations is made longer by a share of what it took: the delay that a
+//! self-test injects, and must find.
+//!
+//! The wait follows each operation, where a slower file system would spend it. It is spent on the
+//! processor, because a sleep of microseconds is not exact.
+
+use std::hint::spin_loop;
+use std::path::Path;
+
+use fslab_sys::usage::Instant;
+use fslab_vfs::FileSystem;
+
+use super::{Access, Status, Tree, TreeFile};
+use crate::error::Result;
+
+/// Does an operation and waits for a share of what it took.
+pub(crate) fn slowed<T>(share: f64, operation: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let done = operation();
+    let until = start.elapsed().mul_f64(1.0 + share);
+    while start.elapsed() < until {
+        spin_loop();
+    }
+    done
+}
+
+/// The tree.
+pub(crate) struct SlowedTree<'a> {
+    pub tree: &'a dyn Tree,
+    pub share: f64,
+}
+
+impl SlowedTree<'_> {
+    fn slowed<T>(&self, operation: impl FnOnce() -> T) -> T {
+        slowed(self.share, operation)
+    }
+
+    fn file<'a>(&self, file: Result<Box<dyn TreeFile + 'a>>) -> Result<Box<dyn TreeFile + 'a>> {
+        Ok(Box::new(SlowedFile { file: file?, share: self.share }))
+    }
+}
+
+impl Tree for SlowedTree<'_> {
+    fn make_directory(&self, path: &str) -> Result<()> {
+        self.slowed(|| self.tree.make_directory(path))
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
+        self.file(self.slowed(|| self.tree.create(path)))
+    }
+
+    fn create_empty(&self, path: &str) -> Result<()> {
+        self.slowed(|| self.tree.create_empty(path))
+    }
+
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {
+        self.file(self.slowed(|| self.tree.open(path, access)))
+    }
+
+    fn status(&self, path: &str) -> Result<Status> {
+        self.slowed(|| self.tree.status(path))
+    }
+
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
+        self.slowed(|| self.tree.list(path, each))
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.slowed(|| self.tree.remove(path))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.tree.path()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.slowed(|| self.tree.sync_all())
+    }
+
+    fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()> {
+        self.slowed(|| self.tree.with_file_system(work))
+    }
+}
+
+struct SlowedFile<'a> {
+    file: Box<dyn TreeFile + 'a>,
+    share: f64,
+}
+
+impl TreeFile for SlowedFile<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        slowed(self.share, || self.file.read_at(offset, buffer))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        slowed(self.share, || self.file.write_at(offset, data))
+    }
+
+    fn append(&self, data: &[u8]) -> Result<()> {
+        slowed(self.share, || self.file.append(data))
+    }
+
+    fn sync(&self) -> Result<()> {
+        slowed(self.share, || self.file.sync())
+    }
+
+    fn resident_pages(&self) -> Result<Option<u64>> {
+        self.file.resident_pages()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let Self { file, share } = *self;
+        slowed(share, || file.close())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What is waited is the share of the operation.
+    #[test]
+    fn operation_takes_its_share_longer() {
+        for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {
+            // Others may take the processor meanwhile: the shortest of some tries counts.
+            let mut shortest = Duration::MAX;
+            for _ in 0..9 {
+                let start = Instant::now();
+                slowed(share, || std::thread::sleep(Duration::from_millis(10)));
+                shortest = shortest.min(start.elapsed());
+            }
+            let milliseconds = shortest.as_millis();
+            assert!((least..=most).contains(&milliseconds), "{share}: {milliseconds} ms");
+        }
+    }
+}

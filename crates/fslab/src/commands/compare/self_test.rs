@@ -1,0 +1,90 @@
+//! `fslab compare --self-test`: runs the self-test and prints its rates.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fslab_measure::plan::TargetPlan;
+use fslab_measure::report::Report;
+use fslab_measure::sample::{self, EndReason};
+use fslab_measure::self_test::{self, COMPARISONS, Found, ROUNDS};
+use fslab_measure::{Cells, Choice, Plan, samples_path};
+
+use super::{Args, Comparison, default_out, make_out, memory, seed_from_clock};
+use crate::exit::{Code, Coded};
+
+impl Args {
+    /// Runs the self-test.
+    pub(super) fn self_test(&mut self) -> Result<()> {
+        let (plan, mut remarks) = self.plan_alone()?;
+        let plan = plan.erasing(&self.erase);
+        let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
+        let rounds = self.rounds.unwrap_or(ROUNDS);
+        let target = self.target_to_test(&plan)?;
+        let plan = self_test::plan(&target, plan.image_size)?;
+        if self.work_dir.is_none() {
+            let (directory, remark) = memory::for_images(&plan, "--self-test").unzip();
+            self.work_dir = directory;
+            remarks.extend(remark);
+        }
+        let kept = self.out.clone();
+        let out = kept.clone().unwrap_or_else(default_out);
+        make_out(&out)?;
+        let made = Made { directory: out.clone(), is_kept: kept.is_some() };
+        let all = rounds * COMPARISONS as u32;
+        self.rounds = Some(all);
+        let choice = self.choice(self.reruns_max(&plan), &samples_path(&out))?;
+        let choice = Choice { cells: Cells::default(), ..choice };
+        let command = "fslab compare --self-test".to_owned();
+        let comparison = Comparison { plan, seed, remarks, choice, command, out, resume: false };
+        let outcome = self.execute(&comparison)?;
+        if outcome.end.reason != EndReason::Finished {
+            let message = format!("self-test: {} of {all} rounds were run", outcome.end.rounds);
+            return Err(Coded { code: Code::Failure, message }.into());
+        }
+        let records = sample::read(&samples_path(&made.directory))?;
+        let found = Found::new(&Report::new(&records), &target.name, rounds, seed)?;
+        if self.shown.is_json() {
+            say!("{}", serde_json::to_string_pretty(&found)?);
+        } else {
+            crate::output::print(format_args!("{}", found.text()));
+        }
+        let missed = found.missed();
+        if missed.is_empty() {
+            return Ok(());
+        }
+        let message = format!("self-test: {}", missed.join("; "));
+        Err(Coded { code: Code::Failure, message }.into())
+    }
+
+    /// The target that is named, or the baseline.
+    fn target_to_test(&self, plan: &Plan) -> Result<TargetPlan> {
+        let name = match &self.only_target[..] {
+            [] => &plan.baseline,
+            [name] => name,
+            _ => {
+                let message = "--self-test takes one --only-target".to_owned();
+                return Err(Coded { code: Code::BadInput, message }.into());
+            }
+        };
+        Cells { targets: vec![name.clone()], ..Cells::default() }.check(plan)?;
+        let found = plan.targets.iter().find(|target| target.name == *name);
+        found.cloned().with_context(|| format!("the plan has no target {name}"))
+    }
+}
+
+/// The folder of the samples, removed at the end unless it was asked for.
+struct Made {
+    directory: PathBuf,
+    is_kept: bool,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+            tracing::warn!("removing {}: {error}", self.directory.display());
+        }
+    }
+}
