@@ -75,6 +75,8 @@ pub struct Args {
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
+    /// Bytes that the volume has more than the workload says.
+    pub enlarged_bytes: u64,
     pub sequential: Option<Sequential>,
     pub took: Duration,
 }
@@ -118,10 +120,12 @@ impl Args {
             .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
         let variants = self.variants()?;
         let (source, volume_bytes) = self.source()?;
-        let settings = self.settings(volume_bytes + self.saved(&source)?);
+        let enlarged_bytes = self.saved(&source)?;
+        let settings = self.settings(volume_bytes + enlarged_bytes);
         let mut rows = Vec::new();
         for variant in variants {
-            rows.push(self.simulate(&source, settings, variant, disk)?);
+            let row = self.simulate(&source, settings, variant, disk)?;
+            rows.push(Row { enlarged_bytes, ..row });
         }
         if let Some(path) = &self.chart {
             let series: Vec<_> = rows.iter().map(Row::series).collect();
@@ -223,7 +227,7 @@ impl Args {
                 aged: simulator.sequential(disk)?,
             })
         });
-        Ok(Row { variant, aged, sequential: sequential.transpose()?, took })
+        Ok(Row { variant, aged, enlarged_bytes: 0, sequential: sequential.transpose()?, took })
     }
 }
 

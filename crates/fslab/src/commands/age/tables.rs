@@ -159,7 +159,8 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
             "over_time": row.aged.points,
             "split_by_distance": row.aged.distant,
             "sequential": row.sequential,
-            "volume_bytes": row.aged.volume_bytes,
+            "block_bytes": row.aged.score.block_bytes,
+            "enlarged_bytes": row.enlarged_bytes,
             "took_ns": row.took.as_nanos() as u64,
         })
     };
