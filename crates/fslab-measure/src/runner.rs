@@ -228,6 +228,7 @@ impl Runner<'_> {
         let plan = self.options.plan;
         let on_image = |target: &TargetPlan| match &target.kind {
             TargetKind::Image { base, .. } => base.kind != Base::Memory,
+            TargetKind::Engine { .. } => true,
             TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
         };
         if !plan.targets.iter().any(on_image) {
@@ -281,7 +282,7 @@ impl Runner<'_> {
 
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
         let remark = match &plan.kind {
-            TargetKind::Image { .. } => return Ok(()),
+            TargetKind::Image { .. } | TargetKind::Engine { .. } => return Ok(()),
             TargetKind::Directory { .. } => {
                 "a given directory is never remounted: nothing about it was cold"
             }

@@ -5,6 +5,7 @@
 
 mod bounded;
 mod directory;
+mod engine;
 pub(crate) mod fill;
 pub(crate) mod foreign;
 mod image;
@@ -24,7 +25,7 @@ use bounded::Bounded;
 
 use crate::error::{Error, Result};
 use crate::host::{Host, HostError};
-use crate::plan::{Over, TargetKind, TargetPlan};
+use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use crate::sample::TargetRecord;
 use crate::tree::Tree;
 
@@ -99,13 +100,12 @@ fn make_unbounded(
                 let unknown = |source| unknown(plan, &layers.join(" / "), source);
                 shop.host.check_layers(layers).map_err(unknown)?;
             }
-            if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
-                && let Err(source) = std::fs::metadata(recorded)
-            {
-                let named = format!("{}: {source}", recorded.display());
-                return Err(unknown(plan, "", named.into()));
-            }
+            check_recorded(plan, base)?;
             image::make(&plan.name, base, over, shop)
+        }
+        TargetKind::Engine { base, options } => {
+            check_recorded(plan, base)?;
+            engine::make(&plan.name, base, options, shop)
         }
         TargetKind::Directory { path } => directory::make(&plan.name, path),
         TargetKind::InProcess { specification } => {
@@ -114,6 +114,17 @@ fn make_unbounded(
             Ok(in_process::make(&plan.name, specification, file_system))
         }
     }
+}
+
+/// Says where an image is missing that the plan allows to be missing.
+fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
+    if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
+        && let Err(source) = std::fs::metadata(recorded)
+    {
+        let named = format!("{}: {source}", recorded.display());
+        return Err(unknown(plan, "", named.into()));
+    }
+    Ok(())
 }
 
 /// The host does not know a specification: missing where the plan says that it may be, else wrong.

@@ -14,6 +14,7 @@ mod show;
 mod simulate;
 mod snapshot;
 mod tables;
+mod through_engine;
 mod verify;
 
 use anyhow::Result;

@@ -90,6 +90,9 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
     let memory = target.memory.map(|bytes| format!(", with at most {} MiB of memory", bytes >> 20));
     let what = match &target.kind {
         TargetKind::Image { base, over } => image(base, plan) + &covered(over),
+        TargetKind::Engine { base, options } => {
+            image(base, plan) + &format!(", mounted by fslab's engine with {options}")
+        }
         TargetKind::Directory { path } => {
             format!("a fresh directory in {}, never remounted", path.display())
         }

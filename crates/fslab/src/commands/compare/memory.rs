@@ -19,6 +19,7 @@ const IMAGES: u64 = 3;
 pub(super) fn for_images(plan: &Plan) -> Option<(PathBuf, String)> {
     let has_image = plan.targets.iter().any(|target| match &target.kind {
         TargetKind::Image { base, .. } => base.kind != Base::Memory,
+        TargetKind::Engine { .. } => true,
         TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
     });
     let directory = Path::new(DIRECTORY);

@@ -119,6 +119,10 @@ fn image_of(scratch: &TempDir) -> PathBuf {
 
 /// How the engine makes an image: with nothing of the clock or the user in it, so that equal
 /// workloads make equal images.
-pub fn engine_options(bytes_per_inode: u32, reserved_percent: u8) -> MkfsOptions {
-    MkfsOptions { bytes_per_inode, reserved_percent, ..MkfsOptions::default() }
+pub fn engine_options(
+    bytes_per_inode: u32,
+    reserved_percent: u8,
+    blocks_per_group: Option<u32>,
+) -> MkfsOptions {
+    MkfsOptions { bytes_per_inode, reserved_percent, blocks_per_group, ..MkfsOptions::default() }
 }
