@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,
     /// With --hot-days: write them here instead
-    #[arg(short, long, value_name = "FILE", requires = "hot_days")]
+    #[arg(long, value_name = "FILE", requires = "hot_days")]
     output: Option<PathBuf>,
     /// The workload
     workload: PathBuf,
