@@ -74,7 +74,7 @@ impl Ground {
             );
             return Err(Coded { code: Code::Missing, message }.into());
         }
-        let (image, point) = (image_of(&scratch), scratch.path().join("mountpoint"));
+        let (image, point) = (image_of(&scratch), mount_point_of(&scratch));
         std::fs::create_dir(&point).context("making a mount point")?;
         let device = LoopDevice::attach(&image, Options::default())?;
         let made = make_file_system::make(kind, device.path(), mkfs)?;
@@ -83,6 +83,11 @@ impl Ground {
         let file_system = Stack { layers: Vec::new(), leaf: leaf.clone() }.build()?;
         let place = Place::of_leaf(&leaf, &file_system);
         Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
+    }
+
+    /// Where a file system of the kernel is mounted.
+    pub fn root(&self) -> PathBuf {
+        mount_point_of(&self.scratch)
     }
 
     /// Ends the file system; its image is whole then.
@@ -111,6 +116,10 @@ impl Image {
     pub fn path(&self) -> PathBuf {
         image_of(&self.scratch)
     }
+}
+
+fn mount_point_of(scratch: &TempDir) -> PathBuf {
+    scratch.path().join("mountpoint")
 }
 
 fn image_of(scratch: &TempDir) -> PathBuf {
