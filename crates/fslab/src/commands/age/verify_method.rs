@@ -179,7 +179,9 @@ impl Args {
                 let over_time: Vec<_> = rounds
                     .map(|(round, score)| json!({ "round": round, "score": score }))
                     .collect();
-                json!({ "over_time": over_time, "score": score_json(&layouts.score) })
+                let broken = layouts.score.total.score().map(|score| 1.0 - score);
+                let score = score_json(&layouts.score);
+                json!({ "over_time": over_time, "broken": broken, "score": score })
             };
             let told = json!({
                 "file_system": self.filesystem.to_string(),
