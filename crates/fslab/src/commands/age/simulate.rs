@@ -55,8 +55,8 @@ pub struct Args {
     /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
     #[arg(long)]
     sequential: bool,
-    /// Place through the ext2 engine in this process, on a modelled disk, and measure there: slower,
-    /// with the engine's caches, metadata and order of writing
+    /// Place through the ext2 engine in this process, on a modelled disk, and measure there:
+    /// slower, with the engine's caches, metadata and order of writing
     #[arg(long, conflicts_with_all = ["map", "chart", "paper"])]
     engine: bool,
     /// Print figures as JSON

@@ -1,8 +1,8 @@
 //! `fslab age verify-method`: the paper's verification from beginning to end. A tree on a kernel
 //! file system is changed in rounds, snapshots of it become a workload, and the layout that the
 //! workload leaves on a second file system is compared with that of the first. What lives shorter
-//! than a round is in no snapshot; it is taken from two weeks of another workload, as the paper takes
-//! it from two weeks of another server.
+//! than a round is in no snapshot; it is taken from two weeks of another workload, as the paper
+//! takes it from two weeks of another server.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
