@@ -16,6 +16,7 @@ pub mod derive;
 pub mod diff;
 mod error;
 pub mod image;
+pub mod in_process;
 pub mod profile;
 pub mod replay;
 pub mod score;

@@ -7,10 +7,12 @@ mod report;
 mod sequential;
 mod volume;
 
+pub(crate) use disk::Arm;
 pub use disk::{DISKS, Disk};
 pub use picture::picture;
 pub use report::{Aged, Distant, Hot, Point};
 pub use sequential::{BySize, FirstSwitch};
+pub(crate) use sequential::{PER_DIRECTORY, TOTAL, sizes};
 pub use volume::Simulator;
 
 use std::num::NonZeroU32;

@@ -170,6 +170,20 @@ pub enum Error {
         /// The hash that it has.
         found: Option<String>,
     },
+    /// A recorded image was filled by another policy than the plan names.
+    #[error(
+        "{} was not aged by the policy {wanted} that `engine` names, but by {found}: make it anew \
+         by `fslab age image make --policy {wanted}`",
+        path.display()
+    )]
+    OtherPolicy {
+        /// The file.
+        path: PathBuf,
+        /// The policy that the plan names.
+        wanted: String,
+        /// What the image says.
+        found: String,
+    },
     /// Attaching an image failed.
     #[error(transparent)]
     Loop(#[from] loop_device::Error),

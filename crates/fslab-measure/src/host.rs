@@ -13,6 +13,8 @@ pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Unpacked {
     /// The hash of the workload that aged it, in hexadecimal.
     pub workload: String,
+    /// The policy that placed its files, and how it was used, where that is known.
+    pub policy: Option<String>,
     /// One line: what else is known of it.
     pub description: String,
 }

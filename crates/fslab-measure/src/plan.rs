@@ -103,6 +103,13 @@ pub enum TargetKind {
         /// What is mounted over it.
         over: Over,
     },
+    /// A file system on an image, served by the host's own engine instead of the kernel.
+    Engine {
+        /// The file system.
+        base: ImagePlan,
+        /// The engine's options, as behind the `?` of a leaf.
+        options: String,
+    },
     /// A directory that is there already; measured in a fresh subdirectory, never remounted.
     Directory {
         /// The directory.
@@ -274,6 +281,57 @@ impl Plan {
             }
         }
         self
+    }
+
+    /// Lets targets find their images, and workloads their lists of files, in a folder, where the
+    /// current directory has none of that name.
+    pub fn look_in(&mut self, folder: &Path) {
+        let found = |path: &Path| {
+            let there = folder.join(path);
+            (!path.exists() && there.exists()).then_some(there)
+        };
+        for target in &mut self.targets {
+            let (TargetKind::Image { base, .. } | TargetKind::Engine { base, .. }) =
+                &mut target.kind
+            else {
+                continue;
+            };
+            if let Some(there) = base.recorded.as_deref().and_then(found) {
+                base.recorded = Some(there);
+            }
+        }
+        for workload in &mut self.workloads {
+            let list = workload.spec.parameters.iter().find(|parameter| parameter.name == "list");
+            let Some(list) = list else { continue };
+            let named = workload.parameters.text(list);
+            if let Some(there) = named.and_then(|name| found(Path::new(&name))) {
+                workload.parameters.set_text(list, there.display().to_string());
+            }
+        }
+    }
+
+    /// Whether a target begins with this image.
+    #[must_use]
+    pub fn has_recorded(&self, recorded: &Path) -> bool {
+        self.targets.iter().any(|target| match &target.kind {
+            TargetKind::Image { base, .. } | TargetKind::Engine { base, .. } => {
+                base.recorded.as_deref() == Some(recorded)
+            }
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+        })
+    }
+
+    /// Lets no image in for `recorded` but one that this workload has aged, unless the plan says
+    /// which one itself.
+    pub fn require_workload(&mut self, recorded: &Path, workload: &str) {
+        for target in &mut self.targets {
+            if let TargetKind::Image { base, .. } | TargetKind::Engine { base, .. } =
+                &mut target.kind
+                && base.recorded.as_deref() == Some(recorded)
+            {
+                base.aged_workload.get_or_insert_with(|| workload.to_owned());
+            }
+        }
     }
 
     /// The margins of its rows.

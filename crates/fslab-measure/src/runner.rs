@@ -249,6 +249,7 @@ impl Runner<'_> {
         let plan = self.options.plan;
         let on_image = |target: &TargetPlan| match &target.kind {
             TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
+            TargetKind::Engine { .. } => true,
             TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
         };
         if !plan.targets.iter().any(on_image) {
@@ -312,7 +313,7 @@ impl Runner<'_> {
 
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
         let remark = match &plan.kind {
-            TargetKind::Image { .. } => return Ok(()),
+            TargetKind::Image { .. } | TargetKind::Engine { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
                 "a given directory is never remounted: before cold phases the pages of its files \
                  are dropped, and names and inodes of the whole machine; blocks of its \

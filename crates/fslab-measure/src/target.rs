@@ -6,6 +6,7 @@
 mod bounded;
 mod device;
 mod directory;
+mod engine;
 mod eviction;
 pub(crate) mod fill;
 pub(crate) mod foreign;
@@ -28,7 +29,7 @@ pub(crate) use eviction::drops_names;
 
 use crate::error::{Error, Result};
 use crate::host::{Host, HostError};
-use crate::plan::{Over, TargetKind, TargetPlan};
+use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use crate::sample::TargetRecord;
 use crate::tree::Tree;
 
@@ -108,21 +109,31 @@ fn make_unbounded(
                 let unknown = |source| unknown(plan, &layers.join(" / "), source);
                 shop.host.check_layers(layers).map_err(unknown)?;
             }
-            if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
-                && let Err(source) = std::fs::metadata(recorded)
-            {
-                let named = format!("{}: {source}", recorded.display());
-                return Err(unknown(plan, "", named.into()));
-            }
+            check_recorded(plan, base)?;
             image::make(&plan.name, base, over, shop)
         }
         TargetKind::Directory { path, cold } => directory::make(&plan.name, path, *cold),
+        TargetKind::Engine { base, options } => {
+            check_recorded(plan, base)?;
+            engine::make(&plan.name, base, options, shop)
+        }
         TargetKind::InProcess { specification } => {
             let made = shop.host.file_system(specification);
             let file_system = made.map_err(|source| unknown(plan, specification, source))?;
             Ok(in_process::make(&plan.name, specification, file_system))
         }
     }
+}
+
+/// Says where an image is missing that the plan allows to be missing.
+fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
+    if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
+        && let Err(source) = std::fs::metadata(recorded)
+    {
+        let named = format!("{}: {source}", recorded.display());
+        return Err(unknown(plan, "", named.into()));
+    }
+    Ok(())
 }
 
 /// The host does not know a specification: missing where the plan says that it may be, else wrong.

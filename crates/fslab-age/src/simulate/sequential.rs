@@ -9,14 +9,19 @@ use crate::error::Result;
 use crate::workload::{Operation, OperationKind};
 
 /// Bytes of all files of one size.
-const TOTAL: u64 = 32 << 20;
+pub(crate) const TOTAL: u64 = 32 << 20;
 
-/// Files of one size, doubling: slide 36.
-const SMALLEST: u64 = 16 << 10;
-const LARGEST: u64 = 16 << 20;
+/// Files of one size, doubling: slide 36. Between them, the largest that an inode of 8 KiB blocks
+/// maps itself, 96 KiB, and one of a block more.
+const SIZES_KIB: [u64; 13] = [16, 32, 64, 96, 104, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
+
+/// Bytes of the files, one size after the other.
+pub(crate) fn sizes() -> impl Iterator<Item = u64> {
+    SIZES_KIB.iter().map(|size| size << 10)
+}
 
 /// Files of a directory.
-const PER_DIRECTORY: u64 = 25;
+pub(crate) const PER_DIRECTORY: u64 = 25;
 
 /// Numbers from here on are no workload's.
 const FIRST_NUMBER: u64 = 1 << 62;
@@ -56,9 +61,7 @@ impl Simulator {
     /// # Errors
     /// Those of the policy; a full volume is none, and its figures are those of what fitted.
     pub fn sequential(&mut self, disk: &Disk) -> Result<Vec<BySize>> {
-        let sizes = std::iter::successors(Some(SMALLEST), |size| Some(size * 2));
-        sizes
-            .take_while(|size| *size <= LARGEST)
+        sizes()
             .map(|size| {
                 self.with_files(TOTAL / size, size, |simulator, files| BySize {
                     size_bytes: size,

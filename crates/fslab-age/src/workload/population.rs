@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::format::{Operation, OperationKind};
 use crate::error::{Error, Result};
+use crate::profile::DAY_NS;
 use crate::table::Text;
 
 /// Files and directories by their numbers.
@@ -179,6 +180,19 @@ impl Population {
     #[must_use]
     pub fn last_ns(&self) -> u64 {
         self.last_ns
+    }
+
+    /// The paths of files with bytes that the last so many days changed, sorted: the hot files.
+    #[must_use]
+    pub fn hot_paths(&self, days: u32) -> Vec<Vec<u8>> {
+        let since = self.last_ns().saturating_sub(u64::from(days) * DAY_NS);
+        let is_hot = |member: &Member| {
+            member.kind == OperationKind::Create && member.size > 0 && member.modified_ns >= since
+        };
+        let hot = self.members().filter(|(_, member)| is_hot(member));
+        let mut paths: Vec<_> = hot.filter_map(|(file, _)| self.path(file)).collect();
+        paths.sort();
+        paths
     }
 
     /// The path of a member from the root, without a leading slash; `None` for what is not there,

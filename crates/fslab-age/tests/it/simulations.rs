@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use fslab_age::image::engine_use;
+use fslab_age::in_process::EngineVolume;
 use fslab_age::profile::find;
 use fslab_age::replay::Replayer;
 use fslab_age::score::{Rules, Score, score_tree};
@@ -237,4 +238,49 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
         // The engine's metadata lies in the way of others.
         assert!(simulated.score.total.breaks.abs_diff(placed.breaks) <= 2, "{variant:?}");
     }
+}
+
+/// Through the engine on the modelled disk, FFS reads files of a block more than an inode maps much
+/// slower, and NoSwitch hardly; what is written back and read takes time.
+#[test]
+fn the_engine_on_a_modelled_disk_shows_the_dip_of_ffs_alone() {
+    let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };
+    let fall = |policy| {
+        let variant = Variant { policy, clustering: Clustering::Smart };
+        let volume = EngineVolume::new(&settings, variant, &DISKS[0]).unwrap();
+        let sizes = volume.sequential().unwrap();
+        assert_eq!(sizes.len(), 13);
+        for size in &sizes {
+            assert!(size.modelled_create > 1e5 && size.modelled_read > 1e6, "{size:?}");
+            assert!(size.modelled_read < 5e6, "faster than the disk: {size:?}");
+        }
+        let of = |kib: u64| sizes.iter().find(|size| size.size_bytes == kib << 10).unwrap();
+        of(104).modelled_read / of(96).modelled_read
+    };
+    let (ffs, noswitch) = (fall("ffs"), fall("ffs-noswitch"));
+    assert!(ffs < 0.75 && noswitch > 0.85, "{ffs} {noswitch}");
+}
+
+/// A volume that a workload ages through the engine has the hot files of the workload, and they are
+/// read about as fast as the simulator says.
+#[test]
+fn hot_files_are_those_of_the_workload_on_engine_and_simulator() {
+    let mut profile = find("smith97").unwrap().on_volume(64 << 20);
+    profile.days = 40;
+    let made = operations(profile, 3);
+    let mut population = Population::default();
+    made.iter().for_each(|operation| population.apply(operation).unwrap());
+    let settings = Settings { volume_bytes: 96 << 20, hot_days: 10, ..Settings::default() };
+    let variant = Variant { policy: "ffs", clustering: Clustering::Smart };
+    let simulated = simulate(&made, settings, variant).hot;
+    let mut volume = EngineVolume::new(&settings, variant, &DISKS[0]).unwrap();
+    volume.age(stream(&made)).unwrap();
+    assert_eq!(volume.replayed().no_space, 0);
+    let hot = volume.hot_files(&population).unwrap();
+    assert!(hot.files < population.len() as u64 / 2, "{hot:?}");
+    assert_eq!((hot.files, hot.bytes), (simulated.sums.files, simulated.bytes));
+    assert!(
+        (hot.modelled_read / simulated.modelled_read - 1.0).abs() < 0.25,
+        "{hot:?} {simulated:?}"
+    );
 }

@@ -23,6 +23,7 @@ pub(super) struct RawTarget {
     #[serde(default)]
     mount: String,
     layers: Option<Spanned<Vec<String>>>,
+    engine: Option<Spanned<String>>,
     over: Option<Spanned<String>>,
     overlay_options: Option<String>,
     mount_command: Option<Spanned<Vec<String>>>,
@@ -91,6 +92,7 @@ impl RawTarget {
         let mut texts = vec![self.mount.as_str()];
         let single = [
             &self.filesystem,
+            &self.engine,
             &self.over,
             &self.fill,
             &self.memory,
@@ -123,6 +125,7 @@ impl RawTarget {
             mkfs: list(&self.mkfs),
             mount: text(&self.mount),
             layers: self.layers.as_ref().map(words),
+            engine: self.engine.as_ref().map(spanned),
             over: self.over.as_ref().map(spanned),
             overlay_options: self.overlay_options.as_ref().map(text),
             mount_command: self.mount_command.as_ref().map(words),
@@ -185,6 +188,7 @@ fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
         ("mkfs", !raw.mkfs.is_empty() && !image),
         ("mount", !raw.mount.is_empty() && !image),
         ("layers", raw.layers.is_some() && (kind != "filesystem" || overlay)),
+        ("engine", raw.engine.is_some() && (kind != "filesystem" || overlay)),
         ("over", raw.over.is_some() && !foreign && !overlay),
         ("overlay_options", raw.overlay_options.is_some() && !overlay),
         ("unmount_command", raw.unmount_command.is_some() && !foreign),
@@ -223,6 +227,10 @@ fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<Targ
     };
     let base = image(source, raw, base(source, key, kind)?)?;
     check_image(source, spanned, &base)?;
+    if let Some(options) = &raw.engine {
+        check_engine(source, options, raw)?;
+        return Ok(TargetKind::Engine { base, options: options.get_ref().clone() });
+    }
     Ok(TargetKind::Image { base, over: over(source, raw)? })
 }
 
@@ -252,6 +260,24 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
         aged_workload: raw.aged_workload.as_ref().map(hash).transpose()?,
         fill_percent: raw.fill.as_ref().map(share).transpose()?,
     })
+}
+
+/// What the engine has no use for: it serves ext2, and nothing is put on it or over it.
+fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
+    let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
+    let others = [
+        ("layers", raw.layers.is_some()),
+        ("mount", !raw.mount.is_empty()),
+        ("source", raw.source.is_some()),
+        ("fill", raw.fill.is_some()),
+    ];
+    let wrong = if is_ext2 {
+        let other = others.into_iter().find(|(_, is_given)| *is_given);
+        other.map(|(key, _)| format!("`engine`: `{key}` has no meaning beside it"))
+    } else {
+        Some("`engine`: the engine serves ext2 alone: say `filesystem = \"ext2\"`".to_owned())
+    };
+    wrong.map_or(Ok(()), |message| Err(source.error(engine.span(), message)))
 }
 
 /// What can't be together.

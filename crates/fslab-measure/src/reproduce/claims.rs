@@ -65,6 +65,9 @@ pub struct Preparation {
     pub run: Vec<String>,
     /// Those of the quick form, where it makes less.
     pub quick: Option<Vec<String>>,
+    /// The file of the workload that it must be of, where it is an aged image: one of another
+    /// workload is not measured in its place.
+    pub workload: Option<String>,
 }
 
 /// One table row, figure series or number.

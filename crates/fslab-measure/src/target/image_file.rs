@@ -78,8 +78,9 @@ impl ImageFile {
             Some(unpacked) => Made {
                 how: format!("unpacked from {}, {}", recorded.display(), unpacked.description),
                 workload: Some(unpacked.workload),
+                policy: unpacked.policy,
             },
-            None => Made { how: copy(recorded, path)?, workload: None },
+            None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
         // Both may have put another file in the place of the one that was made here.
         let file = OpenOptions::new().read(true).write(true).open(path);

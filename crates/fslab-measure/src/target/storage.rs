@@ -21,11 +21,13 @@ pub(super) struct Made {
     pub how: String,
     /// The workload that aged it, where that is known, by its hash in hexadecimal.
     pub workload: Option<String>,
+    /// The policy that placed its files, where that is known.
+    pub policy: Option<String>,
 }
 
 impl Made {
     fn by(how: String) -> Self {
-        Self { how, workload: None }
+        Self { how, ..Self::default() }
     }
 }
 

@@ -148,6 +148,11 @@ impl Parameters {
         self.values.insert(parameter.name, Set::Command(words));
     }
 
+    /// Sets a text from a programme.
+    pub(crate) fn set_text(&mut self, parameter: &Parameter, text: String) {
+        self.values.insert(parameter.name, Set::Text(text));
+    }
+
     /// Sets a parameter from a plan; answers what is wrong with the value.
     pub(crate) fn set(&mut self, parameter: &Parameter, value: &Value) -> Result<(), String> {
         let set = match parameter.default {

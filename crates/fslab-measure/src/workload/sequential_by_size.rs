@@ -26,6 +26,12 @@ const LARGEST: Parameter = Parameter {
     default: DefaultValue::Bytes(16 << 20),
 };
 
+const MORE_SIZES: Parameter = Parameter {
+    name: "more_sizes",
+    help: "further sizes, such as those where a policy changes groups",
+    default: DefaultValue::Sizes(&[]),
+};
+
 const PER_DIRECTORY: Parameter = Parameter {
     name: "per_directory",
     help: "files in a directory",
@@ -36,14 +42,26 @@ const PER_DIRECTORY: Parameter = Parameter {
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",
-    parameters: &[TOTAL, SMALLEST, LARGEST, PER_DIRECTORY, content::DATA, content::DATA_FROM],
+    parameters: &[
+        TOTAL,
+        SMALLEST,
+        LARGEST,
+        MORE_SIZES,
+        PER_DIRECTORY,
+        content::DATA,
+        content::DATA_FROM,
+    ],
     phases: &["create", "read"],
     construct: |parameters, seed| {
         let total = parameters.number(&TOTAL);
         let largest = parameters.number(&LARGEST).min(total);
+        let mut sizes: Vec<u64> = doubling(parameters.number(&SMALLEST), largest).collect();
+        sizes.extend(parameters.sizes(&MORE_SIZES).into_iter().filter(|size| *size <= total));
+        sizes.sort_unstable();
+        sizes.dedup();
         Box::new(SequentialBySize {
             total,
-            sizes: doubling(parameters.number(&SMALLEST), largest).collect(),
+            sizes,
             per_directory: parameters.number(&PER_DIRECTORY),
             content: Content::new(parameters, seed),
             pool: Pool::default(),

@@ -94,6 +94,16 @@ fn wrong_targets() {
         ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` has no meaning beside `directory`"),
         ("in_process = \"mem:\"\nlayers = []", "`layers` has no meaning beside `in_process`"),
         ("filesystem = \"xfs\"\nover = \"xfs\"", "`over` has no meaning beside `filesystem`"),
+        ("filesystem = \"xfs\"\nengine = \"policy=ffs\"", "`engine`: the engine serves ext2 alone"),
+        ("in_process = \"mem:\"\nengine = \"policy=ffs\"", "`engine` has no meaning beside"),
+        (
+            "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nlayers = [\"null\"]",
+            "`engine`: `layers` has no meaning beside it",
+        ),
+        (
+            "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nfill = \"80 %\"",
+            "`engine`: `fill` has no meaning beside it",
+        ),
         ("mount_command = [\"x\", \"{lower}\", \"{mountpoint}\"]", "`mount_command` needs `over`"),
         ("over = \"ext4\"\nmount_command = [\"x\", \"{lower}\"]", "no argument holds {mountpoint}"),
     ];

@@ -36,7 +36,11 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("names", "files = 40\ndirectories = 3", 6),
     ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]\ncreations = 3", 6),
     ("random-io", "size = \"1 MiB\"\noperations = 200\ndepth = 3", 1),
-    ("sequential-by-size", "total = \"256 KiB\"\nlargest = \"64 KiB\"", 3 * 2),
+    (
+        "sequential-by-size",
+        "total = \"256 KiB\"\nlargest = \"64 KiB\"\nmore_sizes = [\"24 KiB\", \"64 KiB\"]",
+        4 * 2,
+    ),
     ("small-files", "files = 20\nrounds = 10\nthreads = 2\nsize = \"2 KiB\"", 1),
     ("stream", "size = \"1 MiB\"\nrequest = \"64 KiB\"\ndata = \"all-a\"", 4),
 ];

@@ -14,7 +14,9 @@ mod show;
 mod simulate;
 mod snapshot;
 mod tables;
+mod through_engine;
 mod verify;
+mod verify_method;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -50,6 +52,9 @@ enum Command {
     Image(image::Args),
     /// Tell how near an aged volume comes to a real one, by snapshots of both
     Verify(verify::Args),
+    /// Change a tree of a kernel file system in rounds, age another by its snapshots, and compare
+    /// their layouts (root)
+    VerifyMethod(verify_method::Args),
 }
 
 impl Args {
@@ -67,6 +72,7 @@ impl Args {
             Command::Chart(args) => args.run(),
             Command::Image(args) => args.run(),
             Command::Verify(args) => args.run(),
+            Command::VerifyMethod(args) => args.run(),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let library = Library::open(&self.paper, self.form())?;
         if self.dry_run {
-            crate::output::print(format_args!("{}", telling::describe(&library, self.minutes)));
+            crate::output::print(format_args!("{}", telling::describe(&library, self.minutes)?));
             return Ok(());
         }
         if let Some(samples) = &self.samples {

@@ -3,6 +3,7 @@
 
 mod aging;
 mod aging_churn;
+mod aging_claims;
 mod appending;
 mod boundary;
 mod claims;

@@ -12,7 +12,7 @@ use crate::support::{fslab, run, soon};
 const BAD_INPUT: i32 = 3;
 
 #[track_caller]
-fn done(place: &TempDir, arguments: &[&str]) -> String {
+pub fn done(place: &TempDir, arguments: &[&str]) -> String {
     let mut command = fslab(arguments);
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
     let output = command.output().unwrap();
@@ -157,7 +157,7 @@ fn a_campaign_in_which_plans_fail_fails() {
 
 /// The row of a claim in the pages of a paper.
 #[track_caller]
-fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
+pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     let text = fs::read(place.path().join(format!("{paper}.json"))).unwrap();
     let found: serde_json::Value = serde_json::from_slice(&text).unwrap();
     found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
@@ -205,32 +205,6 @@ fn a_claim_over_numbers_of_files_is_judged_at_each() {
     assert_eq!(places, [1000.0, 2000.0], "{row}");
     assert_eq!(row["points"].as_array().unwrap().len(), 2, "{row}");
     assert!(row["sentence"].as_str().unwrap().contains("of 2 points"), "{row}");
-}
-
-/// What claims read is where the command says it: a few simulated days fill every claim and chart
-/// that needs no plan.
-#[test]
-fn every_simulated_claim_finds_its_figure() {
-    let place = TempDir::new().unwrap();
-    let arguments =
-        ["age", "simulate", "--profile", "smith97", "--days", "6", "--sequential", "--json"];
-    let answer: serde_json::Value = serde_json::from_str(&done(&place, &arguments)).unwrap();
-    let answers = serde_json::json!({ "simulation": { "Ok": answer } });
-    fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
-    done(&place, &["reproduce", "aging", "--samples", "."]);
-    let text = fs::read(place.path().join("aging.json")).unwrap();
-    let found: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    let claims = found["paper"]["claims"].as_array().unwrap();
-    let mut read = 0;
-    for (claim, row) in claims.iter().zip(found["rows"].as_array().unwrap()) {
-        if claim["basis"].get("command").is_some() {
-            assert!(row["outcome"].get("figures").is_some(), "{row}");
-            read += 1;
-        }
-    }
-    assert!(read > 30, "{read}");
-    let drawn = fs::read_dir(place.path().join("figures")).unwrap().count();
-    assert_eq!(drawn, 10, "charts that are simulated or modelled");
 }
 
 /// A signal in the middle of the work leaves nothing of it.

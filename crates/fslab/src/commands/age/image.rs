@@ -1,6 +1,6 @@
 //! `fslab age image`: file systems that a workload has aged, packed, for comparisons to begin with.
 
-mod ground;
+pub(super) mod ground;
 mod make;
 
 use std::fs::File;

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fslab_age::DAY_NS;
 use fslab_age::workload::{
-    Member, Operation, OperationKind, Population, WorkloadReader, brief_source, identity_of_file,
+    Operation, OperationKind, Population, WorkloadReader, brief_source, identity_of_file,
 };
 
 use crate::output::output;
@@ -22,6 +22,9 @@ pub struct Args {
     /// `list` for the workload hot-files
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,
+    /// With --hot-days: write them here instead
+    #[arg(long, value_name = "FILE", requires = "hot_days")]
+    output: Option<PathBuf>,
     /// The workload
     workload: PathBuf,
 }
@@ -75,18 +78,15 @@ impl Args {
         for operation in WorkloadReader::open(&self.workload)? {
             population.apply(&operation?)?;
         }
-        let since = population.last_ns().saturating_sub(u64::from(days) * DAY_NS);
-        let is_hot = |member: &Member| {
-            member.kind == OperationKind::Create && member.size > 0 && member.modified_ns >= since
-        };
-        let hot = population.members().filter(|(_, member)| is_hot(member));
-        let mut paths: Vec<_> = hot.filter_map(|(file, _)| population.path(file)).collect();
-        paths.sort();
-        let mut out = output();
-        for path in paths {
-            out.write_all(&path).and_then(|()| out.write_all(b"\n"))?;
+        let mut lines = Vec::new();
+        for path in population.hot_paths(days) {
+            lines.extend(path);
+            lines.push(b'\n');
         }
-        Ok(())
+        match &self.output {
+            Some(file) => std::fs::write(file, lines).with_context(|| file.display().to_string()),
+            None => Ok(output().write_all(&lines)?),
+        }
     }
 }
 

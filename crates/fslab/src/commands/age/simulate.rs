@@ -16,6 +16,7 @@ use fslab_vfs::Size;
 
 use super::profile::Chosen;
 use super::tables;
+use super::through_engine::{self, Task};
 use crate::exit::{Code, Coded};
 
 /// Fragments of the paper's file system, in bytes.
@@ -54,6 +55,10 @@ pub struct Args {
     /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
     #[arg(long)]
     sequential: bool,
+    /// Place through the ext2 engine in this process, on a modelled disk, and measure there:
+    /// slower, with the engine's caches, metadata and order of writing
+    #[arg(long, conflicts_with_all = ["map", "chart", "paper"])]
+    engine: bool,
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
@@ -75,6 +80,8 @@ pub struct Args {
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
+    /// Bytes that the volume has more than the workload says.
+    pub enlarged_bytes: u64,
     pub sequential: Option<Sequential>,
     pub took: Duration,
 }
@@ -89,12 +96,22 @@ pub(super) struct Sequential {
 }
 
 /// Where operations come from, as often as they are needed.
-enum Source {
+pub(super) enum Source {
     Made(Vec<Operation>),
     File(PathBuf),
 }
 
 impl Source {
+    /// Every operation, in order.
+    pub fn operations(
+        &self,
+    ) -> fslab_age::Result<Box<dyn Iterator<Item = fslab_age::Result<Operation>> + '_>> {
+        Ok(match self {
+            Self::Made(operations) => Box::new(operations.iter().cloned().map(Ok)),
+            Self::File(path) => Box::new(WorkloadReader::open(path)?),
+        })
+    }
+
     /// Calls with every operation.
     fn each(
         &self,
@@ -118,10 +135,23 @@ impl Args {
             .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
         let variants = self.variants()?;
         let (source, volume_bytes) = self.source()?;
-        let settings = self.settings(volume_bytes + self.saved(&source)?);
+        let enlarged_bytes = self.saved(&source)?;
+        let settings = self.settings(volume_bytes + enlarged_bytes);
+        if self.engine {
+            let (source, sequential) = (&source, self.sequential);
+            let task = Task { source, settings, enlarged_bytes, disk, sequential };
+            let rows = variants.into_iter().map(|variant| task.measure(variant));
+            let rows = rows.collect::<Result<Vec<_>>>()?;
+            if self.json {
+                return through_engine::print_json(&rows);
+            }
+            through_engine::print(&rows);
+            return Ok(());
+        }
         let mut rows = Vec::new();
         for variant in variants {
-            rows.push(self.simulate(&source, settings, variant, disk)?);
+            let row = self.simulate(&source, settings, variant, disk)?;
+            rows.push(Row { enlarged_bytes, ..row });
         }
         if let Some(path) = &self.chart {
             let series: Vec<_> = rows.iter().map(Row::series).collect();
@@ -223,7 +253,7 @@ impl Args {
                 aged: simulator.sequential(disk)?,
             })
         });
-        Ok(Row { variant, aged, sequential: sequential.transpose()?, took })
+        Ok(Row { variant, aged, enlarged_bytes: 0, sequential: sequential.transpose()?, took })
     }
 }
 

@@ -34,7 +34,7 @@ const PAPER: &[(&str, &str, &str)] = &[
 ];
 
 /// A table with a head, numbers to the right.
-fn table(head: &[&str]) -> Table {
+pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(head.to_vec());
     for column in table.column_iter_mut().skip(1) {
@@ -52,7 +52,7 @@ fn split(sums: &Sums) -> String {
     format!("{} ({:.1} %)", sums.split, 100.0 * share)
 }
 
-fn megabytes(bytes_a_second: f64) -> String {
+pub(super) fn megabytes(bytes_a_second: f64) -> String {
     format!("{:.2}", bytes_a_second / 1e6)
 }
 
@@ -159,7 +159,8 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
             "over_time": row.aged.points,
             "split_by_distance": row.aged.distant,
             "sequential": row.sequential,
-            "volume_bytes": row.aged.volume_bytes,
+            "block_bytes": row.aged.score.block_bytes,
+            "enlarged_bytes": row.enlarged_bytes,
             "took_ns": row.took.as_nanos() as u64,
         })
     };

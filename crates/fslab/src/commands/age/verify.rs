@@ -83,7 +83,7 @@ impl Args {
     }
 }
 
-fn print(finding: &Finding) {
+pub(super) fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
     // Counts without decimals, shares and scores with them.

@@ -97,6 +97,9 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
             let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
             format!("a fresh directory in {}, never remounted{cold}", path.display())
         }
+        TargetKind::Engine { base, options } => {
+            image(base, plan) + &format!(", mounted by fslab's engine with {options}")
+        }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
         }

@@ -61,7 +61,8 @@ impl Host for Binary {
             |key: &str| identity.facts.get(key).map(|value| format!(", {}", brief_source(value)));
         let details: String = ["source", "policy", "data"].into_iter().filter_map(told).collect();
         let description = format!("aged by the workload {}{details}", &identity.workload);
-        Ok(Some(Unpacked { workload: identity.workload, description }))
+        let policy = identity.facts.get("policy").cloned();
+        Ok(Some(Unpacked { workload: identity.workload, policy, description }))
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {

@@ -21,6 +21,7 @@ const IMAGES: u64 = 3;
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
     let has_image = plan.targets.iter().any(|target| match &target.kind {
         TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
+        TargetKind::Engine { .. } => true,
         TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
     });
     let directory = Path::new(DIRECTORY);

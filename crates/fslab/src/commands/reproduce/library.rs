@@ -29,8 +29,8 @@ pub(super) const PAPERS: &[Text] =
 
 /// The plans that claims may name.
 pub(super) const PLANS: &[Text] = texts!(
-    "plans": "fast-indexing", "fast-indexing-tools", "aging", "dmfs", "names", "names-sizes",
-    "names-millions", "attributes",
+    "plans": "fast-indexing", "fast-indexing-tools", "aging", "aging-policies", "dmfs", "names",
+    "names-sizes", "names-millions", "attributes",
 );
 
 /// Every paper.

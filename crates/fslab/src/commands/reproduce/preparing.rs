@@ -1,11 +1,12 @@
 //! Makes files that plans name, where the user has none: aged images, and the workload they are of.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
+use fslab_age::workload::identity_of_file;
 use fslab_measure::Plan;
-use fslab_measure::plan::{Form, TargetKind};
+use fslab_measure::plan::Form;
 use fslab_measure::reproduce::Preparation;
 use fslab_sys::signals::Interrupt;
 
@@ -30,7 +31,10 @@ pub(super) fn prepare(
         }
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let quick = preparation.quick.as_ref().filter(|_| form == Form::Quick);
-        if let Err(reason) = asking::make(quick.unwrap_or(&preparation.run), &folder) {
+        let arguments = quick.unwrap_or(&preparation.run);
+        let arguments: Vec<String> =
+            arguments.iter().map(|word| from_here(word, preparations)).collect();
+        if let Err(reason) = asking::make(&arguments, &folder) {
             eprintln!("{} was not made: {reason}", preparation.file);
             failed.push(preparation.file.clone());
         }
@@ -38,14 +42,28 @@ pub(super) fn prepare(
     Ok(failed)
 }
 
-/// Lets the targets of a plan find what was made.
-pub(super) fn point_to(plan: &mut Plan, out: &Path) {
-    for target in &mut plan.targets {
-        let TargetKind::Image { base, .. } = &mut target.kind else { continue };
-        let Some(recorded) = &base.recorded else { continue };
-        let made: PathBuf = out.join(FOLDER).join(recorded);
-        if !recorded.exists() && made.exists() {
-            base.recorded = Some(made);
+/// An argument that is a file which the current directory has, by its whole path: the command works
+/// in another directory.
+fn from_here(word: &str, preparations: &[&Preparation]) -> String {
+    let is_file = preparations.iter().any(|one| one.file == word) && Path::new(word).exists();
+    let whole = is_file.then(|| std::path::absolute(word).ok()).flatten();
+    whole.map_or_else(|| word.to_owned(), |path| path.display().to_string())
+}
+
+/// Lets the targets of a plan, and its workloads, find what was made. Images, also those that the
+/// user has, must be of the workload that is there.
+pub(super) fn point_to(plan: &mut Plan, out: &Path, preparations: &[&Preparation]) -> Result<()> {
+    let folder = out.join(FOLDER);
+    for preparation in preparations {
+        let (file, Some(workload)) = (Path::new(&preparation.file), &preparation.workload) else {
+            continue;
+        };
+        let here = Path::new(workload).to_owned();
+        let workload = if here.exists() { here } else { folder.join(&here) };
+        if plan.has_recorded(file) && workload.exists() {
+            plan.require_workload(file, &identity_of_file(&workload)?);
         }
     }
+    plan.look_in(&folder);
+    Ok(())
 }

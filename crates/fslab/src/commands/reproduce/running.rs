@@ -77,7 +77,7 @@ impl Campaign<'_> {
         let start = Instant::now();
         let mut done = self.ask(library)?;
         for index in 0..library.plans.len() {
-            let wanted = self.wanted(library, index, start.elapsed());
+            let wanted = self.wanted(library, index, start.elapsed())?;
             let name = wanted.name;
             if done.interrupted {
                 let reason = "the run was interrupted before this plan".to_owned();
@@ -116,10 +116,10 @@ impl Campaign<'_> {
     }
 
     /// A plan with the share that it may take of the time that is left after so much.
-    fn wanted(&self, library: &Library, index: usize, taken: Duration) -> NamedCells {
+    fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<NamedCells> {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
-        preparing::point_to(&mut plan, self.out);
+        preparing::point_to(&mut plan, self.out, &library.preparations())?;
         if library.form == Form::Quick {
             // What was disturbed is marked; there is no time to run it again.
             plan.reruns_max = Some(0);
@@ -138,7 +138,7 @@ impl Campaign<'_> {
             work_dir: self.work_dir.map(Path::to_owned),
             seed: self.seed,
         };
-        NamedCells { name: text.name, cells }
+        Ok(NamedCells { name: text.name, cells })
     }
 
     fn ask(&self, library: &Library) -> Result<Done> {
@@ -170,11 +170,11 @@ struct NamedCells {
 }
 
 /// What each plan would take, in words.
-pub(super) fn estimates(library: &Library, minutes: u64) -> Vec<(&'static str, String)> {
+pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static str, String)>> {
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
     let wanted = (0..library.plans.len()).map(wanted);
-    wanted.map(|wanted| (wanted.name, wanted.cells.estimate())).collect()
+    wanted.map(|wanted| wanted.map(|wanted| (wanted.name, wanted.cells.estimate()))).collect()
 }
 
 /// What an earlier run left in its directory. Samples that can't be read cost their own plan only.

@@ -1,5 +1,6 @@
 //! What is said of a run before and after it.
 
+use anyhow::Result;
 use fslab_measure::plan::Form;
 use fslab_measure::reproduce::{Basis, Claim, Paper, Ran};
 
@@ -8,9 +9,9 @@ use super::running::{Done, estimates};
 
 /// The plans with what they take, and the claims with what they are read from; a quick run may take
 /// so many minutes.
-pub(super) fn describe(library: &Library, minutes: u64) -> String {
+pub(super) fn describe(library: &Library, minutes: u64) -> Result<String> {
     let mut text = String::from("plans:\n");
-    for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)) {
+    for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         text.push_str(&format!("  {name}: {}; {}\n", plan.name, estimate.trim()));
         for target in &plan.targets {
             if let Some(needs) = &target.needs {
@@ -31,7 +32,7 @@ pub(super) fn describe(library: &Library, minutes: u64) -> String {
         text.push_str(&format!("\n{}: {} ({})\n", paper.name, paper.title, tally(paper)));
         paper.claims.iter().for_each(|claim| text.push_str(&format!("  {}\n", line(claim))));
     }
-    text
+    Ok(text)
 }
 
 fn tally(paper: &Paper) -> String {

@@ -74,7 +74,7 @@ impl Ground {
             );
             return Err(Coded { code: Code::Missing, message }.into());
         }
-        let (image, point) = (image_of(&scratch), scratch.path().join("mountpoint"));
+        let (image, point) = (image_of(&scratch), mount_point_of(&scratch));
         std::fs::create_dir(&point).context("making a mount point")?;
         let device = LoopDevice::attach(&image, Options::default())?;
         let made = make_file_system::make(kind, device.path(), mkfs)?;
@@ -83,6 +83,11 @@ impl Ground {
         let file_system = Stack { layers: Vec::new(), leaf: leaf.clone() }.build()?;
         let place = Place::of_leaf(&leaf, &file_system);
         Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
+    }
+
+    /// Where a file system of the kernel is mounted.
+    pub fn root(&self) -> PathBuf {
+        mount_point_of(&self.scratch)
     }
 
     /// Ends the file system; its image is whole then.
@@ -113,12 +118,20 @@ impl Image {
     }
 }
 
+fn mount_point_of(scratch: &TempDir) -> PathBuf {
+    scratch.path().join("mountpoint")
+}
+
 fn image_of(scratch: &TempDir) -> PathBuf {
     scratch.path().join("image")
 }
 
 /// How the engine makes an image: with nothing of the clock or the user in it, so that equal
 /// workloads make equal images.
-pub fn engine_options(bytes_per_inode: u32, reserved_percent: u8) -> MkfsOptions {
-    MkfsOptions { bytes_per_inode, reserved_percent, ..MkfsOptions::default() }
+pub fn engine_options(
+    bytes_per_inode: u32,
+    reserved_percent: u8,
+    blocks_per_group: Option<u32>,
+) -> MkfsOptions {
+    MkfsOptions { bytes_per_inode, reserved_percent, blocks_per_group, ..MkfsOptions::default() }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use fslab_age::image::{Identity, engine_use, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
 use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
+use fslab_ext2::MkfsOptions;
 use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::Size;
@@ -40,6 +41,9 @@ pub struct Args {
     /// With --policy: percent of the blocks that are kept for the super-user
     #[arg(long, value_name = "PERCENT", default_value_t = 5, requires = "policy")]
     reserved_percent: u8,
+    /// With --policy: bytes of a group, as near as whole blocks allow [what a block of bits maps]
+    #[arg(long, value_name = "SIZE", requires = "policy")]
+    group_size: Option<Size>,
     /// Size of the file system [what the workload is for]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -125,13 +129,19 @@ impl Args {
         let clustering = Clustering::from_name(&self.clustering).ok_or_else(|| {
             refuse(format!("clustering is smart or dumb, not '{}'", self.clustering))
         })?;
-        let mkfs = engine_options(self.inode_ratio, self.reserved_percent);
+        let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
         if clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
             let message = "--clustering smart moves blocks while they are written: it needs \
                            --data real";
             return Err(refuse(message.to_owned()));
         }
         Ok(Form::Engine { mkfs, options: engine_use(policy, clustering) })
+    }
+
+    fn group_blocks(&self) -> Option<u32> {
+        let block_bytes = u64::from(MkfsOptions::default().block_size.bytes_u32());
+        let blocks = self.group_size?.bytes() / block_bytes / 8 * 8;
+        Some(u32::try_from(blocks).unwrap_or(u32::MAX))
     }
 
     fn policy(&self) -> Result<Option<&'static PolicySpec>> {

@@ -1,0 +1,218 @@
+//! The slides' benchmarks on the ext2 engine in this process, over a disk that is modelled.
+//!
+//! A workload ages the volume through the engine, under the policy that is then measured. The disk
+//! keeps no bytes of files, and adds up what its requests would take. The engine's requests are
+//! real: its caches, its order of writing, its metadata. Throughput is modelled and must be
+//! labelled so.
+
+mod disk;
+mod files;
+
+use std::sync::Arc;
+
+use fslab_ext2::alloc;
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::FileSystem;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::image::engine_use;
+use crate::profile::DAY_NS;
+use crate::replay::{self, Data, Observer, Replayed, Replayer, WhenFull};
+use crate::score::{Rules, Score, score_tree};
+use crate::simulate::{Disk, PER_DIRECTORY, Settings, TOTAL, Variant, sizes};
+use crate::workload::{Operation, Population};
+
+use disk::ModelledDisk;
+use files::Files;
+
+/// Everything is written back once in a day of the workload. What is freed is free at once, so
+/// that this places nothing elsewhere.
+const SYNC_EVERY_NS: u64 = DAY_NS;
+
+/// A volume of the engine on a modelled disk.
+pub struct EngineVolume {
+    disk: Arc<ModelledDisk>,
+    options: VolumeOptions,
+    settings: Settings,
+    replayed: Replayed,
+}
+
+/// Files of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OfSize {
+    /// Bytes of each file.
+    pub size_bytes: u64,
+    /// Modelled: creating them and writing everything back, in bytes a second.
+    pub modelled_create: f64,
+    /// Modelled: reading them with nothing cached, in bytes a second.
+    pub modelled_read: f64,
+}
+
+/// The files that the last days changed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HotFiles {
+    /// How many there are.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Modelled: reading all of them with nothing cached, in bytes a second.
+    pub modelled_read: f64,
+    /// Modelled: overwriting all of them and writing everything back, in bytes a second.
+    pub modelled_write: f64,
+}
+
+impl EngineVolume {
+    /// A new file system.
+    ///
+    /// # Errors
+    /// Where there can be none of these settings, or no such policy.
+    pub fn new(settings: &Settings, variant: Variant, disk: &'static Disk) -> Result<Self> {
+        let policy = alloc::policy(variant.policy)
+            .ok_or_else(|| Error::parameter(format!("there is no policy {}", variant.policy)))?;
+        let geometry = settings.geometry()?;
+        let disk = Arc::new(ModelledDisk::new(settings.volume_bytes, disk));
+        let options = MkfsOptions {
+            block_size: BlockSize::new(settings.block_bytes)
+                .ok_or_else(|| Error::parameter("no such size of a block"))?,
+            simulation: true,
+            inode_size: geometry.inode_size,
+            blocks_per_group: Some(geometry.blocks_per_group),
+            bytes_per_inode: settings.bytes_per_inode,
+            reserved_percent: (settings.reserved * 100.0).round() as u8,
+            ..MkfsOptions::default()
+        };
+        mkfs(&*disk, &options)?;
+        let options = engine_use(policy, variant.clustering);
+        Ok(Self { disk, options, settings: *settings, replayed: Replayed::default() })
+    }
+
+    /// Does the operations of a workload. What does not fit is left out and counted.
+    ///
+    /// # Errors
+    /// Those of the engine, and of a workload that contradicts itself.
+    pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
+        let engine = self.open()?;
+        let settings = replay::Settings {
+            data: Data::Real,
+            when_full: WhenFull::Skip,
+            owner: None,
+            threads: 1,
+            sync_every_ns: SYNC_EVERY_NS,
+            checkpoint: None,
+            checkpoint_every: u64::MAX / 4,
+            workload_hash: String::new(),
+            observe_every_days: 0,
+        };
+        let mut replayer = Replayer::new(&engine, settings);
+        replayer.run(operations, &mut Nobody)?;
+        self.replayed = *replayer.replayed();
+        drop(replayer);
+        end(&engine)
+    }
+
+    /// What ageing has done.
+    #[must_use]
+    pub fn replayed(&self) -> &Replayed {
+        &self.replayed
+    }
+
+    /// The layout of all files.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn score(&self) -> Result<Score> {
+        let engine = self.open()?;
+        let geometry = self.settings.geometry()?;
+        let block_bytes = u64::from(self.settings.block_bytes);
+        let group_bytes = Some(u64::from(geometry.blocks_per_group) * block_bytes);
+        let score = score_tree(&engine, Rules { block_bytes, group_bytes, map_bytes: None })?;
+        end(&engine)?;
+        Ok(score)
+    }
+
+    /// Creates, reads and removes 32 MiB of files of each size.
+    ///
+    /// # Errors
+    /// Those of the engine; one is that the files do not fit.
+    pub fn sequential(&self) -> Result<Vec<OfSize>> {
+        sizes().map(|size| self.of_size(size)).collect()
+    }
+
+    fn of_size(&self, size: u64) -> Result<OfSize> {
+        let count = TOTAL / size;
+        let directory = |file: u64| format!("size-{size}-{}", file / PER_DIRECTORY);
+        let path = |file: u64| format!("{}/file-{file}", directory(file));
+        let create = self.rate(|files| {
+            for file in 0..count {
+                if file % PER_DIRECTORY == 0 {
+                    files.make_directory(directory(file).as_bytes())?;
+                }
+                files.create(path(file).as_bytes(), size)?;
+            }
+            Ok(count * size)
+        })?;
+        let read = self.rate(|files| {
+            (0..count).try_fold(0, |sum, file| Ok(sum + files.read(path(file).as_bytes())?))
+        })?;
+        self.rate(|files| {
+            (0..count).try_for_each(|file| files.remove(path(file).as_bytes()))?;
+            let directories = (0..count).step_by(PER_DIRECTORY as usize);
+            directories
+                .map(directory)
+                .try_for_each(|path| files.remove_directory(path.as_bytes()))?;
+            Ok(0)
+        })?;
+        Ok(OfSize { size_bytes: size, modelled_create: create.1, modelled_read: read.1 })
+    }
+
+    /// Reads and then overwrites the files that the last days of a workload changed.
+    ///
+    /// # Errors
+    /// Those of the engine; one is that such a file did not fit and is missing.
+    pub fn hot_files(&self, population: &Population) -> Result<HotFiles> {
+        let paths = population.hot_paths(self.settings.hot_days);
+        let all = |work: &dyn Fn(&mut Files<'_>, &[u8]) -> Result<u64>| {
+            self.rate(|files| paths.iter().try_fold(0, |sum, path| Ok(sum + work(files, path)?)))
+        };
+        let (bytes, modelled_read) = all(&|files, path| files.read(path))?;
+        let (_, modelled_write) = all(&|files, path| files.overwrite(path))?;
+        Ok(HotFiles { files: paths.len() as u64, bytes, modelled_read, modelled_write })
+    }
+
+    /// Opens the volume with nothing cached, works on it, writes everything back, and answers the
+    /// bytes of the work and the bytes a second of modelled time.
+    fn rate(&self, work: impl FnOnce(&mut Files<'_>) -> Result<u64>) -> Result<(u64, f64)> {
+        let engine = self.open()?;
+        let start_us = self.disk.elapsed_us();
+        let mut files = Files::new(&engine);
+        let bytes = work(&mut files)?;
+        files.sync()?;
+        let took_us = self.disk.elapsed_us() - start_us;
+        drop(files);
+        end(&engine)?;
+        Ok((bytes, if took_us > 0.0 { bytes as f64 / took_us * 1e6 } else { 0.0 }))
+    }
+
+    fn open(&self) -> Result<Ext2> {
+        let device = Arc::clone(&self.disk);
+        Ok(Ext2::open(device, self.options.clone())?)
+    }
+}
+
+fn end(engine: &Ext2) -> Result<()> {
+    engine.shutdown().map_err(Error::volume("ending the file system"))
+}
+
+/// Does not watch.
+struct Nobody;
+
+impl Observer for Nobody {
+    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn day(&mut self, _day: u64) -> Result<()> {
+        Ok(())
+    }
+}

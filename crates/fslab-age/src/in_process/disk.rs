@@ -1,0 +1,59 @@
+//! A device that keeps what a file system needs to find its files, and adds up what a disk would
+//! take for all that it is asked.
+
+use fslab_vfs::{BlockDevice, MetadataDevice, Result};
+use parking_lot::Mutex;
+
+use crate::simulate::{Arm, Disk};
+
+/// A modelled disk.
+pub struct ModelledDisk {
+    kept: MetadataDevice,
+    arm: Mutex<Arm<'static>>,
+}
+
+impl ModelledDisk {
+    /// A disk of so many bytes, all zeros.
+    pub fn new(size: u64, disk: &'static Disk) -> Self {
+        Self { kept: MetadataDevice::new(size), arm: Mutex::new(disk.arm()) }
+    }
+
+    /// What all requests so far would have taken, in microseconds.
+    pub fn elapsed_us(&self) -> f64 {
+        self.arm.lock().elapsed_us()
+    }
+}
+
+impl BlockDevice for ModelledDisk {
+    fn size(&self) -> u64 {
+        self.kept.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.arm.lock().read(offset, buffer.len() as u64);
+        self.kept.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.arm.lock().write(offset, data.len() as u64);
+        self.kept.write_at(offset, data)
+    }
+
+    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.arm.lock().read(offset, buffer.len() as u64);
+        self.kept.read_data_at(offset, buffer)
+    }
+
+    fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.arm.lock().write(offset, data.len() as u64);
+        self.kept.write_data_at(offset, data)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.kept.discard(offset, length)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.kept.flush()
+    }
+}

@@ -1,0 +1,157 @@
+//! `fslab age simulate --engine`: the same through the ext2 engine, on a modelled disk.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use fslab_age::in_process::{EngineVolume, HotFiles, OfSize};
+use fslab_age::score::Score;
+use fslab_age::simulate::{Disk, Settings, Variant};
+use fslab_age::workload::Population;
+use serde_json::{Value, json};
+
+use super::simulate::Source;
+use super::tables::{megabytes, score_json, table};
+use crate::units::{bytes, duration};
+
+/// What is the same for each policy.
+pub(super) struct Task<'a> {
+    pub source: &'a Source,
+    pub settings: Settings,
+    /// Bytes that the volume has more than the workload says.
+    pub enlarged_bytes: u64,
+    pub disk: &'static Disk,
+    /// Whether files of one size are measured too.
+    pub sequential: bool,
+}
+
+/// What was found for one policy.
+pub(super) struct Row {
+    variant: Variant,
+    volume_bytes: u64,
+    enlarged_bytes: u64,
+    block_bytes: u32,
+    disk: &'static str,
+    operations: u64,
+    bytes_written: u64,
+    no_space: u64,
+    score: Score,
+    hot: HotFiles,
+    empty: Vec<OfSize>,
+    aged: Vec<OfSize>,
+    took: Duration,
+}
+
+impl Task<'_> {
+    /// Ages a volume under a policy, and measures it.
+    pub fn measure(&self, variant: Variant) -> Result<Row> {
+        let start = Instant::now();
+        let (empty, mut aged) = (self.volume(variant)?, self.volume(variant)?);
+        let empty = self.sequential.then(|| empty.sequential()).transpose()?;
+        let mut population = Population::default();
+        aged.age(self.source.operations()?.inspect(|operation| {
+            // A workload that contradicts itself ends the replay with the same error.
+            if let Ok(operation) = operation {
+                let _same_error = population.apply(operation);
+            }
+        }))?;
+        let replayed = *aged.replayed();
+        Ok(Row {
+            variant,
+            volume_bytes: self.settings.volume_bytes,
+            enlarged_bytes: self.enlarged_bytes,
+            block_bytes: self.settings.block_bytes,
+            disk: self.disk.name,
+            operations: replayed.operations,
+            bytes_written: replayed.bytes_written,
+            no_space: replayed.no_space + replayed.left_out,
+            score: aged.score()?,
+            // The files of one size are removed again; the hot ones are written over.
+            aged: self.sequential.then(|| aged.sequential()).transpose()?.unwrap_or_default(),
+            hot: aged.hot_files(&population)?,
+            empty: empty.unwrap_or_default(),
+            took: start.elapsed(),
+        })
+    }
+
+    fn volume(&self, variant: Variant) -> Result<EngineVolume> {
+        Ok(EngineVolume::new(&self.settings, variant, self.disk)?)
+    }
+}
+
+/// Prints the rows as JSON, with the keys of a simulation.
+pub(super) fn print_json(rows: &[Row]) -> Result<()> {
+    let row = |row: &Row| -> Value {
+        json!({
+            "policy": row.variant.policy,
+            "clustering": row.variant.clustering.name(),
+            "volume_bytes": row.volume_bytes,
+            "enlarged_bytes": row.enlarged_bytes,
+            "block_bytes": row.block_bytes,
+            "operations": row.operations,
+            "bytes_written": row.bytes_written,
+            "no_space": row.no_space,
+            "score": score_json(&row.score),
+            "hot": row.hot,
+            "sequential": { "empty": row.empty, "aged": row.aged },
+            "modelled_disk": row.disk,
+            "took_ns": row.took.as_nanos() as u64,
+        })
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
+    say!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(())
+}
+
+/// A figure of a table: its name and how it is read.
+type Figure = (&'static str, fn(&Row) -> String);
+
+const FIGURES: &[Figure] = &[
+    ("volume", |row| bytes(row.volume_bytes)),
+    ("operations", |row| row.operations.to_string()),
+    ("did not fit", |row| row.no_space.to_string()),
+    ("files", |row| row.score.total.files.to_string()),
+    ("split files", |row| row.score.total.split.to_string()),
+    ("layout score", |row| {
+        row.score.total.score().map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
+    }),
+    ("hot files", |row| row.hot.files.to_string()),
+    ("hot files: read, MB/s", |row| megabytes(row.hot.modelled_read)),
+    ("hot files: overwrite, MB/s", |row| megabytes(row.hot.modelled_write)),
+    ("took", |row| duration(row.took.as_nanos() as u64)),
+];
+
+/// Prints the rows, a column each.
+pub(super) fn print(rows: &[Row]) {
+    let names: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {}", row.variant.policy, row.variant.clustering.name()))
+        .collect();
+    let head: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    let mut figures = table(&head);
+    for (name, value) in FIGURES {
+        let cells = std::iter::once((*name).to_owned()).chain(rows.iter().map(value));
+        figures.add_row(cells.collect::<Vec<_>>());
+    }
+    say!("{figures}");
+    if let Some(first) = rows.first() {
+        say!("MB/s are modelled, on the disk {}; requests are those of the engine.", first.disk);
+        print_sequential(rows, &first.aged, &names);
+    }
+}
+
+fn print_sequential(rows: &[Row], sizes: &[OfSize], names: &[String]) {
+    if sizes.is_empty() {
+        return;
+    }
+    let head: Vec<&str> = std::iter::once("read, MB/s, aged, modelled")
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    let mut table = table(&head);
+    for (index, size) in sizes.iter().enumerate() {
+        let of = |row: &Row| row.aged.get(index).map(|one| megabytes(one.modelled_read));
+        let cells = std::iter::once(bytes(size.size_bytes))
+            .chain(rows.iter().map(|row| of(row).unwrap_or_default()));
+        table.add_row(cells.collect::<Vec<_>>());
+    }
+    say!("\n{table}");
+}

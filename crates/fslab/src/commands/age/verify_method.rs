@@ -1,0 +1,310 @@
+//! `fslab age verify-method`: the paper's verification from beginning to end. A tree on a kernel
+//! file system is changed in rounds, snapshots of it become a workload, and the layout that the
+//! workload leaves on a second file system is compared with that of the first. What lives shorter
+//! than a round is in no snapshot; it is taken from two weeks of another workload, as the paper
+//! takes it from two weeks of another server.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use fslab_age::DAY_NS;
+use fslab_age::derive::{Days, Options, ShortLived, derive};
+use fslab_age::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::score::{Rules, Score, score_directory};
+use fslab_age::snapshot::{Capture, Entry, SnapshotReader, SnapshotWriter, Taken, capture};
+use fslab_age::verify::{Finding, Limits, moments, verify};
+use fslab_age::workload::{Operation, WorkloadReader};
+use fslab_sys::make_file_system::Kind;
+use fslab_vfs::Size;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::image::ground::{Form, Ground};
+use super::profile::Chosen;
+use super::tables::score_json;
+use crate::exit::{Code, Coded};
+
+/// Bytes of a block of the file systems that are made.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Everything is written back so often in a round, on both file systems.
+const SYNCS_A_ROUND: u64 = 24;
+
+/// Days of the recording that files come from which live shorter than a day.
+const RECORDED_DAYS: u32 = 14;
+
+/// Threads for snapshots and scores.
+const THREADS: usize = 2;
+
+/// Arguments of `fslab age verify-method`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root
+    #[arg(long, short, default_value = "ext4")]
+    filesystem: Kind,
+    /// The profile by which the first tree is changed
+    #[arg(long, value_name = "NAME", default_value = "smith97")]
+    profile: String,
+    /// Rounds: days of the profile, each with a snapshot at its end
+    #[arg(long, value_name = "COUNT", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Size of each of the two file systems
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    volume: Size,
+    /// Share of it that files take at the end, such as 0.8
+    #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
+    utilisation: f64,
+    /// Decides what is left to chance
+    #[arg(long, default_value_t = 1997)]
+    seed: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A file system, and where its snapshots go.
+struct Side {
+    ground: Ground,
+    snapshots: Vec<PathBuf>,
+    /// When it was begun, and when each snapshot was taken, in nanoseconds since 1970.
+    times: Vec<i64>,
+    directory: PathBuf,
+}
+
+/// The layouts of a side: of each snapshot but the first, and of all files at the end.
+struct Layouts {
+    over_time: Vec<f64>,
+    score: Score,
+}
+
+impl Args {
+    /// Works on both file systems, and prints how near their layouts are.
+    pub fn run(self) -> Result<()> {
+        let scratch = tempfile::Builder::new().prefix("fslab-age-verify-").tempdir()?;
+        let (mut real, mut simulated) =
+            (self.side(&scratch, "real")?, self.side(&scratch, "aged")?);
+        self.change(&mut real)?;
+        real.stretch()?;
+        let workload = scratch.path().join("workload.parquet");
+        let options = Options {
+            seed: self.seed,
+            rewrite_all: false,
+            inodes_per_directory: None,
+            short_lived: Some(ShortLived::Recorded(self.recorded_days()?)),
+            volume_bytes: self.volume.bytes(),
+        };
+        let derived = derive(&real.snapshots, &workload, &options)?;
+        self.age(&mut simulated, &real.snapshots, &workload)?;
+        let findings = findings(&real, &simulated)?;
+        let layouts = (real.layouts()?, simulated.layouts()?);
+        real.ground.end()?;
+        simulated.ground.end()?;
+        self.tell(&layouts.0, &layouts.1, derived.operations, &findings)
+    }
+
+    fn side(&self, scratch: &TempDir, name: &str) -> Result<Side> {
+        let directory = scratch.path().join(name);
+        std::fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
+        let mkfs = match self.filesystem {
+            Kind::Ext2 | Kind::Ext3 | Kind::Ext4 => ["-b", "4096", "-i", "4096"].as_slice(),
+            _ => &[],
+        };
+        let mkfs = mkfs.iter().copied().map(str::to_owned).collect();
+        let form = Form::Kernel { kind: self.filesystem, mkfs };
+        let ground = Ground::make(&form, self.volume.bytes(), &directory)?;
+        Ok(Side { ground, snapshots: Vec::new(), times: vec![now_ns()], directory })
+    }
+
+    /// Changes the first tree by the profile, with a snapshot at the end of each day.
+    fn change(&self, side: &mut Side) -> Result<()> {
+        let operations = self.chosen(self.rounds, self.seed).generator(&self.profile)?;
+        let target = std::sync::Arc::clone(&side.ground.file_system);
+        let mut replayer = Replayer::new(&*target, settings(DAY_NS / SYNCS_A_ROUND, 1));
+        replayer.run(operations, side)?;
+        Ok(())
+    }
+
+    /// The profile for so many days.
+    fn chosen(&self, days: u32, seed: u64) -> Chosen {
+        Chosen {
+            volume: Some(self.volume),
+            days: Some(days),
+            utilisation: Some(self.utilisation),
+            filled_at_first: None,
+            set: Vec::new(),
+            seed,
+        }
+    }
+
+    /// Days of the same profile with another seed.
+    fn recorded_days(&self) -> Result<Days> {
+        let chosen = self.chosen(RECORDED_DAYS, self.seed.wrapping_add(1));
+        Ok(Days::of(chosen.generator(&self.profile)?)?)
+    }
+
+    /// Does the workload on the second file system, up to the time of each snapshot in turn.
+    fn age(&self, side: &mut Side, real: &[PathBuf], workload: &Path) -> Result<()> {
+        let taken =
+            |path: &PathBuf| -> Result<i64> { Ok(SnapshotReader::open(path)?.taken().taken_ns) };
+        let times = real.iter().map(taken).collect::<Result<Vec<i64>>>()?;
+        let first = times.first().copied().unwrap_or_default();
+        let since = |time: i64| time.saturating_sub(first).unsigned_abs();
+        let operations: Vec<Operation> =
+            WorkloadReader::open(workload)?.collect::<fslab_age::Result<_>>()?;
+        let target = std::sync::Arc::clone(&side.ground.file_system);
+        let mut replayer = Replayer::new(&*target, settings(DAY_NS / SYNCS_A_ROUND, 0));
+        let mut done = 0;
+        for time in &times {
+            let upto = operations.partition_point(|operation| operation.time_ns <= since(*time));
+            let due = operations.get(done..upto).unwrap_or_default();
+            replayer.run(due.iter().cloned().map(Ok), side)?;
+            side.capture()?;
+            done = upto;
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &self,
+        real: &Layouts,
+        simulated: &Layouts,
+        operations: u64,
+        findings: &[Finding],
+    ) -> Result<()> {
+        if self.json {
+            let side = |layouts: &Layouts| {
+                let rounds = (1..).zip(&layouts.over_time);
+                let over_time: Vec<_> = rounds
+                    .map(|(round, score)| json!({ "round": round, "score": score }))
+                    .collect();
+                let broken = layouts.score.total.score().map(|score| 1.0 - score);
+                let score = score_json(&layouts.score);
+                json!({ "over_time": over_time, "broken": broken, "score": score })
+            };
+            let told = json!({
+                "file_system": self.filesystem.to_string(),
+                "volume_bytes": self.volume.bytes(),
+                "rounds": self.rounds,
+                "operations": operations,
+                "real": side(real),
+                "simulated": side(simulated),
+                "findings": findings,
+            });
+            say!("{}", serde_json::to_string_pretty(&told)?);
+            return Ok(());
+        }
+        say!("{}, {} rounds, {operations} operations derived", self.filesystem, self.rounds);
+        for (round, (real, simulated)) in
+            real.over_time.iter().zip(&simulated.over_time).enumerate()
+        {
+            say!("round {}: layout score {real:.4} real, {simulated:.4} simulated", round + 1);
+        }
+        findings.iter().for_each(super::verify::print);
+        Ok(())
+    }
+}
+
+impl Side {
+    /// Takes the tree as it is now.
+    fn capture(&mut self) -> fslab_age::Result<()> {
+        let path = self.directory.join(format!("{:04}.parquet", self.snapshots.len()));
+        let now_ns = now_ns();
+        let (layout, extents, key) = (true, true, None);
+        let options = Capture { threads: THREADS, layout, extents, key, now_ns };
+        capture(&self.ground.root(), &path, &options)?;
+        self.snapshots.push(path);
+        self.times.push(now_ns);
+        Ok(())
+    }
+
+    /// Gives each round the length of a day, in all times of the snapshots: the derived workload
+    /// has days then, as the profile had.
+    fn stretch(&self) -> Result<()> {
+        for (round, path) in (1..).zip(&self.snapshots) {
+            let reader = SnapshotReader::open(path)?;
+            let taken = Taken { taken_ns: self.in_days(round, 0.0), ..reader.taken().clone() };
+            let entries = reader.collect::<fslab_age::Result<Vec<_>>>()?;
+            let mut writer = SnapshotWriter::ascending(path)?;
+            for entry in entries {
+                writer.push(Entry {
+                    modified_ns: self.stretched(entry.modified_ns),
+                    changed_ns: self.stretched(entry.changed_ns),
+                    born_ns: self.stretched(entry.born_ns),
+                    ..entry
+                })?;
+            }
+            writer.finish(&taken)?;
+        }
+        Ok(())
+    }
+
+    /// A time within the rounds; one that nobody knows stays unknown.
+    fn stretched(&self, time_ns: i64) -> i64 {
+        if time_ns == 0 {
+            return 0;
+        }
+        let after = self.times.partition_point(|time| *time <= time_ns).max(1);
+        let (from, to) = (self.times.get(after - 1), self.times.get(after));
+        let (Some(from), Some(to)) = (from, to) else { return self.in_days(after - 1, 0.0) };
+        let share = (time_ns - from).max(0) as f64 / (to - from).max(1) as f64;
+        self.in_days(after - 1, share)
+    }
+
+    fn in_days(&self, round: usize, share: f64) -> i64 {
+        let begun = self.times.first().copied().unwrap_or_default();
+        begun.saturating_add(((round as f64 + share) * DAY_NS as f64) as i64)
+    }
+
+    fn layouts(&self) -> Result<Layouts> {
+        let rules = Rules { block_bytes: BLOCK_BYTES, group_bytes: None, map_bytes: None };
+        let score = score_directory(&self.ground.root(), rules, THREADS)?;
+        let scores = moments(self.snapshots.iter().map(|path| SnapshotReader::open(path)))?;
+        let over_time: Vec<f64> = scores.iter().map(|moment| moment.score).collect();
+        if over_time.len() != self.snapshots.len() {
+            let message = "the file system does not tell where its files lie";
+            return Err(Coded { code: Code::Missing, message: message.to_owned() }.into());
+        }
+        Ok(Layouts { over_time, score })
+    }
+}
+
+impl Observer for Side {
+    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
+        Ok(true)
+    }
+
+    fn day(&mut self, _day: u64) -> fslab_age::Result<()> {
+        self.capture()
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// How both trees are written.
+fn settings(sync_every_ns: u64, observe_every_days: u32) -> Settings {
+    Settings {
+        data: Data::Real,
+        when_full: WhenFull::Stop,
+        owner: None,
+        threads: 1,
+        sync_every_ns,
+        checkpoint: None,
+        checkpoint_every: u64::MAX / 4,
+        workload_hash: String::new(),
+        observe_every_days,
+    }
+}
+
+/// How near the last snapshots of both sides are.
+fn findings(real: &Side, simulated: &Side) -> Result<Vec<Finding>> {
+    let last = |side: &Side| -> Result<SnapshotReader> {
+        let path = side.snapshots.last().context("there is no snapshot")?;
+        Ok(SnapshotReader::open(path)?)
+    };
+    Ok(verify(last(real)?, last(simulated)?, Limits::default())?)
+}

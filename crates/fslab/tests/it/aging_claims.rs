@@ -1,0 +1,220 @@
+//! The claims on ageing: they find their figures, and a planted untruth makes them fail.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::reproducing::{done, row};
+use crate::support::fslab;
+
+const SIMULATE: [&str; 5] = ["age", "simulate", "--profile", "smith97", "--json"];
+
+/// The answer of a simulation of the slides' volume, with further arguments.
+#[track_caller]
+fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
+    let arguments = [&SIMULATE[..], &["--sequential"], arguments].concat();
+    serde_json::from_str(&done(place, &arguments)).unwrap()
+}
+
+/// The page of these answers, as JSON.
+#[track_caller]
+fn judged(place: &TempDir, answers: &Value) -> Value {
+    fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
+    done(place, &["reproduce", "aging", "--samples", "."]);
+    serde_json::from_slice(&fs::read(place.path().join("aging.json")).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn verdict(page: &Value, id: &str) -> String {
+    let row = page["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
+    row["agreement"].as_str().unwrap().to_owned()
+}
+
+/// What claims read is where the commands say it: a few days fill every claim and chart that needs
+/// no plan.
+#[test]
+fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
+    let place = TempDir::new().unwrap();
+    let days = ["--days", "6"];
+    let mut answers = json!({
+        "simulation": { "Ok": simulated(&place, &days) },
+        "engine": { "Ok": simulated(&place, &[&days[..], &["--engine"]].concat()) },
+    });
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        let verification = ["age", "verify-method", "--rounds", "3", "--volume", "64MiB", "--json"];
+        let answer: Value = serde_json::from_str(&done(&place, &verification)).unwrap();
+        answers["verification"] = json!({ "Ok": answer });
+    } else {
+        fslab_vfs::testing::skip::skip("fslab::aging_claims, verification", "not root");
+    }
+    let page = judged(&place, &answers);
+    let (mut read, mut lacking) = (0, Vec::new());
+    for (claim, row) in
+        page["paper"]["claims"].as_array().unwrap().iter().zip(page["rows"].as_array().unwrap())
+    {
+        let from = &claim["basis"]["command"]["from"];
+        if from.is_string() && (is_root || from != "verification") {
+            read += 1;
+            if row["outcome"].get("figures").is_none() {
+                lacking.push(row);
+            }
+        }
+    }
+    assert!(lacking.is_empty() && read > 45, "{read}: {lacking:?}");
+    let drawn = fs::read_dir(place.path().join("figures")).unwrap().count();
+    assert_eq!(drawn, if is_root { 12 } else { 10 }, "charts of commands");
+}
+
+/// The planted untruth is that each policy has the name of the other one.
+#[test]
+fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
+    let place = TempDir::new().unwrap();
+    let answer = simulated(&place, &["--fragment-size", "1024", "--clustering", "smart"]);
+    let mut swapped = answer.clone();
+    for row in swapped.as_array_mut().unwrap() {
+        let other = if row["policy"] == "ffs" { "ffs-noswitch" } else { "ffs" };
+        row["policy"] = json!(other);
+    }
+    let of = |answer: &Value| judged(&place, &json!({ "simulation": { "Ok": answer } }));
+    let (truth, untruth) = (of(&answer), of(&swapped));
+    for (id, expected) in [
+        // NoSwitch loses less than FFS there, but loses.
+        ("dip-read", "same_direction"),
+        ("dip-create", "same_direction"),
+        ("dip-gone", "differs"),
+        ("hot-gain-read", "differs"),
+        ("hot-gain-overwrite", "differs"),
+    ] {
+        assert_eq!(verdict(&truth, id), "agrees", "{id}");
+        assert_eq!(verdict(&untruth, id), expected, "{id}");
+    }
+    assert_eq!(verdict(&truth, "split-ratio"), "same_direction");
+    for id in ["split-ratio", "hot-split-ratio"] {
+        assert_eq!(verdict(&untruth, id), "differs", "{id}");
+    }
+    for id in ["noswitch-read-aged", "noswitch-create-aged"] {
+        let points = |page: &Value| {
+            let rows = page["rows"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["id"] == id).unwrap();
+            let points = row["points"].as_array().unwrap();
+            points.iter().filter(|point| **point == "agrees").count()
+        };
+        assert!(points(&truth) >= 6 && points(&untruth) <= 3, "{id}");
+    }
+}
+
+/// The planted untruth is clustering that is dumb where its answer says smart, and a hot set that
+/// is read slower on NoSwitch.
+#[test]
+fn untruths_about_clustering_and_verification_fail_their_claims() {
+    let place = TempDir::new().unwrap();
+    let side = |scores: [f64; 2], broken: f64| {
+        let over_time: Vec<Value> = (1..)
+            .zip(scores)
+            .map(|(round, score)| json!({ "round": round, "score": score }))
+            .collect();
+        let sizes = json!([{ "from_bytes": 8192, "score": scores[1] }]);
+        json!({ "over_time": over_time, "broken": broken, "score": { "by_size": sizes } })
+    };
+    let rows = |smart: f64, dumb: f64| {
+        let of = |clustering: &str, read: f64| {
+            let sizes = json!([{ "size_bytes": 16384, "modelled_read": read }]);
+            json!({ "policy": "ffs", "clustering": clustering, "sequential": { "aged": sizes } })
+        };
+        json!({ "Ok": [of("smart", smart), of("dumb", dumb)] })
+    };
+    let page = |rows: Value, simulated: Value| {
+        let answer = json!({ "real": side([1.0, 0.95], 0.05), "simulated": simulated });
+        judged(&place, &json!({ "engine": rows, "verification": { "Ok": answer } }))
+    };
+    let truth = page(rows(2.0, 1.5), side([1.0, 0.94], 0.06));
+    let untruth = page(rows(1.5, 2.0), side([0.9, 0.8], 0.2));
+    for id in [
+        "clustering-gain-engine",
+        "verification-score",
+        "verification-broken",
+        "verification-by-size",
+    ] {
+        assert_eq!(verdict(&truth, id), "agrees", "{id}");
+        assert_eq!(verdict(&untruth, id), "differs", "{id}");
+    }
+}
+
+const PLAN: &str = include_str!("../../../../plans/aging-policies.toml");
+const AGED: &str = "aged = \"aged-{policy}.zst\"";
+
+/// Runs the plan of the policies with a change to its text, and judges the claims.
+#[track_caller]
+fn compared(place: &TempDir, change: &str) -> String {
+    let text = PLAN.replace(AGED, &format!("{AGED}\n{change}"));
+    fs::write(place.path().join("plan.toml"), text).unwrap();
+    let out = place.path().join("aging-policies");
+    if out.exists() {
+        fs::remove_dir_all(&out).unwrap();
+    }
+    let mut arguments = vec!["compare", "plan.toml", "--quick", "--rounds", "2", "--seed", "7"];
+    arguments.extend(["--reruns", "0", "--only-workload", "hot-files", "--out", "aging-policies"]);
+    arguments.extend(["--work-dir", "."]);
+    let mut command = fslab(&arguments);
+    command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
+    let output = command.output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The claims say what could not be measured.
+    let mut command = fslab(&["reproduce", "aging", "--samples", "."]);
+    command.current_dir(place.path()).output().unwrap();
+    messages
+}
+
+/// The planted untruths are an image that another policy has aged, under the name of the right one,
+/// and an image of another workload. Neither is measured, and the claim has no figure.
+#[test]
+fn an_image_of_another_policy_or_workload_fails_the_claim() {
+    if crate::support::can_not_mount("fslab::aging_claims, images") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let profile = ["age", "profile", "smith97", "--volume", "32MiB", "--days", "4", "-o"];
+    let made = done(&place, &[&profile[..], &["smith97.parquet"]].concat());
+    let hash = made.lines().find_map(|line| line.strip_prefix("hash ")).unwrap();
+    done(&place, &[&profile[..], &["other.parquet", "--seed", "5"]].concat());
+    let hot = ["age", "show", "--hot-days", "2", "--output", "aged-hot.txt", "smith97.parquet"];
+    done(&place, &hot);
+    let image = |policy: &str, workload: &str| {
+        let output = format!("aged-{policy}.zst");
+        let make = ["age", "image", "make", "-f", "ext2", "--policy", policy, "-o", &output];
+        let how = ["--clustering", "smart", "--group-size", "11280KiB", workload];
+        done(&place, &[&make[..], &how].concat());
+    };
+    image("ffs", "smith97.parquet");
+    image("ffs-noswitch", "smith97.parquet");
+    let said = |place: &TempDir| {
+        let row = row(place, "aging", "hot-gain-read-mounted");
+        (
+            row["agreement"].as_str().unwrap().to_owned(),
+            row["sentence"].as_str().unwrap().to_owned(),
+        )
+    };
+    let messages = compared(&place, "");
+    let (agreement, sentence) = said(&place);
+    assert!(agreement != "missing", "{sentence} {messages}");
+    let samples = fs::read_to_string(place.path().join("aging-policies/samples.jsonl")).unwrap();
+    assert!(samples.contains("?policy=ffs-noswitch&clustering=smart"), "the engine's options");
+    let is_cold =
+        |line: &str| line.contains("\"phase\":\"read\"") && line.contains("\"proven\":true");
+    assert_eq!(samples.lines().filter(|line| is_cold(line)).count(), 4, "{samples}");
+
+    image("ffs-noswitch", "other.parquet");
+    compared(&place, &format!("aged_workload = \"{hash}\""));
+    let (agreement, sentence) = said(&place);
+    let expected = format!("is not of the workload {hash}");
+    assert!(agreement == "missing" && sentence.contains(&expected), "{sentence}");
+
+    fs::copy(at("aged-ffs.zst"), at("aged-ffs-noswitch.zst")).unwrap();
+    compared(&place, "");
+    let (agreement, sentence) = said(&place);
+    let expected = "was not aged by the policy ffs-noswitch that `engine` names, but by ffs smart";
+    assert!(agreement == "missing" && sentence.contains(expected), "{sentence}");
+}
