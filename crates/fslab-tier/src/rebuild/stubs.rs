@@ -127,6 +127,7 @@ impl Rebuilder<'_> {
             inode: (self.around.tell)(attr),
             changed: false,
             moving: false,
+            poisoned: false,
             touched_seconds: 0,
             offline: Runs::of(0..blocks_of(version.size)),
             version: version.clone(),
