@@ -10,10 +10,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Request, Result, WriteOptions};
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Result, WriteOptions};
 use parking_lot::Mutex;
 
-use crate::lower::OwnFile;
+use crate::lower::own_request;
 use crate::stored::BLOCK_BYTES;
 
 /// The text, again and again from the first byte of a file on.
@@ -77,6 +77,17 @@ pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     changes
 }
 
+/// Whether a file system can share blocks, as two new files show.
+#[must_use]
+pub fn is_possible(fs: &Arc<dyn FileSystem>) -> bool {
+    let tried = || {
+        let source = Source::make(fs, BLOCK_BYTES)?;
+        let target = Source::make(fs, BLOCK_BYTES)?;
+        fs.clone_range(source.at(0), target.at(0), BLOCK_BYTES)
+    };
+    tried().inspect_err(|error| tracing::info!(%error, "blocks are not shared here")).is_ok()
+}
+
 /// Puts poison into files of a tree.
 pub struct Poison {
     fs: Arc<dyn FileSystem>,
@@ -97,22 +108,12 @@ impl Poison {
         self.is_wanted && self.source().inspect_err(said).is_ok()
     }
 
-    /// Whether the file system below can share blocks, as two new files show.
-    pub fn is_possible(&self) -> bool {
-        let tried = || {
-            let source = Source::make(&self.fs, BLOCK_BYTES)?;
-            let target = Source::make(&self.fs, BLOCK_BYTES)?;
-            self.fs.clone_range(source.at(0), target.at(0), BLOCK_BYTES)
-        };
-        tried().inspect_err(|error| tracing::info!(%error, "blocks are not shared here")).is_ok()
-    }
-
     /// Replaces a range of a file, which begins at a block, by poison. Of a last page that is not
     /// whole, the bytes are written: file systems share whole pages only.
     ///
     /// # Errors
     /// What the file system below answers: see [`is_refusal`].
-    pub fn put(&self, file: &OwnFile, range: Range<u64>, size: u64) -> Result<()> {
+    pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<()> {
         let end = range.end.min(size);
         let mut at = range.start;
         while at < end {
@@ -120,15 +121,14 @@ impl Poison {
             let shared_end = if end == size { end / source.unit * source.unit } else { end };
             if at < shared_end {
                 let length = (shared_end - at).min(source.bytes);
-                let (_, ino, handle) = file.place();
-                self.fs.clone_range(source.at(0), (ino, handle, at), length)?;
+                self.fs.clone_range(source.at(0), (file.0, file.1, at), length)?;
                 self.used(&source);
                 at += length;
                 continue;
             }
             let mut text = vec![0; (end - at) as usize];
             fill(at, &mut text);
-            file.write(at, &text)?;
+            write(&*self.fs, file, at, &text)?;
             at = end;
         }
         Ok(())
@@ -172,6 +172,18 @@ pub fn is_refusal(error: &fslab_vfs::Error) -> bool {
     matches!(errno, E::OPNOTSUPP | E::NOSYS | E::NOTTY | E::INVAL | E::XDEV | E::NOSPC | E::DQUOT)
 }
 
+fn write(fs: &dyn FileSystem, file: (Ino, Handle), offset: u64, bytes: &[u8]) -> Result<()> {
+    let (request, options, mut done) = (own_request(), WriteOptions::default(), 0);
+    while done < bytes.len() {
+        let (at, rest) = (offset + done as u64, &bytes[done..]);
+        match fs.write(&request, file.0, file.1, at, rest, options)? {
+            0 => return Err(Errno::IO.into()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
 /// A file without a name that is all poison.
 struct Source {
     fs: Arc<dyn FileSystem>,
@@ -185,7 +197,7 @@ struct Source {
 
 impl Source {
     fn make(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
-        let request = crate::lower::own_request();
+        let request = own_request();
         let unit = fs.statfs(&request, Ino::ROOT)?.fragment_size.max(1).into();
         if BLOCK_BYTES % unit != 0 {
             return Err(Errno::OPNOTSUPP.into());
@@ -194,24 +206,18 @@ impl Source {
         let (ino, handle) = (entry.attr.ino, opened.handle);
         let source =
             Self { fs: Arc::clone(fs), ino, handle, bytes, unit, uses: Default::default() };
-        source.write(&request)?;
+        source.write()?;
         Ok(source)
     }
 
-    fn write(&self, request: &Request) -> Result<()> {
+    fn write(&self) -> Result<()> {
         let mut text = vec![0; BLOCK_BYTES as usize];
         fill(0, &mut text);
-        let mut done = 0;
-        while done < self.bytes {
-            let rest = &text[(done % BLOCK_BYTES) as usize..];
-            let (fs, options) = (&self.fs, WriteOptions::default());
-            match fs.write(request, self.ino, self.handle, done, rest, options)? {
-                0 => return Err(Errno::IO.into()),
-                count => done += count as u64,
-            }
+        for offset in (0..self.bytes).step_by(BLOCK_BYTES as usize) {
+            write(&*self.fs, (self.ino, self.handle), offset, &text)?;
         }
         // What shares its blocks is durable with them.
-        self.fs.fsync(request, self.ino, self.handle, false)
+        self.fs.fsync(&own_request(), self.ino, self.handle, false)
     }
 
     fn at(&self, offset: u64) -> (Ino, Handle, u64) {
@@ -221,7 +227,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        if let Err(error) = self.fs.release(&crate::lower::own_request(), self.ino, self.handle) {
+        if let Err(error) = self.fs.release(&own_request(), self.ino, self.handle) {
             tracing::warn!(%error, "closing a source of poison");
         }
         self.fs.forget(self.ino, 1);

@@ -300,7 +300,8 @@ impl Tier {
         for run in runs.iter() {
             let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
             let data = data_bytes(own, range.clone())?;
-            self.poison.put(own, range.clone(), size)?;
+            let (_, ino, handle) = own.place();
+            self.poison.put((ino, handle), range.clone(), size)?;
             // The last page stays where it is not whole.
             let tail = if range.end == size { size % PAGE_BYTES } else { 0 };
             freed += data.saturating_sub(tail);

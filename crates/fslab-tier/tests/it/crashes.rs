@@ -133,16 +133,17 @@ fn planted_bugs_are_caught() {
 /// Scripts from [`PLANTED_SEED`] on.
 struct Planted {
     /// Those that pass without a planted bug: what is wrong anyway shows nothing of one.
-    sound: BTreeMap<u64, bool>,
+    sound: BTreeMap<(u64, bool), bool>,
 }
 
 impl Planted {
     /// How a script finds a planted bug, if it does.
     fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
-        let case = Case::planted(PLANTED_SEED + script);
+        let poison = mutant.poison;
+        let case = Case { poison, ..Case::planted(PLANTED_SEED + script) };
         let problem = explore(&case, Some(mutant)).err()?;
         let is_sound = || explore(&case, None).is_ok();
-        let is_sound = *self.sound.entry(script).or_insert_with(is_sound);
+        let is_sound = *self.sound.entry((script, poison)).or_insert_with(is_sound);
         let found = problem.lines().next().map(|line| format!("by script {script}: {line}"));
         found.filter(|_| is_sound)
     }
