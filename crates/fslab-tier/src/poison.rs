@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Result, WriteOptions};
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Result, SetAttr, WriteOptions};
 use parking_lot::Mutex;
 
 use crate::lower::own_request;
@@ -211,13 +211,16 @@ impl Source {
     }
 
     fn write(&self) -> Result<()> {
-        let mut text = vec![0; BLOCK_BYTES as usize];
+        let (mut text, request) = (vec![0; BLOCK_BYTES as usize], own_request());
         fill(0, &mut text);
+        // XFS reserves as much again for a file that is appended to.
+        let size = SetAttr { size: Some(self.bytes), ..SetAttr::default() };
+        self.fs.setattr(&request, self.ino, Some(self.handle), &size)?;
         for offset in (0..self.bytes).step_by(BLOCK_BYTES as usize) {
             write(&*self.fs, (self.ino, self.handle), offset, &text)?;
         }
         // What shares its blocks is durable with them.
-        self.fs.fsync(&own_request(), self.ino, self.handle, false)
+        self.fs.fsync(&request, self.ino, self.handle, false)
     }
 
     fn at(&self, offset: u64) -> (Ino, Handle, u64) {
